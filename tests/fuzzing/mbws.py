@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mtl.doors.mbws import asking
-from mtl.doors.mbws.codec import Acknowledge, Alike, Connect, Kind, Message, decode, encode
+from mtl.doors.mbws.codec import Acknowledge, CachingDecoder, Connect, Kind, Message, decode, encode
 from mtl.errors import Malformed, Refused
 from tests.fuzzing.target import check_refusal
 
@@ -39,7 +39,7 @@ def run(data: bytes) -> None:
             check_refusal(refused)
         else:
             assert decode(encode(frame, kind, characters=characters), characters=characters) == frame
-            alike = Alike(characters=characters)
+            alike = CachingDecoder(characters=characters)
             assert alike.decode(message) == alike.decode(message) == frame
 
 

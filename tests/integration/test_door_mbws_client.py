@@ -64,8 +64,8 @@ async def test_a_cut_network_costs_nothing_and_doubles_nothing(shared: RunningBr
                 await until(lambda: len(got) >= 3000)
                 reading.cancel()
                 assert got == list(range(3000))
-                assert c.line.beginnings == r.line.beginnings == 1
-                assert c.line.recoveries + r.line.recoveries >= 6
+                assert c.link.beginnings == r.link.beginnings == 1
+                assert c.link.recoveries + r.link.recoveries >= 6
         assert await in_log(beside, a) == [b"%d" % n for n in range(3000)]
 
 
@@ -91,7 +91,7 @@ async def test_after_a_door_that_kept_nothing_nothing_is_lost(shared: RunningBro
     async with door("mbws", shared.endpoint, place) as (_, beside):
         await away
         assert [int((await r.next()).body) for _ in range(2)] == [2, 3]
-        assert c.line.beginnings == r.line.beginnings == 2
+        assert c.link.beginnings == r.link.beginnings == 2
         await c.close()
         assert await in_log(beside, a) == [b"0", b"1", b"2", b"3"]
 
@@ -106,7 +106,7 @@ async def test_a_door_that_stops_has_acknowledged_what_it_took_in(shared: Runnin
         c = await mbws.connect(opened.endpoint)
         w = await c.writer(a)
         sending = asyncio.create_task(send_all(w, range(5000)))
-        await until(lambda: c.line._outgoing.acked > 500)
+        await until(lambda: c.link._outgoing.acked > 500)
     async with door("mbws", shared.endpoint, place) as (_, beside):
         await sending
         await w.flush()

@@ -11,8 +11,8 @@ import pytest
 
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mbws.codec import Acknowledge, Message
+from mtl.doors.mbws.connection_records import CONNECTIONS
 from mtl.doors.mbws.intake import DEAD
-from mtl.doors.mbws.kept import CONNECTIONS
 from mtl.testing import RunningBroker
 from tests.support.aio import in_loop, until
 from tests.support.doors import PATIENCE_S, await_line, door_process
@@ -35,7 +35,7 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
             await one.say(Acknowledge(3), *numbered(b, range(5)))
             await one.acknowledged(5)
             (peer,) = opened.peers  # type: ignore[attr-defined]
-            await until(lambda: peer._line.outgoing.acked == 3)
+            await until(lambda: peer._connection.outgoing.acked == 3)
             await opened.stop()
     yield name
 
@@ -154,7 +154,7 @@ async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker,
         await w.flush()
         got += [(await r.next()).body for _ in range(200)]
         anew = 1 if how is signal.SIGTERM else 2
-        assert [line.beginnings for line in (r.line, c.line)] == [anew, anew]
+        assert [link.beginnings for link in (r.link, c.link)] == [anew, anew]
         await c.close()
     assert got == [b"%d" % n for n in range(300)]
 

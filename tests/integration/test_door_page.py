@@ -94,7 +94,7 @@ async def test_counts_go_on_with_another_connection(mtl_broker: RunningBroker, t
         said = await there.evaluate("the.state.textContent")
         assert "2 contents received" in said
         assert "2 acknowledged by the door, 0 not yet" in said
-        assert "begun anew 1 time" in said
+        assert "begun again 1 time" in said
 
 
 @in_loop

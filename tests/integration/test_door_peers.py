@@ -17,7 +17,7 @@ from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig
 from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
-from mtl.doors.mbws.kept import CONNECTIONS
+from mtl.doors.mbws.connection_records import CONNECTIONS
 from mtl.doors.mbws.peering import SOURCE
 from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.mc0 import client as mc0

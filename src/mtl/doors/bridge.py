@@ -21,7 +21,7 @@ from mtl.client.aio import Connection, Reader, Writer
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
-from mtl.doors.failing import DoorFailures, Whom
+from mtl.doors.failure_log import FailureLog, PeerAddress
 from mtl.doors.limits import (
     DOOR_INBOUND,
     DOOR_READER_CONTENTS,
@@ -32,8 +32,8 @@ from mtl.doors.limits import (
     DOOR_WRITER_OCTETS,
     DOOR_WRITERS,
 )
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.runs import ContentRun
-from mtl.doors.telling import Unfit
 from mtl.doors.writers import ResourceWriters
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import ARRIVAL_OVERHEAD
@@ -52,7 +52,7 @@ class Shares:
     def __init__(self) -> None:
         self.inbound = Budget(DOOR_INBOUND)
         self.subscriptions = 0
-        self.failures = DoorFailures(time.monotonic)
+        self.failures = FailureLog(time.monotonic)
 
 
 class Bridge:
@@ -101,21 +101,21 @@ class Bridge:
     async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
         """As `publish`, for several contents of one resource: they are confirmed, or refused, together."""
         size = run.octets + len(run.bodies) * ARRIVAL_OVERHEAD
-        await self._inbound.take(size)
+        await self._inbound.acquire(size)
         self._held += size
         try:
-            settled = await self._sent(run)
+            settled = await self._send_run(run)
         except BaseException:  # also when cancelled: the contents were not sent
-            self._given(size)
+            self._release(size)
             raise
-        settled.add_done_callback(lambda _: self._given(size))
+        settled.add_done_callback(lambda _: self._release(size))
         return settled
 
-    def _given(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._held -= size
-        self._inbound.give(size)
+        self._inbound.release(size)
 
-    async def _sent(self, run: ContentRun) -> asyncio.Future[None]:
+    async def _send_run(self, run: ContentRun) -> asyncio.Future[None]:
         for left in reversed(range(_TRIES)):
             writer = await self._writers.get(run.resource)
             try:
@@ -126,7 +126,7 @@ class Bridge:
         raise AssertionError
 
     async def subscribe(
-        self, peer: Whom, resource: str, start: Start, incarnation: str | None = None
+        self, peer: PeerAddress, resource: str, start: Start, incarnation: str | None = None
     ) -> Subscription:
         """Read contents from `start` on, for a peer; the reader has begun when this returns. Contents that retention
         removes meanwhile are skipped. A failure is logged, also a later one.
@@ -134,7 +134,7 @@ class Bridge:
         Raises `Refused`: 404 no such resource, 409 another `incarnation`, 503 when the door has too many subscriptions
         already.
         """
-        return await self._counted(
+        return await self._open_subscription(
             peer,
             resource,
             lambda connection: connection.reader(
@@ -147,13 +147,15 @@ class Bridge:
             ),
         )
 
-    async def consume(self, peer: Whom, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
+    async def consume(
+        self, peer: PeerAddress, resource: str, window: int = DOOR_READER_CONTENTS
+    ) -> Subscription:
         """Consume `QueuedContent`s of the resource's default queue. Each must be answered, and no other consumer gets
         it until then. At most `window` of them are unanswered.
 
         Raises what `subscribe` does.
         """
-        return await self._counted(
+        return await self._open_subscription(
             peer,
             resource,
             lambda connection: connection.consumer(
@@ -161,18 +163,18 @@ class Bridge:
             ),
         )
 
-    async def _counted(
-        self, peer: Whom, resource: str, opening: Callable[[Connection], Awaitable[Source]]
+    async def _open_subscription(
+        self, peer: PeerAddress, resource: str, opening: Callable[[Connection], Awaitable[Source]]
     ) -> Subscription:
-        failed = partial(self._shares.failures.tell, peer, resource)
+        failed = partial(self._shares.failures.record, peer, resource)
         if self._shares.subscriptions >= DOOR_SUBSCRIPTIONS:
-            full = Unfit(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
+            full = DoorRefusal(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
             failed(full)
             raise full
         self._shares.subscriptions += 1
         self._held += 1
         try:
-            source = await self._made(resource, opening)
+            source = await self._open_lease(resource, opening)
         except BaseException as error:  # also when cancelled: there is no subscription
             self._ended()
             if isinstance(error, MtlError):
@@ -207,12 +209,12 @@ class Bridge:
             pass  # it never opened; the caller of `connection` got the error
 
     async def _open_writer(self, resource: str) -> Writer:
-        return await self._made(
+        return await self._open_lease(
             resource,
             lambda connection: connection.writer(resource, packed=True, window_bytes=DOOR_WRITER_OCTETS),
         )
 
-    async def _made(self, resource: str, opening: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _open_lease(self, resource: str, opening: Callable[[Connection], Awaitable[T]]) -> T:
         """Open a lease; if the resource is missing and may be created, create it and try again."""
         connection = await self.connection()
         try:

@@ -7,14 +7,16 @@ from collections import deque
 
 
 class Budget:
-    """`take` before use, `give` after it. First come, first served; an amount above the limit waits to be alone."""
+    """`acquire` before use, `release` after it. First come, first served; an amount above the limit waits until nothing
+    is held.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def take(self, octets: int) -> None:
+    async def acquire(self, octets: int) -> None:
         """Wait for room, then hold it."""
         if not self._waiting and self._fits(octets):
             self.held += octets
@@ -25,12 +27,12 @@ class Budget:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give(octets)  # granted, but its task was cancelled
+                self.release(octets)  # granted, but its task was cancelled
             else:
                 self._grant()
             raise
 
-    def give(self, octets: int) -> None:
+    def release(self, octets: int) -> None:
         """Release octets that were taken."""
         self.held -= octets
         self._grant()

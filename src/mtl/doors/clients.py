@@ -18,17 +18,17 @@ from mtl.protocol.backoff import Backoff
 T = TypeVar("T")
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     """A connection."""
 
     async def close(self) -> None:
         """Close. Harmless when repeated."""
 
 
-C = TypeVar("C", bound=Closing)
+C = TypeVar("C", bound=Closable)
 
 
-async def opened(connection: C, ready: Awaitable[object]) -> C:
+async def wait_opened(connection: C, ready: Awaitable[object]) -> C:
     """The connection as soon as it is `ready`; it is closed when that fails or the caller is cancelled."""
     try:
         await ready
@@ -38,12 +38,12 @@ async def opened(connection: C, ready: Awaitable[object]) -> C:
     return connection
 
 
-def untrusted(endpoint: str, wrong: ssl.SSLCertVerificationError) -> Refused:
+def untrusted_error(endpoint: str, wrong: ssl.SSLCertVerificationError) -> Refused:
     """The error for a door's certificate that the client does not trust. It is permanent: a retry would not help."""
     return Refused(400, "untrusted", f"{endpoint}: {wrong.verify_message}")
 
 
-async def kept_up(
+async def reconnect_forever(
     life: Callable[[], Awaitable[bool]],
     endpoint: str,
     deadline: float,
@@ -58,9 +58,9 @@ async def kept_up(
     """
     backoff, since = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S), clock()
     while True:
-        heard = await life()
+        answered = await life()
         now = clock()
-        if heard:
+        if answered:
             backoff.succeeded()
             since = now
         elif now - since > deadline:
@@ -97,7 +97,7 @@ class SendWindow:
         return begun
 
 
-class UnderWay:
+class UnansweredContents:
     """The unanswered contents of one writer."""
 
     def __init__(self) -> None:
@@ -123,11 +123,11 @@ class UnderWay:
             raise failed
 
 
-class Writing:
+class AnsweredWriter:
     """Base of writers whose contents are answered one by one: each content is passed to `_sent`."""
 
     def __init__(self) -> None:
-        self._under_way = UnderWay()
+        self._under_way = UnansweredContents()
 
     def _sent(self, answered: asyncio.Future[None]) -> asyncio.Future[None]:
         self._under_way.add(answered)
@@ -152,7 +152,7 @@ class Inbox(Generic[T]):
         self._error: MtlError | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
-        self._tell()
+        self._update_events()
 
     def put(self, one: T) -> None:
         """Add one. After `fail` it is dropped."""
@@ -162,15 +162,15 @@ class Inbox(Generic[T]):
         """Add several that arrived together."""
         if self._error is None:
             self._waiting.extend(some)
-            self._tell()
+            self._update_events()
 
     def fail(self, error: MtlError) -> None:
         """End the inbox with an error, after everything that it holds. Only the first call counts."""
         if self._error is None:
             self._error = error
-            self._tell()
+            self._update_events()
 
-    async def take(self) -> T:
+    async def get(self) -> T:
         """The next one, as soon as there is one. After the last one every call raises the error of `fail`."""
         while not self._waiting:
             if self._error is not None:
@@ -179,20 +179,20 @@ class Inbox(Generic[T]):
         one = self._waiting.popleft()
         left = len(self._waiting)
         if not left or left == self._limit - 1:  # else both events are as they were
-            self._tell()
+            self._update_events()
         return one
 
     def drain(self) -> list[T]:
         """Take all that is left."""
         left, self._waiting = list(self._waiting), deque()
-        self._tell()
+        self._update_events()
         return left
 
     async def room(self) -> None:
         """Wait while the inbox is full."""
         await self._room.wait()
 
-    def _tell(self) -> None:
+    def _update_events(self) -> None:
         for event, true in (
             (self._news, bool(self._waiting) or self._error is not None),
             (self._room, len(self._waiting) < self._limit or self._error is not None),
@@ -200,7 +200,7 @@ class Inbox(Generic[T]):
             (event.set if true else event.clear)()
 
 
-class Reading(ABC):
+class ContentReader(ABC):
     """Base of the readers of every protocol; a subclass has `next` and `close`."""
 
     @abstractmethod

@@ -48,7 +48,7 @@ def parse(header: str) -> Basic | Bearer | None:
     return Basic(user, password) if colon and user else None
 
 
-def certified(tls: ssl.SSLObject | None) -> str | None:
+def user_of_certificate(tls: ssl.SSLObject | None) -> str | None:
     """The user of a verified client certificate: its only common name."""
     certificate = tls.getpeercert() if tls is not None else None
     if not certificate:

@@ -7,10 +7,10 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from mtl.doors.config import DoorConfig
-from mtl.doors.identity import certified
+from mtl.doors.identity import user_of_certificate
 from mtl.doors.limits import TLS_OPEN_S
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.places import ListenPlace
-from mtl.doors.telling import Unfit
 from mtl.errors import OptionError
 from mtl.net.router import BindFailed
 from mtl.wire.control import NOT_AUTHORIZED
@@ -29,10 +29,10 @@ async def serve_tcp(
             accepted, place.host, place.port, ssl=secure, ssl_handshake_timeout=patience
         )
     except OSError as error:
-        raise cannot_listen(place, error) from error
+        raise bind_error(place, error) from error
 
 
-def cannot_listen(place: ListenPlace, error: OSError) -> BindFailed:
+def bind_error(place: ListenPlace, error: OSError) -> BindFailed:
     """The error for an address that is in use, or not of this machine."""
     return BindFailed(
         f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; choose another HOST:PORT"
@@ -46,12 +46,12 @@ def bound(server: asyncio.Server) -> str:
 
 
 def user_of(config: DoorConfig, writer: asyncio.StreamWriter) -> str | None:
-    """The user of a peer's client certificate; None if none is required. Raises `Unfit` for one without a user."""
+    """The user of a peer's client certificate; None if none is required. Raises `DoorRefusal` if it names no user."""
     if not config.authenticates:
         return None
-    user = certified(writer.get_extra_info("ssl_object"))
+    user = user_of_certificate(writer.get_extra_info("ssl_object"))
     if user is None:
-        raise Unfit(403, NOT_AUTHORIZED, "the certificate has not one common name, which is the user")
+        raise DoorRefusal(403, NOT_AUTHORIZED, "the certificate has not one common name, which is the user")
     return user
 
 

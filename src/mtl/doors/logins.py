@@ -56,7 +56,7 @@ class Logins:
                 await asyncio.wait_for(stopping.wait(), DOOR_ATTEMPT_S)
         return False
 
-    async def acting(self, user: str) -> Connection:
+    async def connect_as(self, user: str) -> Connection:
         """A connection that acts as a user."""
         try:
             return await self.own(user)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.wire.fields import RESERVED, Value
 from mtl.wire.text import text
 
@@ -33,8 +33,10 @@ def from_texts(headers: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     properties: dict[str, Value] = {}
     for name, value in headers:
         if name.startswith(RESERVED):
-            raise Unfit(400, BAD_PROPERTIES, f"{name!r}: names that begin with {RESERVED} are the broker's")
+            raise DoorRefusal(
+                400, BAD_PROPERTIES, f"{name!r}: names that begin with {RESERVED} are the broker's"
+            )
         if name in properties:
-            raise Unfit(400, BAD_PROPERTIES, f"{name!r} is there twice")
+            raise DoorRefusal(400, BAD_PROPERTIES, f"{name!r} is there twice")
         properties[name] = value
     return properties

@@ -14,7 +14,7 @@ from mtl.client.aio import Connection
 from mtl.doors.bridge import Bridge, Shares
 from mtl.doors.limits import DOOR_USERS
 from mtl.doors.logins import Logins
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.wire.control import OVERLOADED
 
 
@@ -33,13 +33,13 @@ class Bridges:
         self._leaving: set[asyncio.Task[None]] = set()
 
     def of(self, user: str | None) -> Bridge:
-        """The bridge of a user; it connects at its first use. Raises `Unfit` when too many users are busy."""
+        """The bridge of a user; it connects at its first use. Raises `DoorRefusal` when too many users are busy."""
         if user is None:
             return self.own
         bridge = self._users.pop(user, None)
         if bridge is None:
             self._make_room()
-            bridge = Bridge(partial(self.logins.acting, user), self._create, self._shares)
+            bridge = Bridge(partial(self.logins.connect_as, user), self._create, self._shares)
         self._users[user] = bridge
         return bridge
 
@@ -48,7 +48,9 @@ class Bridges:
             return
         idle = next((user for user, bridge in self._users.items() if bridge.idle), None)
         if idle is None:
-            raise Unfit(503, OVERLOADED, f"{DOOR_USERS} users at once are this door's limit; try again later")
+            raise DoorRefusal(
+                503, OVERLOADED, f"{DOOR_USERS} users at once are this door's limit; try again later"
+            )
         leaving = asyncio.create_task(self._users.pop(idle).leave())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)

@@ -25,12 +25,12 @@ from websockets.http11 import Request, Response
 from websockets.protocol import Event, State
 from websockets.typing import DataLike, Subprotocol
 
+from mtl.doors.authentication import AccessDenied, PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.gate import Gate, Turned
 from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
-from mtl.doors.listening import bound, cannot_listen, tls
+from mtl.doors.listening import bind_error, bound, tls
+from mtl.doors.peer_messages import peer_message
 from mtl.doors.places import ListenPlace
-from mtl.doors.telling import told
 from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
 
@@ -57,12 +57,12 @@ class Violation(Malformed):
         self.code = code
 
 
-class Together(WebSocket):
+class BatchedWebSocket(WebSocket):
     """A WebSocket of either side that sends and receives messages in batches: one system call and one turn of the event
     loop per message would cost more than all other work for a small message.
     """
 
-    whole = 0
+    unread_messages = 0
     """Number of messages that were received and not taken."""
 
     async def send_all(self, messages: Iterable[str | bytes]) -> None:
@@ -80,38 +80,38 @@ class Together(WebSocket):
 
     async def recv_all(self) -> list[str | bytes]:
         """The next message and all that are available with it. Raises as `recv`."""
-        together = [await self.recv()]
-        while self.whole:
-            together.append(await self.recv())
-        return together
+        messages = [await self.recv()]
+        while self.unread_messages:
+            messages.append(await self.recv())
+        return messages
 
     async def recv(self, decode: bool | None = None) -> Any:
         """The next message."""
         message = await super().recv(decode)
-        self.whole -= 1
+        self.unread_messages -= 1
         return message
 
     def process_event(self, event: Event) -> None:
         """Count messages."""
         super().process_event(event)
         if isinstance(event, Frame) and event.fin and event.opcode <= Opcode.BINARY:
-            self.whole += 1
+            self.unread_messages += 1
 
 
-class Socket(Together, ServerConnection):
+class DoorSocket(BatchedWebSocket, ServerConnection):
     """One WebSocket at a door.
 
-    The answer to a peer's Close is held back until `conclude`: the answer confirms that everything before the Close has
-    arrived, so the door processes that first.
+    The answer to a peer's Close is sent by `answer_close`: it confirms that everything before the Close has arrived, so
+    the door processes that first.
     """
 
-    def __init__(self, *args: Any, all_there: set[Socket], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, open_sockets: set[DoorSocket], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._all_there = all_there
+        self._open_sockets = open_sockets
         self.user: str | None = None
         """The peer's user at the broker; None without authentication."""
         self._holding = True
-        self._resting = False
+        self._stopped = False
         self._wrong: Violation | None = None
 
     @property
@@ -128,7 +128,7 @@ class Socket(Together, ServerConnection):
         """The next message; None when there are no more. Raises `Violation` for an invalid message."""
         try:
             message = await self.recv_messages.get()
-            self.whole -= 1
+            self.unread_messages -= 1
             return message
         except EOFError:
             said = self.protocol.close_sent
@@ -146,24 +146,24 @@ class Socket(Together, ServerConnection):
         """
         if self._wrong is not None:
             raise self._wrong
-        together = []
+        messages = []
         try:
             while (message := await self.message()) is not None:
-                together.append(message)
-                if not self.whole:
+                messages.append(message)
+                if not self.unread_messages:
                     break
         except Violation as wrong:
-            if not together:
+            if not messages:
                 raise
             self._wrong = wrong
-        return together
+        return messages
 
-    def rest(self) -> None:
+    def stop_receiving(self) -> None:
         """Stop receiving: `message` returns the messages that are there, then None."""
-        self._resting = True
+        self._stopped = True
         self.recv_messages.close()
 
-    def conclude(self) -> None:
+    def answer_close(self) -> None:
         """Answer the peer's Close; does nothing if there is none."""
         self._holding = False
         self.close_deadline = None
@@ -177,25 +177,25 @@ class Socket(Together, ServerConnection):
         if self.closed_by_peer:
             self.drop()
             return
-        await self._emptied(asyncio.create_task(self.close(*closing(error))))
+        await self._drain_until(asyncio.create_task(self.close(*closing(error))))
 
-    async def vanish(self) -> None:
+    async def end_without_close(self) -> None:
         """End without a Close, so that the peer can reconnect. Sent messages are still delivered."""
         if not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
         else:
             self.transport.close()
-        await self._emptied(asyncio.create_task(self.wait_closed()))
+        await self._drain_until(asyncio.create_task(self.wait_closed()))
 
     def drop(self) -> None:
         """Break the connection, at once. Harmless when repeated."""
         break_off(self)
 
-    async def _emptied(self, ending: asyncio.Task[None]) -> None:
+    async def _drain_until(self, ending: asyncio.Task[None]) -> None:
         """Read and drop everything from the peer until the end: closing a socket with unread input resets the
         connection, and the peer would lose our last messages.
         """
-        self.rest()
+        self.stop_receiving()
         self.recv_messages.frames.queue.clear()
         self.recv_messages.maybe_resume()
         try:
@@ -227,17 +227,17 @@ class Socket(Together, ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Enable TCP keepalive: it finds dead peers without taking a slow reader for dead."""
         keep_alive(transport.get_extra_info("socket"))
-        self._all_there.add(self)
+        self._open_sockets.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove it from the server's connections."""
-        self._all_there.discard(self)
+        self._open_sockets.discard(self)
         super().connection_lost(exc)
 
     def process_event(self, event: Event) -> None:
         """No message follows a Close."""
-        if self._resting and isinstance(event, Frame) and event.opcode <= Opcode.BINARY:
+        if self._stopped and isinstance(event, Frame) and event.opcode <= Opcode.BINARY:
             return
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
@@ -246,7 +246,7 @@ class Socket(Together, ServerConnection):
                 self.keepalive_task.cancel()  # the library expects the end soon: its ping would end the connection
 
     def send_data(self) -> None:
-        """Send everything except the answer to a Close, which is kept for `conclude`."""
+        """Send everything except the answer to a Close, which is kept for `answer_close`."""
         if not (self._holding and self.protocol.close_rcvd_then_sent):
             super().send_data()
 
@@ -273,8 +273,8 @@ class WebSocketServer:
     def __init__(
         self,
         config: DoorConfig,
-        gate: Gate,
-        serve_one: Callable[[Socket], Awaitable[None]],
+        authenticator: PeerAuthenticator,
+        serve_one: Callable[[DoorSocket], Awaitable[None]],
         *,
         subprotocols: Sequence[str],
         largest: int,
@@ -282,28 +282,30 @@ class WebSocketServer:
     ) -> None:
         self.endpoint = ""
         self._config = config
-        self._gate = gate
+        self._authenticator = authenticator
         self._serve_one = serve_one
         self._subprotocols = subprotocols
         self._largest = largest
         self._page = page.encode() if page is not None and config.page else None
         self._secure = tls(config)
-        self._sockets: set[Socket] = set()
+        self._sockets: set[DoorSocket] = set()
         self._open = 0
 
     async def listen(self, place: ListenPlace) -> None:
         """Begin. Raises `BindFailed`."""
         try:
             self._server = await serve(
-                self._served,
+                self._serve_connection,
                 place.host,
                 place.port,
                 ssl=self._secure,
                 ssl_handshake_timeout=None if self._secure is None else WS_OPEN_S,
-                create_connection=cast("type[ServerConnection]", partial(Socket, all_there=self._sockets)),
-                process_request=self._admitted,
+                create_connection=cast(
+                    "type[ServerConnection]", partial(DoorSocket, open_sockets=self._sockets)
+                ),
+                process_request=self._check_request,
                 subprotocols=[Subprotocol(name) for name in self._subprotocols],
-                select_subprotocol=self._selected,
+                select_subprotocol=self._select_subprotocol,
                 compression=None,  # bodies are often compressed already; a window costs 64 KiB per connection
                 max_size=self._largest,
                 max_queue=WS_QUEUE,
@@ -316,7 +318,7 @@ class WebSocketServer:
                 logger=log,
             )
         except OSError as error:
-            raise cannot_listen(place, error) from error
+            raise bind_error(place, error) from error
         self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._server.server)}"
 
     def close(self) -> None:
@@ -330,25 +332,25 @@ class WebSocketServer:
         """Wait until all connections have ended."""
         await self._server.wait_closed()
 
-    async def _served(self, connection: ServerConnection) -> None:
-        assert isinstance(connection, Socket)
+    async def _serve_connection(self, connection: ServerConnection) -> None:
+        assert isinstance(connection, DoorSocket)
         self._open += 1
         try:
             await self._serve_one(connection)
         finally:
             self._open -= 1
 
-    async def _admitted(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def _check_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """None, or a refusal. Origins are checked first: a browser adds stored credentials to any page's request."""
         paged = self._page is not None and request.path == "/" and "Upgrade" not in request.headers
-        refusal = None if paged else self._kept_out(connection, request)
+        refusal = None if paged else self._check_origin(connection, request)
         if refusal is None:
-            refusal = await self._unknown(connection, request)
+            refusal = await self._authenticate(connection, request)
         if refusal is None and paged:
-            return self._shown(connection)
+            return self._page_response(connection)
         return refusal
 
-    def _shown(self, connection: ServerConnection) -> Response:
+    def _page_response(self, connection: ServerConnection) -> Response:
         """The page."""
         assert self._page is not None
         response = connection.respond(HTTPStatus.OK, "")
@@ -358,23 +360,25 @@ class WebSocketServer:
         response.body = self._page
         return response
 
-    async def _unknown(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def _authenticate(self, connection: ServerConnection, request: Request) -> Response | None:
         """The refusal of a peer that fails to authenticate, or None."""
-        assert isinstance(connection, Socket)
+        assert isinstance(connection, DoorSocket)
         shown = request.headers.get_all("Authorization")
         if len(shown) > 1:
             return connection.respond(HTTPStatus.BAD_REQUEST, "at most one Authorization\n")
         tls = connection.transport.get_extra_info("ssl_object")
         try:
-            connection.user = await self._gate.user(shown[0] if shown else None, address_of(connection), tls)
-        except Turned as turned:
+            connection.user = await self._authenticator.authenticate(
+                shown[0] if shown else None, address_of(connection), tls
+            )
+        except AccessDenied as turned:
             response = connection.respond(turned.status, f"{turned.words}\n")
             for challenge in turned.challenges:
                 response.headers["WWW-Authenticate"] = challenge
             return response
         return None
 
-    def _kept_out(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _check_origin(self, connection: ServerConnection, request: Request) -> Response | None:
         """The refusal of a page from a foreign origin, and of any peer at a full door, or None."""
         origins = request.headers.get_all("Origin")
         hosts = request.headers.get_all("Host")
@@ -388,7 +392,7 @@ class WebSocketServer:
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, words)
         return None
 
-    def _selected(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
+    def _select_subprotocol(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
         """The first of the client's offers that the door supports: the client's order is its preference."""
         for name in offered:
             if name in self._subprotocols:
@@ -431,4 +435,4 @@ def closing(error: BaseException) -> tuple[CloseCode, str]:
             code = CloseCode.POLICY_VIOLATION
         case _:
             code = CloseCode.INTERNAL_ERROR
-    return code, told(error).encode()[:_LONGEST_REASON].decode(errors="ignore")
+    return code, peer_message(error).encode()[:_LONGEST_REASON].decode(errors="ignore")

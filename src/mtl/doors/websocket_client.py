@@ -10,14 +10,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from mtl.doors.clients import untrusted
+from mtl.doors.clients import untrusted_error
 from mtl.doors.limits import WS_CLOSE_S, WS_QUEUE
-from mtl.doors.websocket import Together
+from mtl.doors.websocket import BatchedWebSocket
 from mtl.errors import Refused
 from mtl.wire.control import OVERLOADED
 
 
-class ClientSocket(Together, ClientConnection):
+class ClientSocket(BatchedWebSocket, ClientConnection):
     """The client's end."""
 
 
@@ -65,6 +65,6 @@ async def open_websocket(
         words = (refused.response.body or b"").decode(errors="replace").strip()
         raise Refused(status, OVERLOADED if full else "refused", words) from refused
     except ssl.SSLCertVerificationError as wrong:
-        raise untrusted(url, wrong) from wrong
+        raise untrusted_error(url, wrong) from wrong
     except InvalidHandshake as wrong:
         raise ConnectionError(f"{url}: {wrong}") from wrong

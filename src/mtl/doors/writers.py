@@ -21,8 +21,8 @@ class ResourceWriters:
     async def get(self, resource: str) -> Writer:
         """The writer of a resource. Raises the errors of opening it; the next call tries again."""
         task = self._open.pop(resource, None)
-        if task is None or _spent(task):
-            task = asyncio.create_task(self._opened(resource))
+        if task is None or _is_unusable(task):
+            task = asyncio.create_task(self._open_writer(resource))
         self._open[resource] = task
         writer = task.result() if task.done() else await asyncio.shield(task)
         while len(self._open) > self._limit:
@@ -37,23 +37,23 @@ class ResourceWriters:
         while self._closing:
             await asyncio.wait(self._closing)
 
-    async def _opened(self, resource: str) -> Writer:
+    async def _open_writer(self, resource: str) -> Writer:
         return await self._opening(resource)
 
     def _end(self, opened: asyncio.Task[Writer]) -> None:
-        closing = asyncio.create_task(_closed(opened))
+        closing = asyncio.create_task(_close_writer(opened))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
 
-def _spent(task: asyncio.Task[Writer]) -> bool:
+def _is_unusable(task: asyncio.Task[Writer]) -> bool:
     """Whether the writer is closed or failed to open."""
     return task.done() and (
         task.cancelled() or task.exception() is not None or task.result().error is not None
     )
 
 
-async def _closed(opened: asyncio.Task[Writer]) -> None:
+async def _close_writer(opened: asyncio.Task[Writer]) -> None:
     try:
         await (await opened).close()
     except MtlError:

@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 from mtl.client.aio.opening import Opening
 from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
-from mtl.doors.clients import Inbox, Reading, opened
+from mtl.doors.clients import ContentReader, Inbox, wait_opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
-from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Kind, Message
-from mtl.doors.mbws.contents import ToMessages
-from mtl.doors.mbws.line import Line, Way
+from mtl.doors.mbws.contents import MessageEncoder
+from mtl.doors.mbws.link import LinkTarget, MbwsLink
+from mtl.doors.mbws.subscription_query import SubscriptionQuery
 from mtl.doors.properties import CONTENT_TYPE, SEQUENCE
 from mtl.doors.received import Received
 from mtl.errors import Closed, ContentTooLarge, FieldError, OptionError
@@ -36,21 +36,21 @@ from mtl.wire.fields import Value
 
 
 class MbwsConnection:
-    """A client of one door, for the tasks of one event loop. `line` is the connection of the writers."""
+    """A client of one door, for the tasks of one event loop. `link` is the connection of the writers."""
 
-    def __init__(self, way: Way) -> None:
-        self.endpoint = way.url
-        self.line = Line(way)
-        self._way = way
+    def __init__(self, target: LinkTarget) -> None:
+        self.endpoint = target.url
+        self.link = MbwsLink(target)
+        self._target = target
         self._readers: set[MbwsReader] = set()
 
     def writer(self, address: str) -> Opening[MbwsWriter]:
         """A writer to an address; `async with`, or await it."""
 
-        async def made() -> MbwsWriter:
-            return MbwsWriter(self.line, address, self._way.kind)
+        async def open_writer() -> MbwsWriter:
+            return MbwsWriter(self.link, address, self._target.kind)
 
-        return Opening(made)
+        return Opening(open_writer)
 
     def reader(self, address: str, *, start: Start = "latest") -> Opening[MbwsReader]:
         """A reader from `start` on: "earliest", "latest" or a sequence. It gets everything that is sent afterwards.
@@ -58,14 +58,14 @@ class MbwsConnection:
         Raises `Refused` if the address does not exist.
         """
 
-        async def begun() -> MbwsReader:
-            if self.line.error is not None:
-                raise self.line.error
-            reader = MbwsReader(self._way, address, start, self._readers.discard)
+        async def open_reader() -> MbwsReader:
+            if self.link.error is not None:
+                raise self.link.error
+            reader = MbwsReader(self._target, address, start, self._readers.discard)
             self._readers.add(reader)
-            return await opened(reader, reader.line.opened)
+            return await wait_opened(reader, reader.link.opened)
 
-        return Opening(begun)
+        return Opening(open_reader)
 
     async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
         """Close, at the end of a block."""
@@ -73,17 +73,17 @@ class MbwsConnection:
 
     async def close(self) -> None:
         """Close the connections of the writers and of every reader. Harmless when repeated."""
-        await asyncio.gather(self.line.close(), *(reader.close() for reader in list(self._readers)))
+        await asyncio.gather(self.link.close(), *(reader.close() for reader in list(self._readers)))
 
 
 class MbwsWriter:
     """Sends contents to one address. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
-    def __init__(self, line: Line, address: str, kind: Kind) -> None:
+    def __init__(self, link: MbwsLink, address: str, kind: Kind) -> None:
         self.address = address
-        self._line = line
-        self._messages = ToMessages(address, kind)
-        self._messages.alike({})
+        self._link = link
+        self._messages = MessageEncoder(address, kind)
+        self._messages.set_properties({})
         self._properties: dict[str, Value] = {}
         self._sent = 0
 
@@ -97,20 +97,20 @@ class MbwsWriter:
             raise ContentTooLarge(len(body), MAX_CONTENT)
         if (properties or {}) != self._properties:
             properties = dict(properties or {})
-            self._messages.alike(properties)
+            self._messages.set_properties(properties)
             self._properties = properties
         data = self._messages.message(body)
         size = len(data if isinstance(data, bytes) else data.encode())
         header = size - len(body)
         if header > MBWS_HEADER:
             raise FieldError(f"addresses and properties have {header} octets, {MBWS_HEADER} are the most")
-        settled = await self._line.send(data, size)
-        self._sent = self._line.sent
+        settled = await self._link.send(data, size)
+        self._sent = self._link.sent
         return settled
 
     async def flush(self) -> None:
         """Wait until all contents are acknowledged, which is in order. Raises the error that ended the connection."""
-        await self._line.flushed(self._sent)
+        await self._link.flush(self._sent)
 
     async def leave(self, *, failed: bool) -> None:
         """Flush, at the end of a block that did not fail."""
@@ -118,45 +118,49 @@ class MbwsWriter:
             await self.flush()
 
 
-class MbwsReader(Reading):
-    """The contents of one address, in order; for one task. `line` is its connection."""
+class MbwsReader(ContentReader):
+    """The contents of one address, in order; for one task. `link` is its connection."""
 
-    def __init__(self, way: Way, address: str, start: Start, ended: Callable[[MbwsReader], None]) -> None:
+    def __init__(
+        self, target: LinkTarget, address: str, start: Start, ended: Callable[[MbwsReader], None]
+    ) -> None:
         self.address = address
         self._start = start
         self._ended = ended
         self._inbox: Inbox[tuple[Received, int]] = Inbox(MBWS_CLIENT_WINDOW)
         self._octets = Budget(MBWS_CLIENT_OCTETS)
         self._current: tuple[Received, int] | None = None
-        self.line = Line(way, lambda: Asked({address: self._start}), self._taken, self._inbox.fail)
+        self.link = MbwsLink(
+            target, lambda: SubscriptionQuery({address: self._start}), self._handle_messages, self._inbox.fail
+        )
 
     async def next(self) -> Received:
         """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
-        self._consumed()
-        received, _ = self._current = await self._inbox.take()
+        self._acknowledge_current()
+        received, _ = self._current = await self._inbox.get()
         return received
 
     async def close(self) -> None:
         """Acknowledge the consumed contents, and close the connection. Harmless when repeated."""
         self._inbox.fail(Closed("the reader is closed"))
-        self._consumed()
+        self._acknowledge_current()
         for received, _ in self._inbox.drain():
-            self._octets.give(len(received.body))
-        await self.line.close()
+            self._octets.release(len(received.body))
+        await self.link.close()
         self._ended(self)
 
-    async def _taken(self, messages: Sequence[Message], beginning: int) -> None:
+    async def _handle_messages(self, messages: Sequence[Message], beginning: int) -> None:
         """Take messages that arrived together."""
-        contents = list(map(self._received, messages))
+        contents = list(map(self._to_received, messages))
         for one in reversed(contents):
             if one.sequence is not None:
                 self._start = one.sequence + 1
                 break
-        await self._octets.take(sum(len(one.body) for one in contents))
+        await self._octets.acquire(sum(len(one.body) for one in contents))
         self._inbox.put_all([(one, beginning) for one in contents])
         await self._inbox.room()
 
-    def _received(self, message: Message) -> Received:
+    def _to_received(self, message: Message) -> Received:
         properties = dict(message.properties)
         if message.content_type:
             properties[CONTENT_TYPE] = message.content_type
@@ -164,12 +168,12 @@ class MbwsReader(Reading):
         sequence = int(place) if place.isascii() and place.isdecimal() else None
         return Received(self.address, sequence, message.body, properties)
 
-    def _consumed(self) -> None:
+    def _acknowledge_current(self) -> None:
         if self._current is not None:
             received, beginning = self._current
             self._current = None
-            self._octets.give(len(received.body))
-            self.line.consumed(beginning)
+            self._octets.release(len(received.body))
+            self.link.count_consumed(beginning)
 
 
 def connect(
@@ -189,10 +193,10 @@ def connect(
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
         raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
-    way = Way(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline, authorization)
+    target = LinkTarget(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline, authorization)
 
-    async def connected() -> MbwsConnection:
-        connection = MbwsConnection(way)
-        return await opened(connection, connection.line.opened)
+    async def open_connection() -> MbwsConnection:
+        connection = MbwsConnection(target)
+        return await wait_opened(connection, connection.link.opened)
 
-    return Opening(connected)
+    return Opening(open_connection)

@@ -168,7 +168,7 @@ def _octets(text: str) -> bytes:
 
 def _check_number(value: int) -> None:
     if not 0 <= value <= LAST_NUMBER:
-        raise FieldError(f"{value} is no number of 0 to {LAST_NUMBER}")
+        raise FieldError(f"{value} is not a number from 0 to {LAST_NUMBER}")
 
 
 # --- decoding -------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def _message(of: _Reader) -> tuple[Message, int]:
     return Message(addresses, of.rest(), content_type, tuple(properties)), at if properties else of.at
 
 
-class Alike:
+class CachingDecoder:
     """Decodes messages that often differ only in the value of the last property and in the body. The octets before them
     are decoded once and cached for the next message, at most MBWS_ALIKE octets.
     """

@@ -12,7 +12,7 @@ from mtl.doors.properties import CONTENT_TYPE, SEQUENCE, from_texts, to_texts
 from mtl.wire.fields import Value, encode_properties
 
 
-class ToMessages:
+class MessageEncoder:
     """Encodes contents as messages to or from one address, in one form; a body that is not text is always binary.
 
     With `numbered` the last property of each message is its content's place in the log. `alike` is called before
@@ -27,7 +27,7 @@ class ToMessages:
         self._octets = b""
         self._text: str | None = None
 
-    def alike(self, properties: Mapping[str, Value]) -> None:
+    def set_properties(self, properties: Mapping[str, Value]) -> None:
         """Set the properties of the next contents. Raises `FieldError` for properties that cannot be encoded."""
         texts = to_texts(properties)
         content_type = texts.pop(CONTENT_TYPE, "")
@@ -51,7 +51,7 @@ class ToMessages:
         return self._octets + body
 
 
-class ToTables:
+class TableEncoder:
     """Encodes the properties of messages as those of contents. The last result is cached."""
 
     def __init__(self) -> None:

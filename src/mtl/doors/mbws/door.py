@@ -6,18 +6,18 @@ import asyncio
 import time
 from importlib.resources import files
 
+from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.gate import Gate
 from mtl.doors.limits import MBWS_RETAINED, MBWS_RETAINED_S
-from mtl.doors.mbws.keeping import Keeper
-from mtl.doors.mbws.kept import kept
-from mtl.doors.mbws.peer import MbwsPeer, PeerLine
+from mtl.doors.mbws.connection_records import record_of
+from mtl.doors.mbws.connection_store import ConnectionStore
+from mtl.doors.mbws.peer import MbwsPeer, PeerConnection
 from mtl.doors.mbws.peering import Peering
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.users import Bridges
-from mtl.doors.websocket import Socket, WebSocketServer
+from mtl.doors.websocket import DoorSocket, WebSocketServer
 
 NAME = "mbws"
 
@@ -32,13 +32,15 @@ class MbwsDoor:
         self.peers: set[MbwsPeer] = set()
         self._config = config
         self._bridges = bridges
-        self._keeper = Keeper(bridges.own)
+        self._store = ConnectionStore(bridges.own)
         self._peering = Peering(config.peers, bridges.own)
         self._stopping = False
-        self._connections: Connections[PeerLine] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
+        self._connections: Connections[PeerConnection] = Connections(
+            MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic
+        )
         self._server = WebSocketServer(
             config,
-            Gate(config, bridges.logins.check),
+            PeerAuthenticator(config, bridges.logins.check),
             self._serve,
             subprotocols=(MBWS, MBLWS),
             largest=LARGEST,
@@ -55,28 +57,28 @@ class MbwsDoor:
         await self._server.listen(self._config.place(NAME))
         self._peering.start()
 
-    async def _serve(self, socket: Socket) -> None:
+    async def _serve(self, socket: DoorSocket) -> None:
         try:
             bridge = self._bridges.of(socket.user)
-        except Unfit as full:
+        except DoorRefusal as full:
             await socket.refuse(full)
             return
-        peer = MbwsPeer(socket, bridge, self._connections, self._keeper, self._retain)
+        peer = MbwsPeer(socket, bridge, self._connections, self._store, self._retain)
         self.peers.add(peer)
         try:
             await peer.serve()
         finally:
             self.peers.discard(peer)
 
-    async def _retain(self, line: PeerLine) -> None:
+    async def _retain(self, connection: PeerConnection) -> None:
         """Retain a connection that waits for its client. A stopping door stores it before its session ends."""
-        if not self._stopping or line.stored:
+        if not self._stopping or connection.stored:
             return
-        line.stored = True
-        await line.intake.settled()
-        if line.intake.error is None:
-            until = time.time() + self._connections.left(line)
-            await self._keeper.keep(kept(line, line.intake.confirmed, until))
+        connection.stored = True
+        await connection.intake.wait_idle()
+        if connection.intake.error is None:
+            until = time.time() + self._connections.remaining_time(connection)
+            await self._store.store(record_of(connection, connection.intake.confirmed, until))
 
     async def stop(self) -> None:
         """Stop receiving; contents taken in are still acknowledged. No Close is sent, so that clients reconnect, to
@@ -87,7 +89,7 @@ class MbwsDoor:
         self._connections.forget_old()
         away = self._connections.waiting
         for peer in self.peers:
-            peer.rest()
+            peer.stop_receiving()
         await self._peering.stop()
         await self._bridges.close()
         await asyncio.gather(*map(self._retain, away))

@@ -16,11 +16,11 @@ from functools import partial
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
-from mtl.doors.mbws.contents import ToTables, from_message
-from mtl.doors.mbws.kept import CONNECTIONS
+from mtl.doors.mbws.connection_records import CONNECTIONS
+from mtl.doors.mbws.contents import TableEncoder, from_message
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.properties import BAD_PROPERTIES
 from mtl.doors.runs import ContentRun
-from mtl.doors.telling import Unfit, told
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
 from mtl.wire.control import NOT_AUTHORIZED
 from mtl.wire.fields import Value
@@ -31,14 +31,14 @@ DEAD = "mbws.dead"
 """The resource of dead letters."""
 
 _ADDRESS, _REASON = "dead-letter-address", "dead-letter-reason"
-OURS = Unfit(403, NOT_AUTHORIZED, f"{CONNECTIONS!r} is the door's own")
+RESERVED_RESOURCE = DoorRefusal(403, NOT_AUTHORIZED, f"{CONNECTIONS!r} is the door's own")
 """The error for a peer that sends to that resource or reads it."""
 _LONGEST_REASON = 1_000
 """Maximum of characters of a dead letter's reason."""
 
 
 @dataclass(slots=True, eq=False)
-class _UnderWay:
+class _Batch:
     """Messages under way; `left` appends are not confirmed yet."""
 
     messages: int
@@ -54,21 +54,21 @@ class MbwsIntake:
         self.news = asyncio.Event()
         """Set whenever `confirmed` or `error` changes; the waiting task clears it."""
         self._bridge = bridge
-        self._tables = ToTables()
-        self._under_way: deque[_UnderWay] = deque()
-        self._burying: set[asyncio.Task[None]] = set()
-        self._losing = False
-        self._rest = asyncio.Event()
-        self._rest.set()
+        self._tables = TableEncoder()
+        self._batches: deque[_Batch] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loss_logged = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    async def take(self, messages: Sequence[Message]) -> None:
+    async def send(self, messages: Sequence[Message]) -> None:
         """Send the next messages. Returns when they are on their way; waits while the broker is overloaded."""
-        run, alike = ContentRun(""), list[Message]()
+        run, together = ContentRun(""), list[Message]()
         for message in messages:
             if len(message.addresses) != 1 or message.addresses[0] in {"", CONNECTIONS}:
-                await self._publish(run, alike)
-                run, alike = ContentRun(""), []
-                await self._take(message)
+                await self._publish_run(run, together)
+                run, together = ContentRun(""), []
+                await self._publish_one(message)
                 continue
             address = message.addresses[0]
             try:
@@ -76,127 +76,133 @@ class MbwsIntake:
             except (Refused, FieldError):
                 table = None
             if table is None or address != run.resource or not run.fits(message.body, table):
-                await self._publish(run, alike)
-                run, alike = ContentRun(address), []
+                await self._publish_run(run, together)
+                run, together = ContentRun(address), []
             if table is None:
-                await self._take(message)
+                await self._publish_one(message)
             else:
                 run.add(message.body, table)
-                alike.append(message)
-        await self._publish(run, alike)
+                together.append(message)
+        await self._publish_run(run, together)
 
-    async def _publish(self, run: ContentRun, messages: Sequence[Message]) -> None:
+    async def _publish_run(self, run: ContentRun, messages: Sequence[Message]) -> None:
         """Publish messages to one address as one pack: if the broker refuses it, all its messages are refused."""
         if not messages:
             return
-        many = self._begun(len(messages), len(messages))
+        batch = self._begin(len(messages), len(messages))
         try:
             settled = await self._bridge.publish_run(run)
         except MtlError as error:
-            await self._failed(many, messages, run.resource, error)
+            await self._handle_failure(batch, messages, run.resource, error)
         else:
-            settled.add_done_callback(partial(self._settled, many, messages, run.resource))
+            settled.add_done_callback(partial(self._handle_result, batch, messages, run.resource))
 
-    async def _take(self, message: Message) -> None:
+    async def _publish_one(self, message: Message) -> None:
         """Take a message to several addresses, or an invalid one."""
         addresses = [address for address in dict.fromkeys(message.addresses) if address]
-        one = self._begun(1, len(addresses) or 1)
+        batch = self._begin(1, len(addresses) or 1)
         if not addresses:
-            await self._bury(one, message, "", Unfit(404, "no-address", "the message has no address"))
+            await self._send_dead_letter(
+                batch, message, "", DoorRefusal(404, "no-address", "the message has no address")
+            )
         for address in addresses:
             if address == CONNECTIONS:
-                await self._bury(one, message, address, OURS)
+                await self._send_dead_letter(batch, message, address, RESERVED_RESOURCE)
                 continue
             try:
                 settled = await self._bridge.publish(address, message.body, from_message(message))
             except MtlError as error:
-                await self._failed(one, (message,), address, error)
+                await self._handle_failure(batch, (message,), address, error)
             else:
-                settled.add_done_callback(partial(self._settled, one, (message,), address))
+                settled.add_done_callback(partial(self._handle_result, batch, (message,), address))
 
-    def _begun(self, messages: int, appends: int) -> _UnderWay:
-        begun = _UnderWay(messages, appends)
-        self._under_way.append(begun)
-        self._rest.clear()
+    def _begin(self, messages: int, appends: int) -> _Batch:
+        begun = _Batch(messages, appends)
+        self._batches.append(begun)
+        self._idle.clear()
         return begun
 
-    async def settled(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until nothing is under way."""
-        await self._rest.wait()
+        await self._idle.wait()
 
-    def _settled(
-        self, what: _UnderWay, messages: Sequence[Message], address: str, done: asyncio.Future[None]
+    def _handle_result(
+        self, batch: _Batch, messages: Sequence[Message], address: str, done: asyncio.Future[None]
     ) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is None:
-            self._done(what, len(messages))
+            self._count_confirmed(batch, len(messages))
         else:
-            task = asyncio.create_task(self._failed(what, messages, address, error))
-            self._burying.add(task)
-            task.add_done_callback(self._burying.discard)
+            task = asyncio.create_task(self._handle_failure(batch, messages, address, error))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _failed(
-        self, what: _UnderWay, messages: Sequence[Message], address: str, error: BaseException
+    async def _handle_failure(
+        self, batch: _Batch, messages: Sequence[Message], address: str, error: BaseException
     ) -> None:
         if _undeliverable(error):
             for message in messages:
-                await self._bury(what, message, address, error)
+                await self._send_dead_letter(batch, message, address, error)
         else:
-            self._break(error)
+            self._fail(error)
 
-    def _done(self, what: _UnderWay, appends: int = 1) -> None:
-        what.left -= appends
-        while self._under_way and not self._under_way[0].left:
-            self.confirmed += self._under_way.popleft().messages
+    def _count_confirmed(self, batch: _Batch, appends: int = 1) -> None:
+        batch.left -= appends
+        while self._batches and not self._batches[0].left:
+            self.confirmed += self._batches.popleft().messages
             self.news.set()
-        if not self._under_way:
-            self._rest.set()
+        if not self._batches:
+            self._idle.set()
 
-    def _break(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Fail: it is unknown whether a message was stored, so no later message is ever confirmed."""
         self.error = self.error or error
-        self._rest.set()
+        self._idle.set()
         self.news.set()
 
     # --- dead letters ---------------------------------------------------------------------------------------
 
-    async def _bury(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
+    async def _send_dead_letter(
+        self, batch: _Batch, message: Message, address: str, error: BaseException
+    ) -> None:
         """Make a message a dead letter; returns when that is on its way."""
-        why: dict[str, Value] = {_ADDRESS: address, _REASON: told(error)[:_LONGEST_REASON]}
+        reason: dict[str, Value] = {_ADDRESS: address, _REASON: peer_message(error)[:_LONGEST_REASON]}
         try:
-            settled = await self._letter(message, why)
+            settled = await self._publish_dead_letter(message, reason)
         except MtlError as failed:
-            self._lost(one, address, error, failed)
+            self._handle_loss(batch, address, error, failed)
         else:
-            settled.add_done_callback(partial(self._buried, one, address, error))
+            settled.add_done_callback(partial(self._handle_dead_letter_result, batch, address, error))
 
-    async def _letter(self, message: Message, why: dict[str, Value]) -> asyncio.Future[None]:
+    async def _publish_dead_letter(self, message: Message, reason: dict[str, Value]) -> asyncio.Future[None]:
         try:
-            return await self._bridge.publish(DEAD, message.body, {**from_message(message), **why})
+            return await self._bridge.publish(DEAD, message.body, {**from_message(message), **reason})
         except (Refused, FieldError) as wrong:
             if isinstance(wrong, Refused) and wrong.reason != BAD_PROPERTIES:
                 raise
             # The properties are invalid, or have no room for the reason.
-            return await self._bridge.publish(DEAD, message.body, why)
+            return await self._bridge.publish(DEAD, message.body, reason)
 
-    def _buried(self, one: _UnderWay, address: str, error: BaseException, done: asyncio.Future[None]) -> None:
+    def _handle_dead_letter_result(
+        self, batch: _Batch, address: str, error: BaseException, done: asyncio.Future[None]
+    ) -> None:
         failed = asyncio.CancelledError() if done.cancelled() else done.exception()
         if failed is None:
-            self._done(one)
+            self._count_confirmed(batch)
         else:
-            self._lost(one, address, error, failed)
+            self._handle_loss(batch, address, error, failed)
 
-    def _lost(self, one: _UnderWay, address: str, error: BaseException, failed: BaseException) -> None:
+    def _handle_loss(self, batch: _Batch, address: str, error: BaseException, failed: BaseException) -> None:
         """The dead letter failed, too: the message is acknowledged anyway, unless the broker is unreachable."""
         if not _undeliverable(failed):
-            self._break(failed)
+            self._fail(failed)
             return
-        if not self._losing:  # once is enough for one client's log
+        if not self._loss_logged:  # once is enough for one client's log
             log.warning(
                 "messages to %r are lost: %s; they cannot become dead letters: %s", address, error, failed
             )
-            self._losing = True
-        self._done(one)
+            self._loss_logged = True
+        self._count_confirmed(batch)
 
 
 def _undeliverable(error: BaseException) -> bool:

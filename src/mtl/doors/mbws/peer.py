@@ -10,25 +10,31 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
-from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
-from mtl.doors.mbws.intake import OURS, MbwsIntake
-from mtl.doors.mbws.keeping import Keeper
-from mtl.doors.mbws.kept import CONNECTIONS, restore
+from mtl.doors.mbws.connection_records import CONNECTIONS, restore
+from mtl.doors.mbws.connection_store import ConnectionStore
+from mtl.doors.mbws.intake import RESERVED_RESOURCE, MbwsIntake
 from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_name
 from mtl.doors.mbws.session import MbwsSession, MbwsState, Role
-from mtl.doors.websocket import Socket, Violation
+from mtl.doors.mbws.subscription_query import SubscriptionQuery, parse
+from mtl.doors.websocket import DoorSocket, Violation
 from mtl.errors import Malformed, Unreachable
 from mtl.limits import MAX_CONTENT
 
 
-class PeerLine(KnownConnection):
+class PeerConnection(KnownConnection):
     """A connection with its state at the door. `holder` is its current or last session."""
 
     def __init__(
-        self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: MbwsPeer, received: int = 0
+        self,
+        name: str,
+        client: Client,
+        asked: SubscriptionQuery,
+        bridge: Bridge,
+        holder: MbwsPeer,
+        received: int = 0,
     ) -> None:
         super().__init__(name, client, asked.addresses)
         self.intake = MbwsIntake(bridge, received)
@@ -44,83 +50,83 @@ class MbwsPeer:
 
     def __init__(
         self,
-        socket: Socket,
+        socket: DoorSocket,
         bridge: Bridge,
-        connections: Connections[PeerLine],
-        keeper: Keeper,
-        retain: Callable[[PeerLine], Awaitable[None]],
+        connections: Connections[PeerConnection],
+        store: ConnectionStore,
+        retain: Callable[[PeerConnection], Awaitable[None]],
     ) -> None:
         self._socket = socket
         self._bridge = bridge
         self._connections = connections
-        self._keeper = keeper
+        self._store = store
         self._retain = retain
-        self._whom = Whom.at(socket.remote_address, socket.user)
+        self._address = PeerAddress.at(socket.remote_address, socket.user)
         self._client = Client(socket.origin, socket.user)
-        self._asked = Asked()
+        self._asked = SubscriptionQuery()
         self._session: MbwsSession
-        self._line: PeerLine | None = None
+        self._connection: PeerConnection | None = None
         self._acked = 0
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self._superseded = False
-        self._left = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Until the WebSocket is over, or `rest`."""
-        patience = asyncio.get_running_loop().call_later(MBWS_CONNECT_S, self._late)
+        """Handle the session until the WebSocket ends, or `stop_receiving`."""
+        patience = asyncio.get_running_loop().call_later(MBWS_CONNECT_S, self._handle_timeout)
         try:
-            await self._listened()
+            await self._receive()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self._end(failed)
         finally:
             patience.cancel()
-            await self._stopped()
-            self._left.set()
-        await self._concluded()
+            await self._cancel_tasks()
+            self._ended.set()
+        await self._close()
 
-    def rest(self) -> None:
+    def stop_receiving(self) -> None:
         """Stop receiving. Messages taken in are acknowledged, and the client can reconnect."""
-        self._socket.rest()
+        self._socket.stop_receiving()
 
-    async def give_way(self) -> None:
+    async def supersede(self) -> None:
         """End at once: another session took the connection over."""
         self._superseded = True
         self._socket.drop()
-        await self._left.wait()
+        await self._ended.wait()
 
-    # --- what it says ---------------------------------------------------------------------------------------
+    # --- messages of the client -----------------------------------------------------------------------------
 
-    async def _listened(self) -> None:
+    async def _receive(self) -> None:
         socket = self._socket
         assert socket.request is not None
         assert socket.subprotocol is not None
         self._asked = asked = parse(socket.request.path)
         if CONNECTIONS in asked.addresses:
-            raise OURS
+            raise RESERVED_RESOURCE
         self._session = MbwsSession(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
         if self._session.light:
-            await self._begin(self._new_line())
+            await self._begin(self._new_connection())
         while self._error is None and (messages := await socket.messages()):
-            await self._heard(messages)
+            await self._handle_messages(messages)
 
-    async def _heard(self, said: Iterable[str | bytes]) -> None:
+    async def _handle_messages(self, said: Iterable[str | bytes]) -> None:
         """Handle messages that arrived together; those before an invalid one count."""
         together: list[Message] = []
         try:
             for one in said:
-                frame = self._frame(one)
+                frame = self._parse(one)
                 if isinstance(frame, Message):
                     together.append(frame)
                 elif frame is not None:
-                    together = await self._taken(together)
-                    await self._handled(frame)
+                    together = await self._forward(together)
+                    await self._handle_frame(frame)
         finally:
-            await self._taken(together)
+            await self._forward(together)
 
-    def _frame(self, said: str | bytes) -> Frame | None:
+    def _parse(self, said: str | bytes) -> Frame | None:
         try:
             frame = self._session.received(said)
         except NotText as wrong:
@@ -129,77 +135,79 @@ class MbwsPeer:
             raise Violation(CloseCode.MESSAGE_TOO_BIG, f"a body has {MAX_CONTENT} octets at most")
         return frame
 
-    async def _taken(self, messages: list[Message]) -> list[Message]:
+    async def _forward(self, messages: list[Message]) -> list[Message]:
         """Send the collected messages; returns the empty list that is left."""
         if messages:
-            assert self._line is not None
-            await self._line.intake.take(messages)
+            assert self._connection is not None
+            await self._connection.intake.send(messages)
         return []
 
-    async def _handled(self, frame: Connect | Acknowledge) -> None:
+    async def _handle_frame(self, frame: Connect | Acknowledge) -> None:
         if isinstance(frame, Connect):
-            await self._connected(frame)
+            await self._connect(frame)
         else:
-            assert self._line is not None
-            self._line.outgoing.acknowledged(frame.sequence)
+            assert self._connection is not None
+            self._connection.outgoing.acknowledged(frame.sequence)
             self._room.set()
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    async def _connected(self, asked: Connect) -> None:
+    async def _connect(self, asked: Connect) -> None:
         """Begin a new connection, or continue the named one if that is possible (MBWS-23, 24)."""
         if asked.name and len(asked.numbers) != 3:
             raise Malformed(f"a reconnect has 3 numbers, not {len(asked.numbers)}")
-        if self._line is not None:
-            await self._stopped()
-            self._connections.clear(self._line)
-        line = self._connections.find(asked.name, self._client) or await self._kept(asked.name)
-        if line is not None and await self._recovered(line, asked):
-            numbers: tuple[int, ...] = (line.intake.confirmed,)
+        if self._connection is not None:
+            await self._cancel_tasks()
+            self._connections.clear(self._connection)
+        connection = self._connections.find(asked.name, self._client) or await self._find_stored(asked.name)
+        if connection is not None and await self._recover(connection, asked):
+            numbers: tuple[int, ...] = (connection.intake.confirmed,)
         else:
-            line, numbers = self._new_line(), ()
-            self._connections.add(line)
-        await self._begin(line, Connect(line.name, numbers))
+            connection, numbers = self._new_connection(), ()
+            self._connections.add(connection)
+        await self._begin(connection, Connect(connection.name, numbers))
 
-    def _new_line(self) -> PeerLine:
-        return PeerLine(new_name(), self._client, self._asked, self._bridge, self)
+    def _new_connection(self) -> PeerConnection:
+        return PeerConnection(new_name(), self._client, self._asked, self._bridge, self)
 
-    async def _kept(self, name: str) -> PeerLine | None:
+    async def _find_stored(self, name: str) -> PeerConnection | None:
         """The connection, if a door stored it. Concurrent reconnects find the same one."""
         if not name:
             return None
-        async with self._keeper.turn:
-            line = self._connections.find(name, self._client)
-            if line is None and (record := await self._keeper.claim(name, self._client)) is not None:
-                line = PeerLine(name, self._client, self._asked, self._bridge, self, record.received)
-                restore(record, line)
-                self._connections.add(line)
-            return line
+        async with self._store.turn:
+            connection = self._connections.find(name, self._client)
+            if connection is None and (record := await self._store.claim(name, self._client)) is not None:
+                connection = PeerConnection(
+                    name, self._client, self._asked, self._bridge, self, record.received
+                )
+                restore(record, connection)
+                self._connections.add(connection)
+            return connection
 
-    async def _recovered(self, line: PeerLine, asked: Connect) -> bool:
+    async def _recover(self, connection: PeerConnection, asked: Connect) -> bool:
         """Take a connection over, from a session that may not have noticed its loss yet; False: it is over."""
-        async with line.turn:
-            if line.holder is not self:
-                await line.holder.give_way()
-            line.holder = self
-            self._connections.recovered(line)
+        async with connection.turn:
+            if connection.holder is not self:
+                await connection.holder.supersede()
+            connection.holder = self
+            self._connections.recovered(connection)
             # SSLR has to count the messages under way, or the client would repeat them.
-            await line.intake.settled()
-        if line.intake.error is None and line.goes_on(asked, line.intake.confirmed):
-            line.resume(asked.numbers[0])
+            await connection.intake.wait_idle()
+        if connection.intake.error is None and connection.can_continue(asked, connection.intake.confirmed):
+            connection.resume(asked.numbers[0])
             return True
-        self._connections.clear(line)
+        self._connections.clear(connection)
         return False
 
-    async def _begin(self, line: PeerLine, reply: Connect | None = None) -> None:
+    async def _begin(self, connection: PeerConnection, reply: Connect | None = None) -> None:
         """Begin the subscriptions, at the latest from now on; then send the reply."""
-        self._line = line
-        self._acked = line.intake.confirmed
+        self._connection = connection
+        self._acked = connection.intake.confirmed
         subscriptions: list[tuple[str, Subscription]] = []
         try:
-            for address, place in line.reading.items():
+            for address, place in connection.reading.items():
                 subscription = await self._bridge.subscribe(
-                    self._whom, address, place.start, place.incarnation
+                    self._address, address, place.start, place.incarnation
                 )
                 subscriptions.append((address, subscription))
                 position, place.incarnation = subscription.place
@@ -211,24 +219,24 @@ class MbwsPeer:
             for _, subscription in subscriptions:
                 await subscription.close()
             raise
-        self._do(self._acknowledging(line))
+        self._start_task(self._acknowledge_confirmed(connection))
         for address, subscription in subscriptions:
-            self._do(self._delivering(line, address, subscription))
+            self._start_task(self._deliver(connection, address, subscription))
 
-    async def _acknowledging(self, line: PeerLine) -> None:
+    async def _acknowledge_confirmed(self, connection: PeerConnection) -> None:
         """Acknowledge messages as they become durable, as many at once as there are (MBWS-18, 19)."""
-        while line.intake.error is None:
-            await line.intake.news.wait()
-            line.intake.news.clear()
-            await self._acknowledge(line)
-        raise line.intake.error
+        while connection.intake.error is None:
+            await connection.intake.news.wait()
+            connection.intake.news.clear()
+            await self._acknowledge(connection)
+        raise connection.intake.error
 
-    async def _acknowledge(self, line: PeerLine) -> None:
-        if line.intake.confirmed > self._acked and not self._session.light:
-            self._acked = line.intake.confirmed
+    async def _acknowledge(self, connection: PeerConnection) -> None:
+        if connection.intake.confirmed > self._acked and not self._session.light:
+            self._acked = connection.intake.confirmed
             await self._socket.send(self._session.say(Acknowledge(self._acked)))
 
-    async def _delivering(self, line: PeerLine, address: str, subscription: Subscription) -> None:
+    async def _deliver(self, connection: PeerConnection, address: str, subscription: Subscription) -> None:
         """Send an address's contents, at the pace of the window and the client."""
         to, table = self._session.to_messages(address), None
         try:
@@ -236,43 +244,43 @@ class MbwsPeer:
                 messages = []
                 for content in contents:
                     if content.table != table:
-                        to.alike(content.properties)
+                        to.set_properties(content.properties)
                         table = content.table
                     messages.append(to.message(content.body, content.sequence))
                 at = 0
                 while at < len(messages):
                     async with self._turn:
-                        end = at + await self._room_for(line, len(messages) - at)
+                        end = at + await self._wait_for_room(connection, len(messages) - at)
                         if not self._session.light:
-                            line.sent(address, [content.sequence for content in contents[at:end]])
+                            connection.sent(address, [content.sequence for content in contents[at:end]])
                         await self._socket.send_all(messages[at:end])
                     at = end
         finally:
             await subscription.close()
 
-    async def _room_for(self, line: PeerLine, wanted: int) -> int:
+    async def _wait_for_room(self, connection: PeerConnection, wanted: int) -> int:
         """Wait for room; returns how many of `wanted` messages may be sent now."""
         if self._session.light:
             return wanted
-        while not line.outgoing.room:
+        while not connection.outgoing.room:
             self._room.clear()
             await self._room.wait()
-        return min(wanted, line.outgoing.room)
+        return min(wanted, connection.outgoing.room)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def _do(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._handle_task_end)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _handle_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._end(error)
 
-    def _late(self) -> None:
+    def _handle_timeout(self) -> None:
         if self._session.state is MbwsState.WAITING:
             self._end(Malformed(f"no Connect within {MBWS_CONNECT_S:g} s"))
 
@@ -280,9 +288,9 @@ class MbwsPeer:
         """Stop receiving because of an error."""
         if self._error is None and not isinstance(error, ConnectionClosed):
             self._error = error
-        self._socket.rest()
+        self._socket.stop_receiving()
 
-    async def _stopped(self) -> None:
+    async def _cancel_tasks(self) -> None:
         """Deliver and acknowledge nothing more."""
         tasks = set(self._tasks)
         for task in tasks:
@@ -290,30 +298,30 @@ class MbwsPeer:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _concluded(self) -> None:
+    async def _close(self) -> None:
         """Close the connection with its WebSocket, or let it wait for its client (MBWS-11, 21)."""
-        line, error = self._line, self._error
+        connection, error = self._connection, self._error
         if self._superseded:
             self._socket.drop()
-        elif line is None:
+        elif connection is None:
             await self._socket.refuse(error or Malformed("no Connect"))
         elif error is None and self._socket.closed_by_peer:
-            self._connections.clear(line)
-            await line.intake.settled()
-            if line.intake.error is None:
-                self._socket.conclude()
+            self._connections.clear(connection)
+            await connection.intake.wait_idle()
+            if connection.intake.error is None:
+                self._socket.answer_close()
             else:
                 self._socket.drop()
-        elif error is None or (isinstance(error, Unreachable) and line.intake.error is None):
+        elif error is None or (isinstance(error, Unreachable) and connection.intake.error is None):
             # The WebSocket was lost, the door stops or the broker is unreachable: none of these is a Close.
-            self._connections.failed(line)
-            await line.intake.settled()
+            self._connections.failed(connection)
+            await connection.intake.wait_idle()
             with suppress(ConnectionClosed, TimeoutError):
                 async with asyncio.timeout(WS_CLOSE_S):
-                    await self._acknowledge(line)
+                    await self._acknowledge(connection)
             if not self._session.light:
-                await self._retain(line)
-            await self._socket.vanish()
+                await self._retain(connection)
+            await self._socket.end_without_close()
         else:
-            self._connections.clear(line)
+            self._connections.clear(connection)
             await self._socket.refuse(error)

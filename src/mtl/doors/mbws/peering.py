@@ -65,7 +65,7 @@ class Peering:
             peer.tls()
             _authorization(peer)
             for resource in peer.send:
-                self._tasks.add(asyncio.create_task(self._kept_up(name, peer, resource)))
+                self._tasks.add(asyncio.create_task(self._send_forever(name, peer, resource)))
 
     async def stop(self) -> None:
         """Stop sending; the next door sends unconfirmed contents."""
@@ -74,19 +74,19 @@ class Peering:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _kept_up(self, name: str, peer: PeerConfig, resource: str) -> None:
+    async def _send_forever(self, name: str, peer: PeerConfig, resource: str) -> None:
         """Send one resource's contents to one peer, for ever."""
-        said = ""
+        last_error = ""
         while True:
             try:
                 await self._send(name, peer, resource)
             except MtlError as error:
-                if str(error) != said:
+                if str(error) != last_error:
                     log.warning(
                         "contents of %r do not reach the peer %r: %s; it is tried again every %.0f s",
                         *(resource, name, error, MBWS_PEER_AGAIN_S),
                     )
-                    said = str(error)
+                    last_error = str(error)
             await asyncio.sleep(MBWS_PEER_AGAIN_S)
 
     async def _send(self, name: str, peer: PeerConfig, resource: str) -> None:
@@ -104,10 +104,10 @@ class Peering:
             authorization=_authorization(peer),
             retry_deadline=MBWS_PEER_PATIENCE_S,
         )
-        async with here as reader, there as line, line.writer(resource) as writer:
+        async with here as reader, there as client, client.writer(resource) as writer:
             while contents := await reader.some(MBWS_PEER_CONTENTS, DOOR_READER_OCTETS):
                 for content in contents:
-                    await _one(writer, content, reader.incarnation)
+                    await _send_content(writer, content, reader.incarnation)
                 await writer.flush()
                 await reader.confirm(contents[-1].sequence)
 
@@ -121,7 +121,7 @@ def _authorization(peer: PeerConfig) -> str | None:
     return None
 
 
-async def _one(writer: mbws.MbwsWriter, content: Content, incarnation: str | None) -> None:
+async def _send_content(writer: mbws.MbwsWriter, content: Content, incarnation: str | None) -> None:
     """Send a content that is this broker's own."""
     if SOURCE in content.properties:
         return

@@ -2,7 +2,7 @@
 
 A connection spans WebSocket sessions (MBWS-06). While its client is away the door keeps the connection's numbers and,
 for each unacknowledged message, its place in the log, where the body is. The time and the number of such connections
-are limited; beyond that a reconnect becomes a new connection. `keeping` stores them when the door ends.
+are limited; beyond that a reconnect becomes a new connection. `connection_store` stores them when the door ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Client(NamedTuple):
 
 
 @dataclass(slots=True)
-class Next:
+class ReadPosition:
     """The position at which reading an address continues; `incarnation` is the resource's, once that is known."""
 
     start: Start
@@ -50,14 +50,14 @@ class KnownConnection:
         self.name = name
         self.client = client
         self.outgoing: Outgoing[MessageOrigin] = Outgoing(MBWS_WINDOW)
-        self.reading = {address: Next(start) for address, start in addresses.items()}
+        self.reading = {address: ReadPosition(start) for address, start in addresses.items()}
 
     def sent(self, address: str, sequences: Sequence[int]) -> None:
         """Record contents that are sent as the next messages."""
         self.outgoing.send(*map(MessageOrigin, repeat(address), sequences))
         self.reading[address].start = sequences[-1] + 1
 
-    def goes_on(self, asked: Connect, received: int) -> bool:
+    def can_continue(self, asked: Connect, received: int) -> bool:
         """Whether a reconnect matches both states (MBWS-27, 28). `received`: the client's last message here, SSLR."""
         cslr, cslw, csuw = asked.numbers
         return self.outgoing.can_go_on_after(cslr) and cslw - 1 <= received <= csuw
@@ -110,7 +110,7 @@ class Connections(Generic[C]):
         """Those that wait for their clients."""
         return [self._all[name] for name in self._waiting]
 
-    def left(self, connection: C) -> float:
+    def remaining_time(self, connection: C) -> float:
         """Seconds until the connection expires if its client does not reconnect."""
         until = self._waiting.get(connection.name)
         return self._patience if until is None else max(0.0, until - self._clock())

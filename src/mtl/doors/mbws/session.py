@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final
 
 from mtl.doors.limits import MBWS_HEADER
-from mtl.doors.mbws.codec import Acknowledge, Alike, Connect, Frame, Kind, Message, encode
-from mtl.doors.mbws.contents import ToMessages
+from mtl.doors.mbws.codec import Acknowledge, CachingDecoder, Connect, Frame, Kind, Message, encode
+from mtl.doors.mbws.contents import MessageEncoder
 from mtl.errors import Malformed
 from mtl.limits import MAX_CONTENT
 
@@ -62,7 +62,7 @@ class MbwsSession:
         self.kind = kind
         self._role = role
         self._characters = characters
-        self._decode = Alike(characters=characters).decode
+        self._decode = CachingDecoder(characters=characters).decode
 
     def received(self, message: bytes | str) -> Frame | None:
         """Parse a message of the peer; None: it is ignored. Raises `Malformed`."""
@@ -81,6 +81,6 @@ class MbwsSession:
         """The WebSocket message of a frame other than Message; for these see `to_messages`."""
         return encode(frame, self.kind, characters=self._characters)
 
-    def to_messages(self, address: str) -> ToMessages:
+    def to_messages(self, address: str) -> MessageEncoder:
         """The encoder for the messages of one address, with their sequences."""
-        return ToMessages(address, self.kind, characters=self._characters, numbered=True)
+        return MessageEncoder(address, self.kind, characters=self._characters, numbered=True)

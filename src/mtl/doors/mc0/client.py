@@ -22,7 +22,15 @@ from itertools import count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, SendWindow, Writing, kept_up, opened, settle
+from mtl.doors.clients import (
+    AnsweredWriter,
+    ContentReader,
+    Inbox,
+    SendWindow,
+    reconnect_forever,
+    settle,
+    wait_opened,
+)
 from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_INBOX, MC0_WAITING
 from mtl.doors.mc0.codec import (
     FREE,
@@ -38,7 +46,7 @@ from mtl.doors.mc0.codec import (
     encode,
 )
 from mtl.doors.mc0.contents import from_message
-from mtl.doors.mc0.session import HEAR, SAY
+from mtl.doors.mc0.session import NOOP_AFTER, SILENCE_LIMIT
 from mtl.doors.properties import to_texts
 from mtl.doors.received import Received
 from mtl.errors import Closed, MtlError, Refused
@@ -72,29 +80,29 @@ class Mc0Connection:
         self._delimited = compat == "mc0d"
         self._deadline = retry_deadline
         self._ids = count(1)
-        self._asked: dict[str, tuple[list[bytes], asyncio.Future[None]]] = {}
+        self._unanswered: dict[str, tuple[list[bytes], asyncio.Future[None]]] = {}
         self._readers: dict[str, list[Mc0Reader]] = {}
         self._window = SendWindow(MC0_CLIENT_WINDOW)
         self._dealer: AsyncDealer | None = None
         self._error: MtlError | None = None
-        self._said = self._heard = 0.0
+        self._last_sent = self._last_received = 0.0
         self._paused = False
-        self._life = asyncio.create_task(self._lived())
+        self._task = asyncio.create_task(self._run())
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
     def writer(self, topic: str) -> Opening[Mc0Writer]:
         """A writer to a topic; `async with`, or await it."""
 
-        async def made() -> Mc0Writer:
+        async def open_writer() -> Mc0Writer:
             return Mc0Writer(self, topic)
 
-        return Opening(made)
+        return Opening(open_writer)
 
     def reader(self, topic: str) -> Opening[Mc0Reader]:
         """A reader of contents that are put to a topic from now on; `async with`, or await it."""
 
-        async def subscribed() -> Mc0Reader:
+        async def open_reader() -> Mc0Reader:
             reader = Mc0Reader(self, topic)
             self._readers.setdefault(topic, []).append(reader)
             try:
@@ -104,7 +112,7 @@ class Mc0Connection:
                 raise
             return reader
 
-        return Opening(subscribed)
+        return Opening(open_reader)
 
     async def put(self, head: Sequence[bytes], body: bytes) -> asyncio.Future[None]:
         """Send a PUT, `head` being verb and headers; the result is done with its OK. Waits while too many are
@@ -133,19 +141,21 @@ class Mc0Connection:
         number = str(next(self._ids))
         frames[1:1] = _ID, number.encode()
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked[number] = frames, answered
+        self._unanswered[number] = frames, answered
         self._send(frames)
         return answered
 
     # --- one connection after the other ---------------------------------------------------------------------
 
-    async def _lived(self) -> None:
+    async def _run(self) -> None:
         try:
-            await kept_up(self._connected, self.endpoint, self._deadline, "connecting to an mc0 middleware")
+            await reconnect_forever(
+                self._run_connection, self.endpoint, self._deadline, "connecting to an mc0 middleware"
+            )
         except MtlError as error:
             self._fail(error)
 
-    async def _connected(self) -> bool:
+    async def _run_connection(self) -> bool:
         """Run one connection until its end. Returns whether the middleware sent anything."""
         dealer = self._dealer = AsyncDealer(
             self.endpoint,
@@ -155,20 +165,20 @@ class Mc0Connection:
             curve=self._curve,
         )
         self._paused = False
-        began = self._said = self._heard = time.monotonic()
-        pulse = asyncio.create_task(self._beat(dealer))
+        began = self._last_sent = self._last_received = time.monotonic()
+        pulse = asyncio.create_task(self._heartbeat(dealer))
         ttl = str(int(self._ttl * 1000))
-        self._say(Mc0Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
+        self._send_message(Mc0Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
         if self._readers:
-            self._say(Mc0Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
-        for frames, _ in list(self._asked.values()):
+            self._send_message(Mc0Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
+        for frames, _ in list(self._unanswered.values()):
             self._send(frames)
         try:
             while messages := await dealer.receive(MC0_INBOX):
-                self._heard = time.monotonic()
+                self._last_received = time.monotonic()
                 for frames in messages:
                     try:
-                        self._take(decode(frames)[0])
+                        self._handle_message(decode(frames)[0])
                     except BadMessage:
                         continue
                 self._paused = True
@@ -179,50 +189,52 @@ class Mc0Connection:
             pulse.cancel()
             self._dealer = None
             dealer.close()
-        return self._heard > began
+        return self._last_received > began
 
-    async def _beat(self, dealer: AsyncDealer) -> None:
+    async def _heartbeat(self, dealer: AsyncDealer) -> None:
         """Send NOOP after our own silence; end the connection after the middleware's."""
         while True:
             now = time.monotonic()
             if self._paused:
-                self._heard = now  # this side is not reading, so the silence is its own
-            if now >= self._heard + HEAR * self._ttl:
-                self._say(Mc0Message(Verb.DISCONNECT))
+                self._last_received = now  # this side is not reading, so the silence is its own
+            if now >= self._last_received + SILENCE_LIMIT * self._ttl:
+                self._send_message(Mc0Message(Verb.DISCONNECT))
                 dealer.give_up()
                 return
-            if now >= self._said + SAY * self._ttl:
-                self._say(Mc0Message(Verb.NOOP))
-            due = min(self._said + SAY * self._ttl, self._heard + HEAR * self._ttl)
+            if now >= self._last_sent + NOOP_AFTER * self._ttl:
+                self._send_message(Mc0Message(Verb.NOOP))
+            due = min(
+                self._last_sent + NOOP_AFTER * self._ttl, self._last_received + SILENCE_LIMIT * self._ttl
+            )
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    def _say(self, message: Mc0Message) -> None:
+    def _send_message(self, message: Mc0Message) -> None:
         self._send(encode(message))
 
     def _send(self, frames: list[bytes]) -> None:
         """Send, if there is a connection; else it is sent when there is one."""
         if self._dealer is not None:
-            self._said = time.monotonic()
+            self._last_sent = time.monotonic()
             self._dealer.send_soon([b"", *frames] if self._delimited else frames)
 
-    def _take(self, message: Mc0Message) -> None:
+    def _handle_message(self, message: Mc0Message) -> None:
         """Handle a message of the middleware."""
         if message.verb is Verb.MESSAGE:
             topic, sequence, properties, body = from_message(message)
             for reader in self._readers.get(topic, ()):
                 reader.inbox.put(Received(topic, sequence, body, properties))
             return
-        asked = self._asked.pop(message.id or "", None)
-        if asked is None:
+        unanswered = self._unanswered.pop(message.id or "", None)
+        if unanswered is None:
             return
         if message.verb is Verb.OK:
-            settle(asked[1])
+            settle(unanswered[1])
         elif message.verb is Verb.ERROR:
-            settle(asked[1], Refused(400, "error", message.headers.get(TEXT, "")))
+            settle(unanswered[1], Refused(400, "error", message.headers.get(TEXT, "")))
 
     def _fail(self, error: MtlError) -> None:
         self._error = error
-        for _, answered in self._asked.values():
+        for _, answered in self._unanswered.values():
             settle(answered, error)
         for readers in self._readers.values():
             for reader in readers:
@@ -236,13 +248,13 @@ class Mc0Connection:
 
     async def close(self) -> None:
         """Send DISCONNECT, and drop everything. Harmless when repeated."""
-        self._say(Mc0Message(Verb.DISCONNECT))
+        self._send_message(Mc0Message(Verb.DISCONNECT))
         self._fail(self._error or Closed("the connection is closed"))
-        self._life.cancel()
-        await asyncio.wait({self._life})
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
 
-class Mc0Writer(Writing):
+class Mc0Writer(AnsweredWriter):
     """Puts contents to one topic. `flush` waits until all of them are answered with OK: durable, at an MTL door."""
 
     def __init__(self, connection: Mc0Connection, topic: str) -> None:
@@ -267,7 +279,7 @@ def _put(topic: str, texts: Mapping[str, str]) -> list[bytes]:
     return encode(Mc0Message(Verb.PUT, {TOPIC: topic, **headers}))
 
 
-class Mc0Reader(Reading):
+class Mc0Reader(ContentReader):
     """The contents put to one topic while the reader is open, in order; at most once."""
 
     def __init__(self, connection: Mc0Connection, topic: str) -> None:
@@ -277,7 +289,7 @@ class Mc0Reader(Reading):
 
     async def next(self) -> Received:
         """The next content. Raises `Unreachable` when the middleware stays away, `Closed`."""
-        return await self.inbox.take()
+        return await self.inbox.get()
 
     async def close(self) -> None:
         """Unsubscribe. Harmless when repeated."""
@@ -308,8 +320,8 @@ def connect(
     """
     curve = client_keys(curve_server, curve_key_file)
 
-    async def connected() -> Mc0Connection:
+    async def open_connection() -> Mc0Connection:
         connection = Mc0Connection(endpoint, ttl, compat, retry_deadline, curve)
-        return await opened(connection, connection.ask(Mc0Message(Verb.NOOP)))
+        return await wait_opened(connection, connection.ask(Mc0Message(Verb.NOOP)))
 
-    return Opening(connected)
+    return Opening(open_connection)

@@ -1,6 +1,6 @@
 """The mc0 door: one ROUTER, a `Mc0Peer` for each connection (MC0-01).
 
-A ROUTER identity is no authentication: after the end of its connection another peer can announce it. So a peer ends
+A ROUTER identity is not authentication: after the end of its connection another peer can announce it. So a peer ends
 with its connection. A silent peer's connection is closed, so that its identity is free when it reconnects.
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.identity import users_of
 from mtl.doors.limits import MC0_ABSENT, MC0_HWM, MC0_INBOX, MC0_QUEUED, MC0_WAITING
 from mtl.doors.mc0.codec import BadMessage, decode, encode, error
 from mtl.doors.mc0.peer import Mc0Peer
-from mtl.doors.telling import Unfit, told
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.users import Bridges
 from mtl.limits import MAX_FRAME
 from mtl.net.aio import Arrived, AsyncRouter
@@ -46,7 +46,7 @@ class Mc0Door:
             max_waiting=MC0_WAITING,
             curve_secret=keys[1] if keys is not None else None,
             admits=self._users.__contains__ if config.authenticates else None,
-            lost=self._lost,
+            lost=self._handle_lost,
         )
         self.endpoint = self._router.endpoint
         self.peers: dict[Connection, Mc0Peer] = {}
@@ -57,9 +57,9 @@ class Mc0Door:
     async def _read(self) -> None:
         while True:
             for arrived in await self._router.receive(MC0_INBOX):
-                await self._arrived(arrived)
+                await self._handle_arrived(arrived)
 
-    async def _arrived(self, arrived: Arrived) -> None:
+    async def _handle_arrived(self, arrived: Arrived) -> None:
         peer = self.peers.get(arrived.connection)
         if not arrived.messages:
             if peer is not None:
@@ -73,8 +73,8 @@ class Mc0Door:
             try:
                 user = self._users.get(key_of(arrived.connection))
                 bridge = self._bridges.of(user)
-            except Unfit as unfit:
-                self._turn_away(arrived, told(unfit))
+            except DoorRefusal as unfit:
+                self._turn_away(arrived, peer_message(unfit))
                 return
             peer = self._admit(arrived, bridge, user)
         await peer.inbox.put(arrived.messages)
@@ -82,15 +82,15 @@ class Mc0Door:
     def _admit(self, arrived: Arrived, bridge: Bridge, user: str | None) -> Mc0Peer:
         connection, identity = arrived.connection, arrived.identity
 
-        def gone() -> None:
+        def remove() -> None:
             del self.peers[connection]
 
         peer = Mc0Peer(
             bridge,
-            Whom(self._router.address(connection), user=user),
+            PeerAddress(self._router.address(connection), user=user),
             partial(self._router.send, connection, identity),
             time.monotonic,
-            gone,
+            remove,
             partial(self._give_up, connection, identity),
             absent=identity in self._absent,
         )
@@ -107,10 +107,10 @@ class Mc0Door:
             self._absent.popitem(last=False)
         self._router.cut(connection)
 
-    def _lost(self, connection: Connection) -> None:
+    def _handle_lost(self, connection: Connection) -> None:
         peer = self.peers.get(connection)
         if peer is not None:
-            peer.lost()
+            peer.connection_lost()
 
     def _turn_away(self, arrived: Arrived, words: str) -> None:
         try:

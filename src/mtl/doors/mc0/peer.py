@@ -9,22 +9,22 @@ from functools import partial
 from typing import Protocol
 
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
 from mtl.doors.mc0.codec import BadMessage, Mc0Message, Verb, decode, encode, error, ok
 from mtl.doors.mc0.contents import PutTables, SubscriptionFrames
-from mtl.doors.mc0.session import Due, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
+from mtl.doors.mc0.session import HeartbeatAction, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.runs import ContentRun
-from mtl.doors.telling import Unfit, told
 from mtl.errors import MtlError
 from mtl.net.router import SendOutcome
 
 
 class SendFrames(Protocol):
-    """The way to one peer; never waits."""
+    """Sends to one peer; never waits."""
 
     def __call__(self, frames: list[bytes]) -> SendOutcome:
-        """Send these frames to it."""
+        """Send the frames of one message."""
 
 
 class Mc0Peer:
@@ -38,7 +38,7 @@ class Mc0Peer:
     def __init__(
         self,
         bridge: Bridge,
-        whom: Whom,
+        address: PeerAddress,
         send: SendFrames,
         clock: Callable[[], float],
         gone: Callable[[], None],
@@ -48,7 +48,7 @@ class Mc0Peer:
     ) -> None:
         self.inbox: asyncio.Queue[list[list[bytes]]] = asyncio.Queue(1)
         self._bridge = bridge
-        self._whom = whom
+        self._address = address
         self._send = send
         self._clock = clock
         self._gone = gone
@@ -62,15 +62,15 @@ class Mc0Peer:
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._work = asyncio.create_task(self._worked())
+        self._task = asyncio.create_task(self._process())
         self._full_since: float | None = None
         self._busy = False
         self._lost = False
         self._ended = False
 
-    # --- what it says ---------------------------------------------------------------------------------------
+    # --- messages of the peer -------------------------------------------------------------------------------
 
-    async def _worked(self) -> None:
+    async def _process(self) -> None:
         while not self._ended:
             together = await self.inbox.get()
             if not together:
@@ -78,29 +78,29 @@ class Mc0Peer:
                 return
             self._busy = True
             for frames in together:
-                await self._heard(frames)
+                await self._handle_frames(frames)
             await self._publish()
             self._busy = False
-            self._wind()
+            self._set_timer()
 
-    async def _heard(self, frames: list[bytes]) -> None:
+    async def _handle_frames(self, frames: list[bytes]) -> None:
         try:
             message, self._delimited = decode(frames)
         except BadMessage as bad:
             self._answer(error(str(bad), bad.id))
             return
         try:
-            await self._handled(message)
+            await self._handle_message(message)
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self._answer(error(told(failed), message.id))
+            self._answer(error(peer_message(failed), message.id))
 
-    async def _handled(self, message: Mc0Message) -> None:
+    async def _handle_message(self, message: Mc0Message) -> None:
         """Execute a command. Raises errors that are answered with ERROR (MC0-10)."""
         event = self._session.received(message, self._clock())
         if isinstance(event, Put):
-            await self._take(event, message.id)
+            await self._collect(event, message.id)
             return
-        await self._publish()  # what came before it
+        await self._publish()  # earlier messages
         if isinstance(event, Sub):
             for topic in event.topics:
                 await self._subscribe(topic)
@@ -113,7 +113,7 @@ class Mc0Peer:
             self._forget()
             self._session = Mc0Session(self._clock())
 
-    async def _take(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
+    async def _collect(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
         """Collect messages to one topic that arrived together, to publish them together."""
         body, table = self._tables.of(put)
         run = self._run
@@ -136,9 +136,9 @@ class Mc0Peer:
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self._refuse(ids, failed)
         else:
-            settled.add_done_callback(partial(self._settled, ids))
+            settled.add_done_callback(partial(self._handle_result, ids))
 
-    def _settled(self, ids: list[str | None], settled: asyncio.Future[None]) -> None:
+    def _handle_result(self, ids: list[str | None], settled: asyncio.Future[None]) -> None:
         if settled.cancelled():
             return
         failed = settled.exception()
@@ -150,7 +150,7 @@ class Mc0Peer:
                 self._answer(ok(id))
 
     def _refuse(self, ids: list[str | None], failed: BaseException) -> None:
-        words = told(failed)
+        words = peer_message(failed)
         for id in ids:  # noqa: A001
             self._answer(error(words, id))
 
@@ -161,9 +161,9 @@ class Mc0Peer:
         if topic in self._subscriptions or self._lost:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
-            raise Unfit(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
-        subscription = await self._bridge.subscribe(self._whom, topic, "latest")
-        self._subscriptions[topic] = asyncio.create_task(self._delivered(topic, subscription))
+            raise DoorRefusal(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
+        subscription = await self._bridge.subscribe(self._address, topic, "latest")
+        self._subscriptions[topic] = asyncio.create_task(self._deliver(topic, subscription))
 
     async def _unsubscribe(self, topic: str) -> None:
         task = self._subscriptions.pop(topic, None)
@@ -171,24 +171,24 @@ class Mc0Peer:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _delivered(self, topic: str, subscription: Subscription) -> None:
+    async def _deliver(self, topic: str, subscription: Subscription) -> None:
         """Deliver contents at the peer's pace. On a failure the peer gets an ERROR, and may SUB again."""
         deliveries = SubscriptionFrames()
         try:
-            while self._hears() and (contents := await subscription.some()):
+            while self._is_connected() and (contents := await subscription.some()):
                 for content in contents:
                     frames = deliveries.frames(content)
-                    while not self._passed([b"", *frames] if self._delimited else frames):
-                        if not self._hears():
+                    while not self._try_send([b"", *frames] if self._delimited else frames):
+                        if not self._is_connected():
                             return
-                        if self._stuck():
+                        if self._is_stuck():
                             self._session.give_up()
                             self._give_up()
                             return
                         await asyncio.sleep(MC0_RETRY_S)
         except MtlError as failed:
             self._subscriptions.pop(topic, None)
-            self._answer(error(f"subscription to {topic!r} ended: {told(failed)}"))
+            self._answer(error(f"subscription to {topic!r} ended: {peer_message(failed)}"))
         finally:
             await subscription.close()
 
@@ -199,7 +199,7 @@ class Mc0Peer:
         if self._ended or self._lost:
             return
         frames = encode(message, delimited=self._delimited)
-        if not self._passed(frames) and not self._lost:
+        if not self._try_send(frames) and not self._lost:
             self._backlog.append(frames)
             if len(self._backlog) > MC0_BACKLOG:
                 self._session.give_up()
@@ -210,13 +210,13 @@ class Mc0Peer:
     def _flush(self) -> None:
         self._retry = None
         backlog, self._backlog = self._backlog, deque()
-        while backlog and self._passed(backlog[0]):
+        while backlog and self._try_send(backlog[0]):
             backlog.popleft()
         self._backlog = backlog
         if backlog and not self._ended:
             self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 
-    def _passed(self, frames: list[bytes]) -> bool:
+    def _try_send(self, frames: list[bytes]) -> bool:
         """Whether the frames were sent."""
         if self._backlog or self._lost:
             return False
@@ -226,22 +226,22 @@ class Mc0Peer:
             return False
         self._full_since = None
         if sent is SendOutcome.GONE:
-            self.lost()
+            self.connection_lost()
             return False
         self._session.sent(self._clock())
         return True
 
-    def _hears(self) -> bool:
+    def _is_connected(self) -> bool:
         """Whether the peer's connection is still open."""
         return not self._lost
 
-    def _stuck(self) -> bool:
+    def _is_stuck(self) -> bool:
         """Whether the queue was full for too long: libzmq may keep the queue of a dead peer."""
         return self._full_since is not None and self._clock() > self._full_since + MC0_STUCK_S
 
     # --- heartbeats -----------------------------------------------------------------------------------------
 
-    def _wind(self) -> None:
+    def _set_timer(self) -> None:
         """Set the timer for the next heartbeat or deadline."""
         if self._timer is not None:
             self._timer.cancel()
@@ -249,25 +249,25 @@ class Mc0Peer:
         due = self._session.due
         if due is not None and not (self._ended or self._lost):
             delay = max(0.0, due - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self._look)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._check_silence)
 
-    def _look(self) -> None:
-        """Send NOOP, or close a silent peer. Its unprocessed messages count as heard: the delay is the door's."""
+    def _check_silence(self) -> None:
+        """Send NOOP, or close a silent peer. Unprocessed messages count as received: the delay is the door's."""
         if self.inbox.empty() and not self._busy:
             due = self._session.check(self._clock())
-            if due is Due.ABSENT:
+            if due is HeartbeatAction.ABSENT:
                 self._give_up()
                 return
-            if due is Due.NOOP:
+            if due is HeartbeatAction.NOOP:
                 self._answer(Mc0Message(Verb.NOOP))
-                self._session.sent(self._clock())  # also where it waits: one is enough
-            self._wind()
+                self._session.sent(self._clock())  # also if the NOOP waits in the backlog
+            self._set_timer()
         else:
-            self._timer = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._look)
+            self._timer = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._check_silence)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """The connection has ended: nothing is sent any more, and the peer's messages are still processed. Harmless
         when repeated.
         """
@@ -280,7 +280,7 @@ class Mc0Peer:
         self._given_up()
 
     def _forget(self) -> None:
-        """Send nothing unsolicited."""
+        """End the subscriptions and drop waiting answers."""
         for task in self._subscriptions.values():
             if task is not asyncio.current_task():
                 task.cancel()
@@ -289,7 +289,7 @@ class Mc0Peer:
 
     async def stop(self) -> None:
         """End, and wait until everything has ended."""
-        tasks = {self._work, *self._subscriptions.values()}
+        tasks = {self._task, *self._subscriptions.values()}
         self.end()
         await asyncio.wait(tasks)
 
@@ -302,6 +302,6 @@ class Mc0Peer:
             if timer is not None:
                 timer.cancel()
         self._forget()
-        if asyncio.current_task() is not self._work:
-            self._work.cancel()
+        if asyncio.current_task() is not self._task:
+            self._task.cancel()
         self._gone()

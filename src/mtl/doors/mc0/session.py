@@ -17,12 +17,12 @@ import msgspec
 
 from mtl.doors.limits import MC0_TTL_MS
 from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Mc0Message, Verb
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 
-SAY = 0.95
+NOOP_AFTER = 0.95
 """Fraction of the TTL: our own silence after which we send NOOP (MC0-17, MC0-28)."""
 
-HEAR = 1.05
+SILENCE_LIMIT = 1.05
 """Multiple of the TTL: the peer's silence after which it counts as absent (MC0-18, MC0-28)."""
 
 
@@ -66,13 +66,13 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Sub(msgspec.Struct, frozen=True):
-    """SUB: contents from now on."""
+    """SUB: subscribe to contents from now on."""
 
     topics: tuple[str, ...]
 
 
 class Unsub(msgspec.Struct, frozen=True):
-    """UNSUB: nothing any more."""
+    """UNSUB: end the subscriptions."""
 
     topics: tuple[str, ...]
 
@@ -84,8 +84,8 @@ class Leave(msgspec.Struct, frozen=True):
 Event = Put | Sub | Unsub | Leave
 
 
-class Due(Enum):
-    """What the clock asks for."""
+class HeartbeatAction(Enum):
+    """The action that is due by the clock."""
 
     NOTHING = "nothing"
     NOOP = "noop"
@@ -93,20 +93,20 @@ class Due(Enum):
 
 
 class Mc0Session:
-    """One peer. `received` says what a message asks for and raises `Refused` for what gets an ERROR."""
+    """One peer. `received` returns the request of a message and raises `Refused` for a message that gets an ERROR."""
 
-    __slots__ = ("_heard", "_said", "state", "ttl", "version")
+    __slots__ = ("_last_received", "_last_sent", "state", "ttl", "version")
 
     def __init__(self, now: float, state: Mc0State = Mc0State.IMPLICIT) -> None:
         self.state = state
         self.ttl: float | None = None
-        """Seconds; None: the peer said none."""
+        """Seconds; None: the peer named none."""
         self.version: str | None = None
-        self._heard = self._said = now
+        self._last_received = self._last_sent = now
 
     def received(self, message: Mc0Message, now: float) -> Event | None:
-        """What a message of the peer asks for; None: nothing but, perhaps, an OK."""
-        self._heard = now
+        """The request of a message; None: at most an OK is due. Raises `Refused`."""
+        self._last_received = now
         if message.verb in ANSWERS:
             return None
         after = STEPS[self.state].get(message.verb)
@@ -114,52 +114,56 @@ class Mc0Session:
             if self.state is Mc0State.ABSENT:
                 self.state = Mc0State.IMPLICIT
                 self.ttl = None
-                raise Unfit(
+                raise DoorRefusal(
                     408, "absent", "nothing was heard of you for longer than your TTL; CONNECT and SUB again"
                 )
-            raise Unfit(400, "bad-verb", f"{message.verb} is not for a client to send")
+            raise DoorRefusal(400, "bad-verb", f"{message.verb} is not for a client to send")
         event = _READ[message.verb](self, message)
         self.state = after
         return event
 
     def sent(self, now: float) -> None:
-        """Something was sent to the peer."""
-        self._said = now
+        """Record that something was sent to the peer."""
+        self._last_sent = now
 
     @property
     def due(self) -> float | None:
-        """When `check` has something to say at the earliest; None: never."""
+        """The earliest time at which `check` returns an action; None: never."""
         if self.ttl is None or self.state is not Mc0State.CONNECTED:
             return None
-        return min(self._said + SAY * self.ttl, self._heard + HEAR * self.ttl)
+        return min(self._last_sent + NOOP_AFTER * self.ttl, self._last_received + SILENCE_LIMIT * self.ttl)
 
-    def check(self, now: float) -> Due:
-        """Whether a NOOP is due, or the peer given up (MC0-16 to 18)."""
+    def check(self, now: float) -> HeartbeatAction:
+        """The action that is due: a NOOP, or the end of an absent peer (MC0-16 to 18)."""
         if self.ttl is None or self.state is not Mc0State.CONNECTED:
-            return Due.NOTHING
-        if now >= self._heard + HEAR * self.ttl:
+            return HeartbeatAction.NOTHING
+        if now >= self._last_received + SILENCE_LIMIT * self.ttl:
             self.state = Mc0State.ABSENT
-            return Due.ABSENT
-        return Due.NOOP if now >= self._said + SAY * self.ttl else Due.NOTHING
+            return HeartbeatAction.ABSENT
+        return (
+            HeartbeatAction.NOOP
+            if now >= self._last_sent + NOOP_AFTER * self.ttl
+            else HeartbeatAction.NOTHING
+        )
 
     def give_up(self) -> None:
-        """The peer reads nothing: it is told when it speaks again."""
+        """Record that the peer reads nothing. Its next message gets an ERROR."""
         self.state = Mc0State.ABSENT
 
     # --- one per verb ---------------------------------------------------------------------------------------
 
     def _noop(self, _: Mc0Message) -> None:
-        """Being heard is all."""
+        """The message only shows that the peer is alive."""
 
     def _connect(self, message: Mc0Message) -> None:
         version = message.headers.get(VERSION)
         if version is not None and version.partition(".")[0] != "0":
-            raise Unfit(
+            raise DoorRefusal(
                 400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, and 0.x is understood"
             )
         ttl = message.headers.get(TTL)
         if ttl is not None and not (ttl.isascii() and ttl.isdecimal() and 0 < int(ttl[:12]) <= MC0_TTL_MS):
-            raise Unfit(
+            raise DoorRefusal(
                 400, "bad-ttl", f"TTL {ttl[:20]!r} is not a whole number of ms from 1 to {MC0_TTL_MS}"
             )
         self.version = version
@@ -177,7 +181,7 @@ class Mc0Session:
     def _put(self, message: Mc0Message) -> Put:
         topic = message.headers.get(TOPIC)
         if not topic:
-            raise Unfit(400, "no-topic", "PUT needs the header TOPIC")
+            raise DoorRefusal(400, "no-topic", "PUT needs the header TOPIC")
         free = tuple(
             (name.removeprefix(FREE), value)
             for name, value in message.headers.items()
@@ -200,7 +204,7 @@ def _topics(message: Mc0Message) -> tuple[str, ...]:
     try:
         topics = tuple(frame.decode() for frame in message.positional or ())
     except UnicodeDecodeError:
-        raise Unfit(400, "bad-topic", "topics are UTF-8 text") from None
+        raise DoorRefusal(400, "bad-topic", "topics are UTF-8 text") from None
     if not topics or not all(topics):
-        raise Unfit(400, "no-topic", f'{message.verb} needs topics after the "" frame')
+        raise DoorRefusal(400, "no-topic", f'{message.verb} needs topics after the "" frame')
     return topics

@@ -23,7 +23,16 @@ from collections.abc import Mapping
 import msgspec
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, SendWindow, Writing, kept_up, opened, settle, untrusted
+from mtl.doors.clients import (
+    AnsweredWriter,
+    ContentReader,
+    Inbox,
+    SendWindow,
+    reconnect_forever,
+    settle,
+    untrusted_error,
+    wait_opened,
+)
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ, MM2_WINDOW
 from mtl.doors.micromessage.contents import DATES, from_message, is_topic, to_message
 from mtl.doors.micromessage.negotiation import (
@@ -88,22 +97,22 @@ class MicroConnection:
         self._outstanding: deque[_SentMessage] = deque()
         self._unread: deque[list[bool]] = deque()
         self._unacknowledged = 0
-        self._gathered = 0
-        self._pumping: asyncio.Handle | None = None
+        self._unsent_octets = 0
+        self._scheduled: asyncio.Handle | None = None
         self._readers: dict[str, MicroReader] = {}
         self._window = SendWindow(MM2_CLIENT_UNREAD)
         self._error: MtlError | None = None
-        self._life = asyncio.create_task(self._lived())
+        self._task = asyncio.create_task(self._run())
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
     def writer(self, destination: str) -> Opening[MicroWriter]:
         """A writer to a queue, or to a topic (`topic/...`); `async with`, or await it."""
 
-        async def made() -> MicroWriter:
+        async def open_writer() -> MicroWriter:
             return MicroWriter(self, destination)
 
-        return Opening(made)
+        return Opening(open_writer)
 
     def reader(
         self,
@@ -118,7 +127,7 @@ class MicroConnection:
         is sent over this connection afterwards is not missed. Raises `OptionError` for a second reader of the same.
         """
 
-        async def subscribed() -> MicroReader:
+        async def open_reader() -> MicroReader:
             if destination in self._readers:
                 raise OptionError(f"this connection reads {destination!r} already")
             if self._error is not None:
@@ -127,7 +136,7 @@ class MicroConnection:
             self._subscribe(reader)
             return reader
 
-        return Opening(subscribed)
+        return Opening(open_reader)
 
     async def send(
         self, destination: str, body: bytes, properties: Mapping[str, Value]
@@ -144,11 +153,11 @@ class MicroConnection:
             return settled
 
         settled = await self._window.place(begin)
-        self._gathered += len(body)
-        if self._gathered < MM2_READ:
-            self._pump_soon()
+        self._unsent_octets += len(body)
+        if self._unsent_octets < MM2_READ:
+            self._schedule_sending()
         else:
-            self._pump()
+            self._send_waiting()
             if self._stream is not None:
                 try:
                     await self._stream.drain()
@@ -156,14 +165,14 @@ class MicroConnection:
                     pass  # it is sent again
         return settled
 
-    def consumed(self, entry: list[bool]) -> None:
+    def mark_consumed(self, entry: list[bool]) -> None:
         """Mark a content as consumed; contents are acknowledged up to the first that is not consumed."""
         entry[0] = True
         while self._unread and self._unread[0][0]:
             self._unread.popleft()
             self._unacknowledged += 1
         if self._unacknowledged:
-            self._pump_soon()
+            self._schedule_sending()
 
     def forget(self, reader: MicroReader) -> None:
         """Unsubscribe; contents that the reader did not take count as consumed, so that other readers continue."""
@@ -177,17 +186,17 @@ class MicroConnection:
             self._session.command("subscribe", reader.arguments())
             self._flush()
 
-    def _pump_soon(self) -> None:
+    def _schedule_sending(self) -> None:
         """Combine the frames of one turn of the event loop into one write."""
-        if self._pumping is None:
-            self._pumping = asyncio.get_running_loop().call_soon(self._pump)
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._send_waiting)
 
-    def _pump(self) -> None:
+    def _send_waiting(self) -> None:
         """Acknowledge consumed contents, and send as many contents as there is room for."""
-        if self._pumping is not None:
-            self._pumping.cancel()
-            self._pumping = None
-        self._gathered = 0
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        self._unsent_octets = 0
         session, agreed = self._session, self._agreed
         if session is None or agreed is None:
             return
@@ -225,21 +234,21 @@ class MicroConnection:
 
     # --- one connection after the other ---------------------------------------------------------------------
 
-    async def _lived(self) -> None:
+    async def _run(self) -> None:
         try:
-            await kept_up(
-                self._connected, self.endpoint, self._deadline, "connecting to a MicroMessage2 server"
+            await reconnect_forever(
+                self._run_connection, self.endpoint, self._deadline, "connecting to a MicroMessage2 server"
             )
         except MtlError as error:
             self.fail(error)
 
-    async def _connected(self) -> bool:
+    async def _run_connection(self) -> bool:
         """Run one connection until its end. Returns whether its handshake completed. Raises `Refused` for an ERROR."""
         try:
             async with asyncio.timeout(MM2_HANDSHAKE_S):
                 stream, self._stream = await asyncio.open_connection(*self._place, ssl=self._tls)
         except ssl.SSLCertVerificationError as wrong:
-            raise untrusted(self.endpoint, wrong) from wrong
+            raise untrusted_error(self.endpoint, wrong) from wrong
         except OSError:  # TimeoutError is one
             return False
         self._session = MicroSession(Role.CLIENT, self._offer, self._identity)
@@ -247,14 +256,14 @@ class MicroConnection:
             self._flush()
             while data := await self._read(stream):
                 for event in self._session.received(data):
-                    self._take(event)
-                self._pump()
+                    self._handle_event(event)
+                self._send_waiting()
                 for reader in list(self._readers.values()):
                     await reader.inbox.room()
         except OSError:
             pass  # the connection is lost
         finally:
-            heard, self._agreed = self._agreed is not None, None
+            connected, self._agreed = self._agreed is not None, None
             self._acknowledge(self._session)
             self._flush()
             self._stream.close()
@@ -262,13 +271,13 @@ class MicroConnection:
             self._waiting.extendleft(reversed(self._outstanding))
             self._outstanding.clear()
             self._unread.clear()
-        return heard
+        return connected
 
     async def _read(self, stream: asyncio.StreamReader) -> bytes:
         async with asyncio.timeout(None if self._agreed is not None else MM2_HANDSHAKE_S):
             return await stream.read(MM2_READ)
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         match event:
             case HandshakeDone(_, agreed):
                 self._agreed = agreed
@@ -276,7 +285,7 @@ class MicroConnection:
                 for reader in self._readers.values():
                     self._subscribe(reader)
             case MessageArrived():
-                self._arrived(event)
+                self._deliver_message(event)
             case Acked(count):
                 for _ in range(count):
                     settle(self._outstanding.popleft().settled)
@@ -285,7 +294,7 @@ class MicroConnection:
             case _:
                 pass
 
-    def _arrived(self, message: MessageArrived) -> None:
+    def _deliver_message(self, message: MessageArrived) -> None:
         assert self._agreed is not None
         entry = [False]
         self._unread.append(entry)
@@ -294,7 +303,7 @@ class MicroConnection:
         properties.pop(DATES, None)  # all are shown as texts
         place = properties.pop(SEQUENCE, None)
         if reader is None:
-            self.consumed(entry)
+            self.mark_consumed(entry)
             return
         sequence = place if type(place) is int else None
         received = Received(message.destination, sequence, message.payload, to_texts(properties))
@@ -319,11 +328,11 @@ class MicroConnection:
     async def close(self) -> None:
         """Disconnect, and drop everything. Harmless when repeated."""
         self.fail(Closed("the connection is closed"))
-        self._life.cancel()
-        await asyncio.wait({self._life})
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
 
-class MicroWriter(Writing):
+class MicroWriter(AnsweredWriter):
     """Sends contents to one destination. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
     def __init__(self, connection: MicroConnection, destination: str) -> None:
@@ -336,7 +345,7 @@ class MicroWriter(Writing):
         return self._sent(await self._connection.send(self.destination, body, properties or {}))
 
 
-class MicroReader(Reading):
+class MicroReader(ContentReader):
     """The contents of one destination while the reader is open, in order; for one task."""
 
     def __init__(self, connection: MicroConnection, destination: str, start: str, filter: str) -> None:  # noqa: A002
@@ -362,21 +371,21 @@ class MicroReader(Reading):
 
     async def next(self) -> Received:
         """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
-        self._consumed()
-        received, self._current = await self.inbox.take()
+        self._mark_current_consumed()
+        received, self._current = await self.inbox.get()
         return received
 
     async def close(self) -> None:
         """Acknowledge consumed contents, and unsubscribe. Harmless when repeated."""
         self.inbox.fail(Closed("the reader is closed"))
-        self._consumed()
+        self._mark_current_consumed()
         self._connection.forget(self)
         for _, entry in self.inbox.drain():
-            self._connection.consumed(entry)
+            self._connection.mark_consumed(entry)
 
-    def _consumed(self) -> None:
+    def _mark_current_consumed(self) -> None:
         if self._current is not None:
-            self._connection.consumed(self._current)
+            self._connection.mark_consumed(self._current)
             self._current = None
 
 
@@ -401,8 +410,8 @@ def connect(
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]
     offer = ExtensionOffer((*acks, *map(Extension, named)))
 
-    async def connected() -> MicroConnection:
+    async def open_connection() -> MicroConnection:
         connection = MicroConnection(endpoint, offer, identity, tls, retry_deadline)
-        return await opened(connection, connection.opened)
+        return await wait_opened(connection, connection.opened)
 
-    return Opening(connected)
+    return Opening(open_connection)

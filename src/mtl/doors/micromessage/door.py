@@ -7,12 +7,12 @@ import socket
 
 from mtl import __version__
 from mtl.doors.config import DoorConfig
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MM2_WINDOW
 from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, ExtensionOffer, batch_ack
 from mtl.doors.micromessage.peer import MicroPeer
-from mtl.doors.telling import Unfit, told
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.users import Bridges
 
 NAME = "micromessage"
@@ -36,10 +36,10 @@ class MicroMessageDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        self._server = await serve_tcp(self._config, self._config.place(NAME), self._accepted)
+        self._server = await serve_tcp(self._config, self._config.place(NAME), self._accept)
         self.endpoint = bound(self._server)
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         refusal, bridge, user = None, self._bridges.own, None
         if len(self.peers) >= self._config.max_sessions:
@@ -48,10 +48,10 @@ class MicroMessageDoor:
             try:
                 user = user_of(self._config, writer)
                 bridge = self._bridges.of(user)
-            except Unfit as unfit:
-                refusal = told(unfit)
-        whom = Whom.at(writer.get_extra_info("peername"), user)
-        peer = MicroPeer(bridge, reader, writer, whom, OFFER, IDENTITY, lambda: self.peers.discard(peer))
+            except DoorRefusal as unfit:
+                refusal = peer_message(unfit)
+        address = PeerAddress.at(writer.get_extra_info("peername"), user)
+        peer = MicroPeer(bridge, reader, writer, address, OFFER, IDENTITY, lambda: self.peers.discard(peer))
         if refusal is not None:
             peer.fail(refusal)
         else:
@@ -62,7 +62,7 @@ class MicroMessageDoor:
         assert self._server is not None
         self._server.close()
         for peer in self.peers:
-            peer.rest()
+            peer.stop_reading()
         await self._bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers)))
 

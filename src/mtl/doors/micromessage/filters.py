@@ -103,7 +103,7 @@ def decode_filter(text: str) -> Filter:
 def _term(text: str) -> Term:
     found = _TERM.fullmatch(text)
     if found is None:
-        raise Malformed(f"{text[:40]!r} is no condition; name, operator and value are expected")
+        raise Malformed(f"{text[:40]!r} is not a condition; name, operator and value are expected")
     name, sign, value = read_field(found[1]), found[2], decode_value(found[3])
     if sign not in OPERATORS[kind(value)]:
         words = {float: "numbers", datetime: "dates", str: "texts"}[kind(value)]

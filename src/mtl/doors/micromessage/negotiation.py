@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import MAJOR, MINOR, Handshake
 from mtl.doors.micromessage.values import decode_arguments, encode_arguments, parts, read_field
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.errors import Malformed
 
 ACK, BATCH_ACK, JSON, DOTNET, PUB_SUB = "ack", "batch-ack", "json", "dotnet", "pub-sub"
@@ -114,7 +114,7 @@ def common_minor(peer: Handshake, *, proposes: bool = False) -> int:
     if proposes and peer.major > MAJOR:
         return MINOR
     if peer.major != MAJOR:
-        raise Unfit(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
+        raise DoorRefusal(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
     return min(peer.minor, MINOR)
 
 
@@ -122,7 +122,7 @@ def check_known(required: Sequence[Extension]) -> None:
     """Raises `Refused` for a required extension that this side does not support (MM2-12, MM2-13)."""
     missing = [one.name for one in required if one.name not in SUPPORTED]
     if missing:
-        raise Unfit(501, "extensions", f"there is no extension {', '.join(missing)} here")
+        raise DoorRefusal(501, "extensions", f"there is no extension {', '.join(missing)} here")
 
 
 def final(client: ExtensionOffer, server: ExtensionOffer) -> ExtensionOffer:
@@ -156,7 +156,7 @@ def agreed(last: ExtensionOffer, server: ExtensionOffer, minor: int) -> Agreed:
     names = list(last.all)
     missing = [one.name for one in server.required if one.name not in names]
     if missing:
-        raise Unfit(
+        raise DoorRefusal(
             400, "extensions", f"{', '.join(missing)} is required here, and not in your last handshake"
         )
     check_known(list(last.all.values()))
@@ -165,7 +165,7 @@ def agreed(last: ExtensionOffer, server: ExtensionOffer, minor: int) -> Agreed:
     window = None if kind is None else 1 if kind == ACK else _count(last.all[kind])
     offered = server.all.get(BATCH_ACK)
     if kind == BATCH_ACK and offered is not None and window is not None and window > _count(offered):
-        raise Unfit(400, "extensions", f"{BATCH_ACK} of {window}; {_count(offered)} was offered")
+        raise DoorRefusal(400, "extensions", f"{BATCH_ACK} of {window}; {_count(offered)} was offered")
     return Agreed(ids, window, None if kind is None else ids[kind], minor)
 
 

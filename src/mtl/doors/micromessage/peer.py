@@ -12,13 +12,13 @@ from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
-from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import CommandFrame
 from mtl.doors.micromessage.contents import as_json, is_topic, resource
 from mtl.doors.micromessage.filters import Filter, decode_filter
 from mtl.doors.micromessage.negotiation import JSON, ExtensionOffer
+from mtl.doors.micromessage.property_cache import PropertyCache, TableCache
 from mtl.doors.micromessage.session import (
     Acked,
     CommandArrived,
@@ -29,8 +29,8 @@ from mtl.doors.micromessage.session import (
     MicroState,
     Role,
 )
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.runs import ContentRun
-from mtl.doors.telling import Unfit, told
 from mtl.errors import Closed, FieldError, MtlError
 
 log = logging.getLogger("mtl.doors.micromessage")
@@ -46,7 +46,7 @@ class MicroPeer:
         bridge: Bridge,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        whom: Whom,
+        address: PeerAddress,
         offer: ExtensionOffer,
         identity: str,
         gone: Callable[[], None],
@@ -55,58 +55,58 @@ class MicroPeer:
         self._reader = reader
         self._writer = writer
         self._gone = gone
-        self._whom = whom
+        self._address = address
         self._session = MicroSession(Role.SERVER, offer, identity)
         self._run: ContentRun | None = None
-        self._tables = Tables()
+        self._tables = TableCache()
         self._under_way: deque[tuple[asyncio.Future[None], int]] = deque()
-        self._in_hand: deque[Content] = deque()
+        self._unacknowledged: deque[Content] = deque()
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
-        self._acking: asyncio.Handle | None = None
-        self._resting = False
+        self._ack_scheduled: asyncio.Handle | None = None
+        self._stopped_reading = False
         self._ended = False
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(MM2_HANDSHAKE_S, self._late)
-        self._work = loop.create_task(self._worked())
+        self._patience = loop.call_later(MM2_HANDSHAKE_S, self._handle_timeout)
+        self._work = loop.create_task(self._process())
 
-    # --- what it says ---------------------------------------------------------------------------------------
+    # --- messages of the peer -------------------------------------------------------------------------------
 
-    async def _worked(self) -> None:
+    async def _process(self) -> None:
         try:
             while not self._ended and (data := await self._reader.read(MM2_READ)):
                 for event in self._session.received(data):
                     if isinstance(event, MessageArrived):
-                        await self._take(event)
+                        await self._collect(event)
                     else:
-                        await self._publish()  # what came before it
-                        await self._handled(event)
+                        await self._publish()  # earlier messages
+                        await self._handle_event(event)
                 await self._publish()
-                await self._flushed()
+                await self._flush_and_drain()
             if self._under_way:
-                await asyncio.wait({settled for settled, _ in self._under_way})  # it may still listen
+                await asyncio.wait({settled for settled, _ in self._under_way})  # the peer may still read
                 self._ack()
         except OSError:
             pass  # the connection is lost
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self.fail(told(failed))
+            self.fail(peer_message(failed))
         self.end()
 
-    async def _handled(self, event: Event) -> None:
-        """Raises what is to be answered with ERROR."""
+    async def _handle_event(self, event: Event) -> None:
+        """Handle an event. Raises errors that are answered with ERROR."""
         match event:
             case Acked(count):
-                self._acked(count)
+                self._handle_acknowledgement(count)
             case CommandArrived(command):
-                await self._asked(command)
+                await self._handle_command(command)
             case Ended():
                 self.end()
             case _:
                 self._patience.cancel()
 
-    async def _take(self, message: MessageArrived) -> None:
-        """What came together for one resource is published together."""
+    async def _collect(self, message: MessageArrived) -> None:
+        """Collect messages to one resource that arrived together, to publish them together."""
         assert self._session.agreed is not None
         name, table = resource(message.destination), self._tables.of(message, self._session.agreed)
         run = self._run
@@ -122,32 +122,34 @@ class MicroPeer:
         if run is not None:
             settled = await self._bridge.publish_run(run)
             self._under_way.append((settled, len(run.bodies)))
-            settled.add_done_callback(self._settled)
+            settled.add_done_callback(self._handle_result)
 
-    def _settled(self, settled: asyncio.Future[None]) -> None:
+    def _handle_result(self, settled: asyncio.Future[None]) -> None:
         """Handle a Confirm or a failure; all confirmed messages are acknowledged together."""
         failed = None if settled.cancelled() else settled.exception()
         if failed is not None:
-            self.fail(told(failed))
-        elif self._acking is None:
-            self._acking = asyncio.get_running_loop().call_soon(self._ack)
+            self.fail(peer_message(failed))
+        elif self._ack_scheduled is None:
+            self._ack_scheduled = asyncio.get_running_loop().call_soon(self._ack)
 
     def _ack(self) -> None:
-        self._acking = None
+        self._ack_scheduled = None
         count = 0
-        while self._under_way and _fine(self._under_way[0][0]):
+        while self._under_way and _is_confirmed(self._under_way[0][0]):
             count += self._under_way.popleft()[1]
         self._session.ack(count)
         self._flush()
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
-    async def _asked(self, command: CommandFrame) -> None:
+    async def _handle_command(self, command: CommandFrame) -> None:
         """Handle SUBSCRIBE and UNSUBSCRIBE (MM2-55); a repetition changes nothing."""
         given = dict(command.arguments)
         destination = given.pop(DESTINATION, "")
         if not destination or command.name not in {"subscribe", "unsubscribe"}:
-            raise Unfit(400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not understood")
+            raise DoorRefusal(
+                400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not understood"
+            )
         if command.name == "unsubscribe":
             task = self._subscriptions.pop(destination, None)
             if task is not None:
@@ -156,35 +158,37 @@ class MicroPeer:
             return
         keep, start = decode_filter(given.pop(FILTER, "")), given.pop(FROM, None)
         if given or (not is_topic(destination) and (keep.terms or start is not None)):
-            raise Unfit(400, "bad-command", f"{FILTER} and {FROM} of a topic are all that can be said")
+            raise DoorRefusal(400, "bad-command", f"{FILTER} and {FROM} of a topic are all that can be said")
         if destination in self._subscriptions:
             return
         if len(self._subscriptions) >= MM2_SUBSCRIPTIONS:
-            raise Unfit(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
+            raise DoorRefusal(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
         name = resource(destination)
         subscription = (
-            await self._bridge.subscribe(self._whom, name, _start(start))
+            await self._bridge.subscribe(self._address, name, _parse_start(start))
             if is_topic(destination)
-            else await self._bridge.consume(self._whom, name, self._window)
+            else await self._bridge.consume(self._address, name, self._window)
         )
-        delivering = self._delivered(destination, subscription, keep)
+        delivering = self._deliver(destination, subscription, keep)
         self._subscriptions[destination] = asyncio.create_task(delivering)
 
-    async def _delivered(self, destination: str, subscription: Subscription, keep: Filter) -> None:
+    async def _deliver(self, destination: str, subscription: Subscription, keep: Filter) -> None:
         """Deliver contents at the pace of the window and the peer."""
         assert self._session.agreed is not None
-        labels = Labels(keep, self._session.agreed)
+        cache = PropertyCache(keep, self._session.agreed)
         try:
             while contents := await subscription.some():
-                await self._hand_over(destination, contents, labels)
+                await self._send_contents(destination, contents, cache)
         except OSError:
             self.end()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self.fail(told(failed))
+            self.fail(peer_message(failed))
         finally:
             await subscription.close()
 
-    async def _hand_over(self, destination: str, contents: Sequence[Content], labels: Labels) -> None:
+    async def _send_contents(
+        self, destination: str, contents: Sequence[Content], cache: PropertyCache
+    ) -> None:
         """Deliver in batches of as many as there is room for, so that subscriptions take turns."""
         session = self._session
         assert session.agreed is not None
@@ -197,16 +201,16 @@ class MicroPeer:
                 while left and session.room:
                     content = left.popleft()
                     try:
-                        label = labels.of(content)
-                        if label is not None:
+                        encoded = cache.of(content)
+                        if encoded is not None:
                             body = as_json(content.body) if JSON in session.agreed else content.body
-                            session.send(destination, body, *label)
-                            self._in_hand.append(content)
+                            session.send(destination, body, *encoded)
+                            self._unacknowledged.append(content)
                     except FieldError as unfit:
-                        _set_aside(destination, content, unfit)
+                        _skip_content(destination, content, unfit)
                 if session.agreed.window is None:
-                    self._acked(len(self._in_hand))
-                await self._flushed()
+                    self._handle_acknowledgement(len(self._unacknowledged))
+                await self._flush_and_drain()
 
     @property
     def _window(self) -> int:
@@ -216,10 +220,10 @@ class MicroPeer:
         assert self._session.agreed is not None
         return self._session.agreed.window or MM2_WINDOW
 
-    def _acked(self, count: int) -> None:
+    def _handle_acknowledgement(self, count: int) -> None:
         """Handle the acknowledgement of these contents: those of queues are accepted (MM2-64)."""
         for _ in range(count):
-            content = self._in_hand.popleft()
+            content = self._unacknowledged.popleft()
             if isinstance(content, QueuedContent):
                 try:
                     content.confirm()
@@ -234,11 +238,11 @@ class MicroPeer:
         if data and not self._writer.is_closing():
             self._writer.write(data)
 
-    async def _flushed(self) -> None:
+    async def _flush_and_drain(self) -> None:
         self._flush()
         await self._writer.drain()
 
-    def _late(self) -> None:
+    def _handle_timeout(self) -> None:
         if self._session.state is not MicroState.OPEN:
             self.fail(f"no handshake within {MM2_HANDSHAKE_S:g} s")
 
@@ -249,9 +253,9 @@ class MicroPeer:
         self._session.fail(text)
         self.end()
 
-    def rest(self) -> None:
+    def stop_reading(self) -> None:
         """Stop reading; contents taken in are still acknowledged."""
-        self._resting = True
+        self._stopped_reading = True
         self._work.cancel()
 
     async def stop(self) -> None:
@@ -266,8 +270,8 @@ class MicroPeer:
             return
         self._ended = True
         self._patience.cancel()
-        if not self._resting:
-            self._died()
+        if not self._stopped_reading:
+            self._return_queue_contents()
         for task in (self._work, *self._subscriptions.values()):
             if task is not asyncio.current_task():
                 task.cancel()
@@ -276,16 +280,16 @@ class MicroPeer:
         asyncio.get_running_loop().call_later(DOOR_STOP_S, self._writer.transport.abort)
         self._gone()
 
-    def _died(self) -> None:
+    def _return_queue_contents(self) -> None:
         """Unacknowledged queue contents count as delivered: they are delivered again, up to the queue's limit."""
-        while self._in_hand:
-            content = self._in_hand.popleft()
+        while self._unacknowledged:
+            content = self._unacknowledged.popleft()
             if isinstance(content, QueuedContent):
                 with suppress(MtlError):  # the broker is away, or it was unsubscribed meanwhile: it went back
                     content.reject(recycle=True)
 
 
-def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
+def _skip_content(destination: str, content: Content, unfit: FieldError) -> None:
     """Handle a content that no message can express: in a queue it becomes a dead letter, in a topic it is left out.
     An ERROR would end the connections of all peers that get it, one after the other.
     """
@@ -299,12 +303,12 @@ def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
         log.warning("%s: content %d is passed over: %s", destination, content.sequence, unfit)
 
 
-def _fine(settled: asyncio.Future[None]) -> bool:
+def _is_confirmed(settled: asyncio.Future[None]) -> bool:
     """Whether the broker confirmed it. A failure is reported soon; until then no later message is acknowledged."""
     return settled.done() and not settled.cancelled() and settled.exception() is None
 
 
-def _start(given: str | None) -> Start:
+def _parse_start(given: str | None) -> Start:
     """The start of a topic's subscription; by default from now on. Raises `Refused`."""
     if given is None or given == "latest":
         return "latest"
@@ -312,4 +316,4 @@ def _start(given: str | None) -> Start:
         return "earliest"
     if given.isascii() and given.isdecimal() and len(given) < 19 and int(given):
         return int(given)
-    raise Unfit(400, "bad-command", f"{FROM} is earliest, latest or a sequence above 0")
+    raise DoorRefusal(400, "bad-command", f"{FROM} is earliest, latest or a sequence above 0")

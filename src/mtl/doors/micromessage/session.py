@@ -1,4 +1,4 @@
-"""MicroMessage2, one connection, either end. Sans IO: octets in and events out, what is to be sent in `to_send`.
+"""MicroMessage2, one connection, either end. Sans IO: octets in and events out, octets to send in `to_send`.
 
     server    LISTENING ──proposal──► ANSWERED ──final──► OPEN
     client    PROPOSED  ──reply────────────────────────► OPEN          any state ──ERROR, either way──► CLOSED
@@ -43,7 +43,7 @@ from mtl.doors.micromessage.negotiation import (
 )
 from mtl.doors.micromessage.values import FilterValue
 from mtl.doors.micromessage.windows import IncomingWindow, OutgoingWindow
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.errors import FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTENT
 
@@ -51,7 +51,7 @@ _FURTHER: Final = encode_head("", "")
 """The head of every piece of a message but its first."""
 
 ERROR_TEXT = 1_000
-"""Characters of an ERROR that we send."""
+"""Maximum of characters of an ERROR of this side."""
 
 
 class MicroState(Enum):
@@ -154,15 +154,15 @@ class MicroSession:
             self._out.append(encode_handshake(offer.handshake(identity)))
 
     def _enter(self, state: MicroState) -> None:
-        """Look the table up here and not for every frame, since hashing an enum is slow."""
+        """Enter a state. The table is read here and not for every frame, since hashing an enum is slow."""
         self.state = state
         self._steps = STEPS.get((self._role, state), {})
         self._next = self._decoder.handshake if state in _IN_HANDSHAKE else self._decoder.frame
 
-    # --- what is said ---------------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------------------
 
     def to_send(self) -> bytes:
-        """Take the octets to be sent."""
+        """Remove and return the octets to send."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -191,7 +191,7 @@ class MicroSession:
         head = encode_head(destination, properties)  # raises before a number is spent
         sequence = self._outgoing.send()
         if DOTNET in self.agreed:
-            self._say(ExtensionFrame(self.agreed.ids[DOTNET], (type or "").encode()))
+            self._append(ExtensionFrame(self.agreed.ids[DOTNET], (type or "").encode()))
         begin, last = 0, len(payload) - MM2_FRAGMENT
         while begin < last:
             piece = payload[begin : begin + MM2_FRAGMENT]
@@ -206,22 +206,22 @@ class MicroSession:
         if sequence is not None:
             assert self.agreed is not None
             assert self.agreed.ack_id is not None
-            self._say(ExtensionFrame(self.agreed.ack_id, SEQUENCE.pack(sequence)))
+            self._append(ExtensionFrame(self.agreed.ack_id, SEQUENCE.pack(sequence)))
 
     def command(self, name: str, arguments: Mapping[str, str]) -> None:
         """Send a command, as the client. Raises `FieldError`."""
-        self._say(CommandFrame(name, arguments))
+        self._append(CommandFrame(name, arguments))
 
     def fail(self, text: str) -> None:
         """Send ERROR; the caller closes the connection after it."""
         if self.state is not MicroState.CLOSED:
             self._enter(MicroState.CLOSED)
-            self._say(Error(text[:ERROR_TEXT]))
+            self._append(Error(text[:ERROR_TEXT]))
 
-    def _say(self, frame: Frame) -> None:
+    def _append(self, frame: Frame) -> None:
         self._out.append(encode(frame))
 
-    # --- what is heard --------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> list[Event]:
         """Parse octets of the peer. Never raises for invalid input."""
@@ -232,7 +232,7 @@ class MicroSession:
                 value = self._next()
                 if value is None:
                     break
-                event = self._heard(value)
+                event = self._step(value)
                 if event is not None:
                     events.append(event)
         except (Malformed, Refused) as wrong:
@@ -241,10 +241,10 @@ class MicroSession:
             events.append(Ended(words, by_peer=False))
         return events
 
-    def _heard(self, value: Handshake | Frame) -> Event | None:
+    def _step(self, value: Handshake | Frame) -> Event | None:
         following = self._steps.get(type(value))
         if following is None:
-            raise Malformed(f"a {self._role.value} does not take {type(value).__name__.upper()} frames")
+            raise Malformed(f"a {self._role.value} does not expect {type(value).__name__.upper()} frames")
         event = self._event(value)
         if following is not self.state:
             self._enter(following)
@@ -294,7 +294,7 @@ class MicroSession:
             or piece.destination not in {"", first.destination}
             or piece.properties not in ({}, first.properties)
         ):
-            raise Malformed("a message came before the one before it was whole")
+            raise Malformed("a message began before the last piece of the message before it")
         if len(self._payload) + len(piece.payload) > MAX_CONTENT:
             raise Malformed(f"a message of more than {MAX_CONTENT} octets")
         if piece.continued:
@@ -326,7 +326,7 @@ class MicroSession:
     def _command(self, command: CommandFrame) -> Event:
         assert self.agreed is not None
         if PUB_SUB not in self.agreed:
-            raise Unfit(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
+            raise DoorRefusal(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
         return CommandArrived(command)
 
 

@@ -43,7 +43,7 @@ def is_field(name: str) -> bool:
 def read_field(name: str) -> str:
     """The name, if it is a FIELD; upper case and underscores are accepted, as the document's examples have them."""
     if _LENIENT.fullmatch(name) is None:
-        raise Malformed(f"{name[:40]!r} is no name: letters, digits and hyphens are")
+        raise Malformed(f"{name[:40]!r} is not a name: letters, digits and hyphens are")
     return name
 
 
@@ -89,7 +89,7 @@ def encode_value(value: FilterValue) -> str:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise FieldError(f"{value} does not fit 64 bits")
     if not isfinite(value):
-        raise FieldError(f"{value} is no number in text form")
+        raise FieldError(f"{value} is not a number in text form")
     return f"N{value!r}"
 
 
@@ -169,7 +169,7 @@ def pair(text: str, separators: str) -> tuple[str, str]:
     else:
         at = min((place for one in separators if (place := text.find(one)) >= 0), default=-1)
     if at < 0:
-        raise Malformed(f"{text[:40]!r} is no key{separators[0]}value")
+        raise Malformed(f"{text[:40]!r} is not key{separators[0]}value")
     return read_field(text[:at]), text[at + 1 :]
 
 
@@ -184,5 +184,5 @@ def _unique(pairs: Iterable[tuple[str, str]], decode: Callable[[str], T]) -> dic
 
 def _strict(name: str) -> str:
     if not is_field(name):
-        raise FieldError(f"{name[:40]!r} is no FIELD: lower-case letters, digits and hyphens are")
+        raise FieldError(f"{name[:40]!r} is not a FIELD: lower-case letters, digits and hyphens are")
     return name

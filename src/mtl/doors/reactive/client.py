@@ -19,17 +19,17 @@ from collections import deque
 
 from mtl.client.aio.opening import Opening
 from mtl.client.incoming import Start
-from mtl.doors.clients import opened, settle, untrusted
+from mtl.doors.clients import settle, untrusted_error, wait_opened
 from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.places import host_and_port
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive import names
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
-from mtl.doors.reactive.session import Event, HelloArrived, Left, Role
+from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, Role
 from mtl.doors.reactive.streams import ReactiveReader, ReactiveWriter, Stream
 from mtl.doors.reactive.subscribing import Elements
-from mtl.doors.reactive.transports import Octets, Transport
+from mtl.doors.reactive.transports import StreamTransport, Transport
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RETRY_DEADLINE_S
 
@@ -43,14 +43,14 @@ class ReactiveConnection:
         self.error: MtlError | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams: dict[int, Stream] = {}
-        """By our Ids: what a reader is subscribed to, and a writer's confirmations."""
-        self._asked_back: dict[str, deque[ReactiveWriter]] = {}
+        """By our Ids: the contents for a reader, and the confirmations for a writer."""
+        self._waiting_writers: dict[str, deque[ReactiveWriter]] = {}
         """Writers to whose elements the door has not subscribed yet, in the order of their opening."""
         self._publishing: dict[int, ReactiveWriter] = {}
         """By the door's Ids."""
-        self._life = asyncio.create_task(self._lived())
+        self._task = asyncio.create_task(self._run())
 
-    async def greeted(self) -> None:
+    async def wait_hello(self) -> None:
         """Wait for the door's hello. Raises `Unreachable`, also when a goodbye follows at once."""
         await self._opened
         if self.error is not None:
@@ -62,7 +62,7 @@ class ReactiveConnection:
         self, resource: str, *, start: Start = "earliest", window: int = RS_CLIENT_WINDOW
     ) -> Opening[ReactiveReader]:
         """A reader from `start` on: "earliest", "latest" or a sequence. At most `window` elements are on their way or
-        not read yet. `Refused` when there is no such resource. `async with`, or await it.
+        not read yet. Raises `Refused` if the resource does not exist. `async with`, or await it.
         """
         if window < 1:
             raise OptionError("window has to be above 0")
@@ -71,7 +71,7 @@ class ReactiveConnection:
             reader = ReactiveReader(self._link, resource, self._forget, window)
             name = names.contents(resource, start, enveloped=True)
             self._begin(reader, name, window)
-            await self._begun(reader)
+            await self._wait_opened(reader)
             return reader
 
         return Opening(subscribed)
@@ -83,8 +83,8 @@ class ReactiveConnection:
             name = names.confirmations(resource)
             writer = ReactiveWriter(self._link, resource, self._forget)
             self._begin(writer, names.PUBLISH + name.back, UNBOUNDED)
-            self._asked_back.setdefault(name.back, deque()).append(writer)
-            await self._begun(writer)
+            self._waiting_writers.setdefault(name.back, deque()).append(writer)
+            await self._wait_opened(writer)
             return writer
 
         return Opening(subscribed)
@@ -96,7 +96,7 @@ class ReactiveConnection:
         self._streams[stream.id] = stream
         self._link.flush()
 
-    async def _begun(self, stream: Stream) -> None:
+    async def _wait_opened(self, stream: Stream) -> None:
         try:
             await stream.opened
         except asyncio.CancelledError:
@@ -108,61 +108,61 @@ class ReactiveConnection:
         if self._streams.get(stream.id) is stream:
             del self._streams[stream.id]
 
-    # --- what the door says ---------------------------------------------------------------------------------
+    # --- messages of the door -------------------------------------------------------------------------------
 
-    async def _lived(self) -> None:
+    async def _run(self) -> None:
         reason = "the client failed"
         try:
             async for event in self._link.events():
-                if isinstance(event, Left):
+                if isinstance(event, ConnectionEnded):
                     reason = event.reason
                 else:
                     self._handle(event)
         finally:
-            self._fail(self.error or Unreachable(self.endpoint, 0.0, f"the connection is over: {reason}"))
-            await self._link.shut()
+            self._fail(self.error or Unreachable(self.endpoint, 0.0, f"the connection has ended: {reason}"))
+            await self._link.close_transport()
 
     def _handle(self, event: Event) -> None:
         match event:
             case HelloArrived():
                 settle(self._opened)
             case m.Subscribe():
-                self._subscribed_back(event)
+                self._handle_subscribe(event)
             case Demanded(subscriber) if subscriber in self._publishing:
-                self._publishing[subscriber].demanded()
+                self._publishing[subscriber].handle_demand()
             case m.Cancel(subscriber):
                 self._publishing.pop(subscriber, None)
             case m.Subscribed(subscriber) if subscriber in self._streams:
-                self._streams[subscriber].begun()
+                self._streams[subscriber].subscribed()
             case Elements(subscriber, elements) if subscriber in self._streams:
-                self._streams[subscriber].arrived(elements)
+                self._streams[subscriber].handle_elements(elements)
             case m.OnComplete(subscriber) if subscriber in self._streams:
                 self._streams.pop(subscriber).failed(Closed("the door has ended the stream"))
             case m.OnError(subscriber, error) if subscriber in self._streams:
                 stream = self._streams.pop(subscriber)
                 stream.failed(Refused(400, "error", error))
-                self._no_longer_asked_back(stream)
+                self._remove_waiting_writer(stream)
 
-    def _subscribed_back(self, asked: m.Subscribe) -> None:
-        """The door subscribes in the order in which we did; one of ours may have been cancelled meanwhile."""
-        waiting = self._asked_back.get(asked.publisher)
+    def _handle_subscribe(self, asked: m.Subscribe) -> None:
+        """The door subscribes to our writers in the order of our subscriptions. One may have been cancelled."""
+        waiting = self._waiting_writers.get(asked.publisher)
         writer = waiting.popleft() if waiting else None
         if not waiting:
-            self._asked_back.pop(asked.publisher, None)
+            self._waiting_writers.pop(asked.publisher, None)
         if writer is None or writer.error is not None:
             self._link.session.publishing.fail(asked.subscriber, "there is no such publisher here")
             return
         self._publishing[asked.subscriber] = writer
         self._link.session.publishing.accept(asked.subscriber)
-        writer.ready(asked.subscriber)
+        writer.accepted(asked.subscriber)
 
-    def _no_longer_asked_back(self, stream: Stream) -> None:
+    def _remove_waiting_writer(self, stream: Stream) -> None:
         """Remove a writer that the door refused: the door does not subscribe to it."""
-        for name, waiting in list(self._asked_back.items()):
+        for name, waiting in list(self._waiting_writers.items()):
             if isinstance(stream, ReactiveWriter) and stream in waiting:
                 waiting.remove(stream)
                 if not waiting:
-                    del self._asked_back[name]
+                    del self._waiting_writers[name]
 
     def _fail(self, error: MtlError) -> None:
         self.error = error
@@ -181,7 +181,7 @@ class ReactiveConnection:
         """Goodbye. Harmless when repeated."""
         self._fail(self.error or Closed("the connection is closed"))
         await self._link.close("")
-        await asyncio.wait({self._life})
+        await asyncio.wait({self._task})
 
 
 def connect(
@@ -194,29 +194,29 @@ def connect(
     """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close what
     it gives.
 
-    `tls` says whom we trust, and may have a client certificate: at HOST:PORT that is how TLS is asked for, at wss: the
-    system's authorities are the default. `authorization` is what we show to a WebSocket: `websocket_client.basic` or
-    `.bearer`. Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead;
-    `Refused` when the door is not to be trusted, or its WebSocket does not let us in.
+    `tls` has the trusted authorities, and optionally a client certificate. At HOST:PORT it enables TLS; at wss: the
+    default are the system's authorities. `authorization` is the value of that header, for a WebSocket:
+    `websocket_client.basic` or `.bearer`. Raises `Unreachable` when no hello arrives within `timeout` seconds, or the
+    door says goodbye instead; `Refused` when its certificate is not trusted, or its WebSocket denies access.
     """
 
-    async def connected() -> ReactiveConnection:
+    async def open_connection() -> ReactiveConnection:
         try:
             async with asyncio.timeout(timeout):
-                transport = await _reached(endpoint, tls, authorization)
+                transport = await _open_transport(endpoint, tls, authorization)
                 connection = ReactiveConnection(endpoint, ReactiveLink(Role.CLIENT, transport))
-                return await opened(connection, connection.greeted())
+                return await wait_opened(connection, connection.wait_hello())
         except ssl.SSLCertVerificationError as wrong:
-            raise untrusted(endpoint, wrong) from wrong
+            raise untrusted_error(endpoint, wrong) from wrong
         except OSError as error:  # TimeoutError is one
             raise Unreachable(endpoint, timeout, "connecting to a Reactive Streams door") from error
 
-    return Opening(connected)
+    return Opening(open_connection)
 
 
-async def _reached(endpoint: str, tls: ssl.SSLContext | None, authorization: str | None) -> Transport:
+async def _open_transport(endpoint: str, tls: ssl.SSLContext | None, authorization: str | None) -> Transport:
     if "://" not in endpoint:
-        return Octets(*await asyncio.open_connection(*host_and_port(endpoint), ssl=tls))
-    from mtl.doors.reactive.over_websocket import reached  # noqa: PLC0415 TCP does not need the library
+        return StreamTransport(*await asyncio.open_connection(*host_and_port(endpoint), ssl=tls))
+    from mtl.doors.reactive.over_websocket import open_websocket_transport  # noqa: PLC0415 TCP does not need the library
 
-    return await reached(endpoint, tls, authorization)
+    return await open_websocket_transport(endpoint, tls, authorization)

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
-from mtl.doors.failing import Whom
-from mtl.doors.gate import Gate
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.listening import bound, serve_tcp, user_of
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.peer import ReactivePeer
 from mtl.doors.reactive.session import Role
-from mtl.doors.reactive.transports import Octets, Transport
-from mtl.doors.telling import Unfit, told
+from mtl.doors.reactive.transports import StreamTransport, Transport
 from mtl.doors.users import Bridges
 from mtl.wire.control import OVERLOADED
 
@@ -41,7 +41,10 @@ class ReactiveDoor:
             from mtl.doors.reactive.over_websocket import listen  # noqa: PLC0415 TCP does not need the library
 
             websockets = await listen(
-                self._config, place, Gate(self._config, self._bridges.logins.check), self._over_websocket
+                self._config,
+                place,
+                PeerAuthenticator(self._config, self._bridges.logins.check),
+                self._over_websocket,
             )
             self._close, self.endpoint = websockets.close, websockets.endpoint
         else:
@@ -52,7 +55,7 @@ class ReactiveDoor:
         with suppress(
             asyncio.CancelledError
         ):  # by our stop: asyncio logs a cancelled task of a server as an error
-            await self._serve(Octets(reader, writer), partial(user_of, self._config, writer))
+            await self._serve(StreamTransport(reader, writer), partial(user_of, self._config, writer))
 
     async def _over_websocket(self, transport: Transport, user: str | None) -> None:
         await self._serve(transport, lambda: user)
@@ -62,12 +65,12 @@ class ReactiveDoor:
         try:
             known = user()
             bridge = self._admitted(known)
-        except Unfit as unfit:
-            link.session.say_goodbye(told(unfit))
+        except DoorRefusal as unfit:
+            link.session.say_goodbye(peer_message(unfit))
             link.flush()
-            await link.shut()
+            await link.close_transport()
             return
-        peer = ReactivePeer(link, bridge, Whom.at(transport.peer, known))
+        peer = ReactivePeer(link, bridge, PeerAddress.at(transport.peer, known))
         task = asyncio.current_task()
         assert task is not None
         self.peers[task] = peer
@@ -79,7 +82,7 @@ class ReactiveDoor:
     def _admitted(self, user: str | None) -> Bridge:
         if len(self.peers) >= self._config.max_sessions:
             words = f"{self._config.max_sessions} clients are this door's limit; try again later"
-            raise Unfit(503, OVERLOADED, words)
+            raise DoorRefusal(503, OVERLOADED, words)
         return self._bridges.of(user)
 
     async def stop(self) -> None:
@@ -97,7 +100,7 @@ class ReactiveDoor:
 
 
 def _nothing() -> None:
-    """It does not listen yet."""
+    """Close a server that does not listen yet."""
 
 
 async def listen(config: DoorConfig, bridges: Bridges) -> ReactiveDoor:

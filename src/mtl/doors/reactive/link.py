@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
-from mtl.doors.reactive.session import Event, Left, ReactiveSession, Role
+from mtl.doors.reactive.session import ConnectionEnded, Event, ReactiveSession, Role
 from mtl.doors.reactive.transports import Transport
 from mtl.wire.fields import Buffer
 
@@ -25,17 +25,17 @@ class ReactiveLink:
         self.flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """The events of the peer; the last one is `Left`, also when the connection broke."""
+        """The events of the peer; the last one is `ConnectionEnded`, also when the connection broke."""
         while octets := await self._transport.read():
             for event in self.session.received(octets):
                 self.flush()
                 yield event
-                if isinstance(event, Left):
+                if isinstance(event, ConnectionEnded):
                     return
             self.flush()
             if self._transport.waiting > RS_BACKLOG:
-                await self._transport.drained()
-        yield Left("the connection broke")
+                await self._transport.wait_drained()
+        yield ConnectionEnded("the connection broke")
 
     async def publish(self, subscriber: int, element: Buffer) -> None:
         """Send one element, for which there has to be demand, at the peer's pace.
@@ -50,7 +50,7 @@ class ReactiveLink:
                 async with self._turn:
                     more = next(steps, steps) is not steps
                     self.flush()
-                    await self._transport.drained()
+                    await self._transport.wait_drained()
 
     async def publish_all(self, subscriber: int, elements: Sequence[bytes]) -> None:
         """Send elements, for which there has to be demand, at the peer's pace: small ones together."""
@@ -66,12 +66,12 @@ class ReactiveLink:
                     end += 1
                 self.session.publishing.publish_all(subscriber, elements[at:end])
                 self.flush()
-                await self._transport.drained()
+                await self._transport.wait_drained()
             at = end
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until the peer has read most of what was sent."""
-        await self._transport.drained()
+        await self._transport.wait_drained()
 
     def flush(self) -> None:
         """Send the session's output, together with all other output of this turn of the event loop: a system call for
@@ -85,7 +85,7 @@ class ReactiveLink:
 
     def _write(self) -> None:
         self._flushing = False
-        if octets := self.session.take():
+        if octets := self.session.take_output():
             self._transport.write(octets)
 
     async def close(self, reason: str) -> None:
@@ -96,16 +96,16 @@ class ReactiveLink:
             async with asyncio.timeout(RS_GOODBYE_S):
                 await self._over.wait()
         except TimeoutError:
-            self.give_up()
+            self.abort()
 
-    async def shut(self) -> None:
+    async def close_transport(self) -> None:
         """Close the transport, for the task of `events`, after them."""
         self._write()
         try:
-            await self._transport.shut()
+            await self._transport.close_transport()
         finally:
             self._over.set()
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Break the connection; `events` ends."""
-        self._transport.give_up()
+        self._transport.abort()

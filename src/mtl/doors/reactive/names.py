@@ -1,10 +1,10 @@
 """The publisher's name in a subscribe, whose meaning the document leaves to the two ends (RS-27).
 
     <resource>?from=earliest|latest|<sequence>&envelope=seq     contents; from the earliest without from=
-    $publish/<resource>                                         confirmations of what one publishes
+    $publish/<resource>                                         confirmations of the peer's own contents
 
 Names are percent-encoded where they hold `?` or `%`. With `envelope=seq` each element begins with the content's
-sequence in eight octets, so that a subscriber knows from where to go on.
+sequence in eight octets, so that a subscriber knows where to continue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote
 
 from mtl.client.incoming import Start
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.errors import Refused
 
 PUBLISH = "$publish/"
@@ -50,7 +50,7 @@ def parse(publisher: str) -> ResourceContents | Confirmations:
     try:
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=2)
     except ValueError:
-        raise _wrong(query, "options are from=... and envelope=seq, with & between") from None
+        raise _invalid_name(query, "options are from=... and envelope=seq, with & between") from None
     for key, value in options:
         match key, value:
             case "from", "earliest" | "latest":
@@ -60,7 +60,7 @@ def parse(publisher: str) -> ResourceContents | Confirmations:
             case "envelope", "seq":
                 enveloped = True
             case _:
-                raise _wrong(f"{key}={value}", "from=earliest|latest|<sequence>, and envelope=seq")
+                raise _invalid_name(f"{key}={value}", "from=earliest|latest|<sequence>, and envelope=seq")
     return ResourceContents(_resource(name), start, enveloped)
 
 
@@ -83,11 +83,11 @@ def _resource(quoted: str) -> str:
     try:
         resource = unquote(quoted, errors="strict")
     except UnicodeDecodeError:
-        raise _wrong(quoted, "a resource is UTF-8 text") from None
+        raise _invalid_name(quoted, "a resource is UTF-8 text") from None
     if not resource:
-        raise _wrong(quoted, "the name of a resource is missing")
+        raise _invalid_name(quoted, "the name of a resource is missing")
     return resource
 
 
-def _wrong(what: str, expected: str) -> Refused:
-    return Unfit(400, "bad-publisher", f"{what[:80]!r}: {expected}")
+def _invalid_name(what: str, expected: str) -> Refused:
+    return DoorRefusal(400, "bad-publisher", f"{what[:80]!r}: {expected}")

@@ -1,7 +1,7 @@
-"""Reactive Streams over WebSocket: the octets of the link are those of binary messages, whose bounds mean nothing.
+"""Reactive Streams over WebSocket: the octets are sent in binary messages, whose boundaries have no meaning.
 
-The version of the protocol is that of the subprotocol, too (RS-10). The end of the protocol is its goodbye; the Close
-of the WebSocket follows it, and says nothing more.
+The subprotocol names the version of the protocol (RS-10). A goodbye ends the protocol. The Close of the WebSocket
+follows it and carries no information.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.protocol import State
 
+from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.gate import Gate
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
 from mtl.doors.places import ListenPlace
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
-from mtl.doors.websocket import Socket, Together, WebSocketServer, break_off
+from mtl.doors.websocket import BatchedWebSocket, DoorSocket, WebSocketServer, break_off
 from mtl.doors.websocket_client import open_websocket
 
 SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
@@ -32,9 +32,9 @@ LARGEST: Final = RS_ELEMENT + RS_TEXT
 
 
 class WebSocketTransport:
-    """A WebSocket of either side. See `Transport` for what its methods promise."""
+    """A WebSocket of either side. See `Transport` for its methods."""
 
-    def __init__(self, websocket: Together) -> None:
+    def __init__(self, websocket: BatchedWebSocket) -> None:
         self._websocket = websocket
         self._text = False
 
@@ -61,7 +61,7 @@ class WebSocketTransport:
         return b""
 
     def write(self, octets: bytes) -> None:
-        """See `Transport`. The library's own `send` would wait, and be one more place where its order is decided."""
+        """See `Transport`. The library's own `send` would wait, and could change the order."""
         if self._websocket.state is State.OPEN and not self._websocket.transport.is_closing():
             self._websocket.protocol.send_binary(octets)
             self._websocket.send_data()
@@ -71,18 +71,18 @@ class WebSocketTransport:
         """See `Transport`."""
         return self._websocket.transport.get_write_buffer_size()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """See `Transport`."""
         try:
             await self._websocket.drain()
         except OSError:
             pass
 
-    async def shut(self) -> None:
+    async def close_transport(self) -> None:
         """See `Transport`."""
         await self._closed(CloseCode.NORMAL_CLOSURE, "")
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """See `Transport`."""
         break_off(self._websocket)
 
@@ -95,11 +95,13 @@ class WebSocketTransport:
         except (TimeoutError, ConnectionClosed):
             pass
         finally:
-            self.give_up()
+            self.abort()
             await asyncio.wait({closing})
 
 
-async def reached(url: str, tls: ssl.SSLContext | None, authorization: str | None) -> WebSocketTransport:
+async def open_websocket_transport(
+    url: str, tls: ssl.SSLContext | None, authorization: str | None
+) -> WebSocketTransport:
     """A connection to a door at a ws: or wss: URL; see `open_websocket`."""
     return WebSocketTransport(
         await open_websocket(url, tls, subprotocol=SUBPROTOCOL, largest=LARGEST, authorization=authorization)
@@ -109,15 +111,15 @@ async def reached(url: str, tls: ssl.SSLContext | None, authorization: str | Non
 async def listen(
     config: DoorConfig,
     place: ListenPlace,
-    gate: Gate,
+    authenticator: PeerAuthenticator,
     serve_one: Callable[[Transport, str | None], Awaitable[None]],
 ) -> WebSocketServer:
-    """A server at that place; `serve_one` has a connection and its user. Raises `OptionError`, `BindFailed`."""
+    """A server at a place; `serve_one` gets a connection and its user. Raises `OptionError`, `BindFailed`."""
 
-    async def serve(websocket: Socket) -> None:
-        websocket.conclude()  # an answered Close confirms no contents: confirmations do that
+    async def serve(websocket: DoorSocket) -> None:
+        websocket.answer_close()  # contents have their own confirmations
         await serve_one(WebSocketTransport(websocket), websocket.user)
 
-    server = WebSocketServer(config, gate, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
+    server = WebSocketServer(config, authenticator, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
     await server.listen(place)
     return server

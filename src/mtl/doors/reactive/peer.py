@@ -7,8 +7,9 @@ from functools import partial
 
 from mtl.client.contents import Content
 from mtl.doors.bridge import Bridge
-from mtl.doors.failing import Whom
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import RS_HELLO_S
+from mtl.doors.peer_messages import peer_message
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.intake import ReactiveIntake
 from mtl.doors.reactive.link import ReactiveLink
@@ -16,121 +17,125 @@ from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations, ResourceCon
 from mtl.doors.reactive.publishing import Demanded
 from mtl.doors.reactive.session import Event, ReactiveState
 from mtl.doors.reactive.subscribing import Elements
-from mtl.doors.telling import told
 from mtl.errors import Refused
 
 
 class ReactivePeer:
-    """Lives as long as its connection; `serve` is its life."""
+    """The peer of one connection; `serve` handles it until its end."""
 
-    def __init__(self, link: ReactiveLink, bridge: Bridge, whom: Whom) -> None:
+    def __init__(self, link: ReactiveLink, bridge: Bridge, address: PeerAddress) -> None:
         self._link = link
         self._bridge = bridge
-        self._whom = whom
-        self._outlets: dict[int, _Outlet] = {}
+        self._address = address
+        self._streams: dict[int, _ContentStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        """Theirs, and of those that are being closed."""
-        self._confirming: dict[int, ReactiveIntake] = {}
-        """By the Id of the confirmations, which is the peer's."""
-        self._taking: dict[int, ReactiveIntake] = {}
-        """The same by the Id of the elements, which is ours."""
+        """The tasks of the streams, also of those that are being closed."""
+        self._intakes: dict[int, ReactiveIntake] = {}
+        """By the Id of the confirmations, which the peer chose."""
+        self._intakes_by_elements: dict[int, ReactiveIntake] = {}
+        """The same by the Id of the elements, which the door chose."""
 
     async def serve(self) -> None:
-        """Until the connection is over."""
-        hello = asyncio.get_running_loop().call_later(RS_HELLO_S, self._impatient)
+        """Handle events until the connection has ended."""
+        hello = asyncio.get_running_loop().call_later(RS_HELLO_S, self._handle_hello_timeout)
         try:
             async for event in self._link.events():
                 await self._handle(event)
         finally:
             hello.cancel()
-            for intake in self._confirming.values():
+            for intake in self._intakes.values():
                 intake.end()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self._link.shut()
+            await self._link.close_transport()
 
     async def stop(self) -> None:
         """Confirm all contents taken in, then say goodbye."""
-        await asyncio.gather(*(intake.stop() for intake in self._confirming.values()))
+        await asyncio.gather(*(intake.stop() for intake in self._intakes.values()))
         await self._link.close("the door closes")
 
-    def _impatient(self) -> None:
+    def _handle_hello_timeout(self) -> None:
         if self._link.session.state is ReactiveState.OPENING:
-            self._link.give_up()
+            self._link.abort()
 
-    # --- what it says ---------------------------------------------------------------------------------------
+    # --- messages of the peer -------------------------------------------------------------------------------
 
     async def _handle(self, event: Event) -> None:
         match event:
             case m.Subscribe():
                 self._subscribe(event)
             case Demanded(subscriber):
-                if (outlet := self._outlets.get(subscriber)) is not None:
-                    outlet.wake.set()
-                elif (intake := self._confirming.get(subscriber)) is not None:
-                    intake.tell()
+                if (stream := self._streams.get(subscriber)) is not None:
+                    stream.wake.set()
+                elif (intake := self._intakes.get(subscriber)) is not None:
+                    intake.send_confirmations()
             case m.Cancel(subscriber):
-                if (outlet := self._outlets.pop(subscriber, None)) is not None:
-                    outlet.end()
-                elif (intake := self._confirming.pop(subscriber, None)) is not None:
+                if (stream := self._streams.pop(subscriber, None)) is not None:
+                    stream.end()
+                elif (intake := self._intakes.pop(subscriber, None)) is not None:
                     intake.end()
             case Elements(subscriber, elements):
-                await self._taking[subscriber].take(elements)
+                await self._intakes_by_elements[subscriber].publish(elements)
             case m.OnComplete(subscriber) | m.OnError(subscriber):
-                self._taking[subscriber].no_more()
+                self._intakes_by_elements[subscriber].finish()
 
     def _subscribe(self, asked: m.Subscribe) -> None:
         subscriber = asked.subscriber
         try:
             name = parse(asked.publisher)
             if isinstance(name, Confirmations):
-                intake = ReactiveIntake(self._link, self._bridge, name, subscriber, self._confirmed)
-                self._confirming[subscriber] = self._taking[intake.elements] = intake
+                intake = ReactiveIntake(self._link, self._bridge, name, subscriber, self._handle_intake_end)
+                self._intakes[subscriber] = self._intakes_by_elements[intake.elements] = intake
             else:
-                outlet = self._outlets[subscriber] = _Outlet(
-                    self._link, self._bridge, self._whom, name, subscriber
+                stream = self._streams[subscriber] = _ContentStream(
+                    self._link, self._bridge, self._address, name, subscriber
                 )
-                self._tasks.add(outlet.task)
-                outlet.task.add_done_callback(partial(self._sent, outlet))
+                self._tasks.add(stream.task)
+                stream.task.add_done_callback(partial(self._handle_outlet_end, stream))
         except Refused as refused:
-            self._link.session.publishing.fail(subscriber, told(refused))
+            self._link.session.publishing.fail(subscriber, peer_message(refused))
 
-    def _sent(self, outlet: _Outlet, task: asyncio.Task[None]) -> None:
-        """A stream is over; its Id may already belong to another stream."""
+    def _handle_outlet_end(self, stream: _ContentStream, task: asyncio.Task[None]) -> None:
+        """The stream has ended; its Id may already belong to another stream."""
         self._tasks.discard(task)
-        if self._outlets.get(outlet.subscriber) is outlet:
-            del self._outlets[outlet.subscriber]
+        if self._streams.get(stream.subscriber) is stream:
+            del self._streams[stream.subscriber]
 
-    def _confirmed(self, intake: ReactiveIntake) -> None:
-        """The same for a producer."""
-        if self._confirming.get(intake.confirmations) is intake:
-            del self._confirming[intake.confirmations]
+    def _handle_intake_end(self, intake: ReactiveIntake) -> None:
+        """The producer's streams have ended."""
+        if self._intakes.get(intake.confirmations) is intake:
+            del self._intakes[intake.confirmations]
 
 
-class _Outlet:
+class _ContentStream:
     """One stream of a resource's contents: reads and sends by demand. `wake` is set when there is demand again."""
 
     def __init__(
-        self, link: ReactiveLink, bridge: Bridge, whom: Whom, name: ResourceContents, subscriber: int
+        self,
+        link: ReactiveLink,
+        bridge: Bridge,
+        address: PeerAddress,
+        name: ResourceContents,
+        subscriber: int,
     ) -> None:
         self.wake = asyncio.Event()
         self._link = link
         self._bridge = bridge
-        self._whom = whom
+        self._address = address
         self._name = name
         self.subscriber = subscriber
-        self.task = asyncio.create_task(self._sent())
+        self.task = asyncio.create_task(self._handle_outlet_end())
 
     def end(self) -> None:
         """Send nothing more. Harmless when repeated."""
         self.task.cancel()
 
-    async def _sent(self) -> None:
+    async def _handle_outlet_end(self) -> None:
         publishing = self._link.session.publishing
         try:
-            subscription = await self._bridge.subscribe(self._whom, self._name.resource, self._name.start)
+            subscription = await self._bridge.subscribe(self._address, self._name.resource, self._name.start)
             try:
                 publishing.accept(self.subscriber)
                 self._link.flush()
@@ -145,7 +150,7 @@ class _Outlet:
             finally:
                 await subscription.close()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a subscriber waiting
-            publishing.fail(self.subscriber, told(failed))
+            publishing.fail(self.subscriber, peer_message(failed))
             self._link.flush()
 
     async def _demand(self) -> int:

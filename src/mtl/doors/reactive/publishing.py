@@ -1,7 +1,7 @@
 """The publishing side of a connection: a stream for each subscription of the peer, and its demand.
 
     (no stream) ──subscribe──► ASKED ──we accept──► ACTIVE ──cancel, or we complete or fail──► (no stream)
-                                 └──cancel: `subscribed` is sent all the same, so that the Id can be used again──┘
+                                 └──cancel: `subscribed` is sent too, so that the Id can be used again───────────┘
 
 A stream that is over is removed, so later messages for it are ignored, as Reactive Streams requires (RS-45).
 """
@@ -21,34 +21,34 @@ UNBOUNDED = (1 << 63) - 1
 """The demand that counts as unbounded (RS-48)."""
 
 _LONGEST_ERROR = 1_000
-"""Characters of an error; ours are sentences."""
+"""Maximum of characters of an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """There is demand where there was none."""
+    """The demand of a stream is above 0 again."""
 
     subscriber: int
 
 
-class Say(Protocol):
-    """How messages leave."""
+class SendMessage(Protocol):
+    """Sends a message of this side."""
 
     def __call__(self, message: m.Message, *, fixed: bool = False) -> None:
-        """Send it; `fixed` in a stream of fixed size."""
+        """Send a message; `fixed`: it belongs to a stream of fixed element size."""
 
 
 @dataclass(slots=True, eq=False)
 class _PublishedStream:
-    """One of them. `size` is None until the subscription is accepted."""
+    """One stream. `size` is the size of its elements, None until the subscription is accepted."""
 
     demand: int
     size: int | None = None
     parts: int = 0
-    """Elements that were split: the number of the next one."""
+    """The number of the next element that is split."""
 
     def add(self, demand: int) -> bool:
-        """Demand adds up (RS-46). Whether there was none before."""
+        """Add demand (RS-46). Returns whether there was none before."""
         before, self.demand = self.demand, min(self.demand + demand, UNBOUNDED)
         return not before and bool(demand)
 
@@ -60,11 +60,11 @@ class _PublishedStream:
 class Publishing:
     """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: SendMessage) -> None:
         self._say = say
         self._streams: dict[int, _PublishedStream] = {}
 
-    # --- what the subscriber says ---------------------------------------------------------------------------
+    # --- messages of the subscriber -------------------------------------------------------------------------
 
     def received(
         self, message: m.Subscribe | m.RequestMore | m.Cancel
@@ -72,12 +72,12 @@ class Publishing:
         """Handle a message; returns the event for the publisher. Raises `Malformed` for an Id that is in use."""
         match message:
             case m.Subscribe():
-                return self._subscribed(message)
+                return self._handle_subscribe(message)
             case m.RequestMore(subscriber, demand):
-                return self._requested(subscriber, demand)
-        return self._cancelled(message)
+                return self._handle_request(subscriber, demand)
+        return self._handle_cancel(message)
 
-    def _subscribed(self, message: m.Subscribe) -> m.Subscribe | None:
+    def _handle_subscribe(self, message: m.Subscribe) -> m.Subscribe | None:
         if message.subscriber in self._streams:
             raise Malformed(f"Id {message.subscriber} is in use by another subscription of yours")
         stream = self._streams[message.subscriber] = _PublishedStream(0)
@@ -87,7 +87,7 @@ class Publishing:
             return None
         return message
 
-    def _requested(self, subscriber: int, demand: int) -> Demanded | m.Cancel | None:
+    def _handle_request(self, subscriber: int, demand: int) -> Demanded | m.Cancel | None:
         stream = self._streams.get(subscriber)
         if stream is None:
             return None
@@ -96,7 +96,7 @@ class Publishing:
             return m.Cancel(subscriber)
         return Demanded(subscriber) if stream.add(demand) else None
 
-    def _cancelled(self, message: m.Cancel) -> m.Cancel | None:
+    def _handle_cancel(self, message: m.Cancel) -> m.Cancel | None:
         stream = self._streams.pop(message.subscriber, None)
         if stream is None:
             return None
@@ -104,15 +104,15 @@ class Publishing:
             self._say(m.Subscribed(message.subscriber))
         return message
 
-    # --- what we say ----------------------------------------------------------------------------------------
+    # --- messages to the subscriber -------------------------------------------------------------------------
 
     def demand(self, subscriber: int) -> int:
-        """Elements that may be published now."""
+        """The number of elements that may be published now."""
         stream = self._streams.get(subscriber)
         return 0 if stream is None or stream.size is None else stream.demand
 
     def accept(self, subscriber: int, element_size: int = 0) -> None:
-        """The stream begins (RS-20); `element_size` octets each, 0: any number."""
+        """Begin the stream (RS-20); its elements have `element_size` octets each, 0: any number."""
         stream = self._streams.get(subscriber)
         if stream is not None and stream.size is None:
             stream.size = element_size
@@ -121,7 +121,7 @@ class Publishing:
     def publish(self, subscriber: int, element: Buffer) -> Iterator[None]:
         """Publish one element, for which there has to be demand; in parts where it is large (RS-34).
 
-        Every step of the iteration sends one message: between two of them it is the other streams' turn.
+        Every step of the iteration sends one message. Between two steps other streams can send.
         """
         stream = self._streams.get(subscriber)
         if stream is None:
@@ -144,7 +144,7 @@ class Publishing:
             yield
 
     def publish_all(self, subscriber: int, elements: Sequence[bytes]) -> None:
-        """Publish elements of at most RS_PART each, within the demand, one behind the other."""
+        """Publish elements of at most RS_PART each, within the demand, in order."""
         stream = self._streams.get(subscriber)
         if stream is None:
             return
@@ -174,12 +174,12 @@ class Publishing:
             self._say(m.OnComplete(subscriber))
 
     def fail(self, subscriber: int, error: str) -> None:
-        """The stream is over, or never begins: then `subscribed` comes first all the same (RS-43)."""
+        """End the stream with an error. If it has not begun, `subscribed` is sent first (RS-43)."""
         if self._end(subscriber):
             self._say(m.OnError(subscriber, error[:_LONGEST_ERROR]))
 
     def end(self) -> None:
-        """All of them are over, with the connection."""
+        """End all streams, with the connection."""
         self._streams.clear()
 
     def _end(self, subscriber: int) -> bool:

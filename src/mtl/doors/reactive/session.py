@@ -1,12 +1,12 @@
 """Reactive Streams over a stream of octets: one side of one connection. Sans IO; the sides differ in the hello only.
 
     OPENING ──hello──► OPEN ──our goodbye──► LEAVING ──goodbye──► CLOSED
-       │                └───goodbye (it is answered), or what cannot be understood (we say why)───► CLOSED
+       │                └───goodbye (it is answered), or an invalid message (we say why)─────────► CLOSED
        └──────a goodbye, another version, anything else─────────────────────────────────────────────┘
 
-Octets of the peer go into `received`, which returns events; `take` returns the octets to send. Either side may publish
-(`publishing`) and subscribe (`subscribing`). The Ids of the two directions are separate, since each side chooses those
-of its own subscriptions.
+Octets of the peer go into `received`, which returns events; `take_output` returns the octets to send. Either side may
+publish (`publishing`) and subscribe (`subscribing`). The Ids of the two directions are separate, since each side
+chooses the Ids of its own subscriptions.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.publishing import Demanded, Publishing
 from mtl.doors.reactive.subscribing import Elements, Subscribing
-from mtl.doors.telling import Unfit
 from mtl.errors import Malformed
 
 _LONGEST_REASON = 1_000
-"""Characters of what we say of ourselves; what a peer says is bounded by the codec."""
+"""Maximum of characters of our goodbye; the codec limits the peer's."""
 
 
 class Role(Enum):
-    """Who opened the connection (RS-05, RS-06)."""
+    """The side of the connection: the client opened it (RS-05, RS-06)."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class ReactiveState(Enum):
-    """Where the connection stands."""
+    """The state of a connection."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -44,14 +44,14 @@ class ReactiveState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HelloArrived:
-    """The peer said hello, with the extensions that it knows; we know none."""
+    """The hello of the peer, with the extensions that it supports; we support none."""
 
     extensions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """The connection is over with all its streams: send what is left in `take`, then close it."""
+class ConnectionEnded:
+    """The connection is over with all its streams: send what is left in `take_output`, then close it."""
 
     reason: str
 
@@ -65,13 +65,13 @@ Event: TypeAlias = (
     | Elements
     | m.OnComplete
     | m.OnError
-    | Left
+    | ConnectionEnded
 )
-"""What the peer wants, or tells. `Subscribe`, `Demanded` and `Cancel` concern what we publish, the others what we
-subscribed to. A stream is over with `Cancel`, `OnComplete` or `OnError`."""
+"""Events of the peer. `Subscribe`, `Demanded` and `Cancel` concern the streams that we publish, the others those
+that we subscribed to. `Cancel`, `OnComplete` and `OnError` end a stream."""
 
 _HELLO: Final = {Role.CLIENT: m.ServerHello, Role.SERVER: m.ClientHello}
-"""Which hello is expected."""
+"""The hello that is expected of the peer."""
 
 
 class ReactiveSession:
@@ -89,8 +89,8 @@ class ReactiveSession:
 
     # --- octets ---------------------------------------------------------------------------------------------
 
-    def take(self) -> bytes:
-        """What is to be sent, once."""
+    def take_output(self) -> bytes:
+        """Remove and return the octets to send."""
         out, self._out = self._out, bytearray()
         return bytes(out)
 
@@ -100,7 +100,7 @@ class ReactiveSession:
         return len(self._out)
 
     def received(self, octets: bytes) -> Iterator[Event]:
-        """What these octets of the peer mean. After `Left` there is nothing more."""
+        """Parse octets of the peer into events. `ConnectionEnded` is the last one."""
         try:
             for message in self._decoder.feed(octets):
                 event = _STEPS[self.state](self, message)
@@ -109,17 +109,17 @@ class ReactiveSession:
                 if self.state is ReactiveState.CLOSED:
                     return
         except Malformed as wrong:
-            yield self._broken(str(wrong))
+            yield self._fail(str(wrong))
 
     def _say(self, message: m.Message, *, fixed: bool = False) -> None:
         if self.state in {ReactiveState.LEAVING, ReactiveState.CLOSED}:
-            raise Unfit(503, "left", "the connection is over")
+            raise DoorRefusal(503, "left", "the connection is over")
         self._out += m.encode(message, fixed=fixed)
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def say_goodbye(self, reason: str) -> None:
-        """End all streams; the peer's goodbye is answered by `Left` (RS-39, RS-40). Harmless when repeated."""
+        """End all streams. The peer's goodbye yields `ConnectionEnded` (RS-39, RS-40). Harmless when repeated."""
         if self.state in {ReactiveState.OPENING, ReactiveState.OPEN}:
             self._say(m.Goodbye(reason[:_LONGEST_REASON]))
             self._end(ReactiveState.LEAVING)
@@ -129,17 +129,17 @@ class ReactiveSession:
         self.publishing.end()
         self.subscribing.end()
 
-    def _broken(self, reason: str) -> Left:
+    def _fail(self, reason: str) -> ConnectionEnded:
         """End after malformed input, without waiting for the peer's goodbye."""
         self.say_goodbye(reason)
         self._end(ReactiveState.CLOSED)
-        return Left(reason)
+        return ConnectionEnded(reason)
 
     # --- one per state --------------------------------------------------------------------------------------
 
-    def _opening(self, message: m.Message) -> Event | None:
+    def _handle_opening(self, message: m.Message) -> Event | None:
         if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
-            return self._open(message)
+            return self._handle_open(message)
         if not isinstance(message, _HELLO[self._role]):
             raise Malformed(f"{type(message).__name__} before {_HELLO[self._role].__name__}")
         assert isinstance(message, (m.ClientHello, m.ServerHello))
@@ -149,34 +149,34 @@ class ReactiveSession:
         self.state = ReactiveState.OPEN
         return HelloArrived(message.extensions)
 
-    def _open(self, message: m.Message) -> Event | None:
+    def _handle_open(self, message: m.Message) -> Event | None:
         match message:
             case m.Subscribe() | m.RequestMore() | m.Cancel():
                 return self.publishing.received(message)
             case m.Goodbye(reason):
                 self._say(m.Goodbye())
                 self._end(ReactiveState.CLOSED)
-                return Left(reason)
+                return ConnectionEnded(reason)
             case m.GoodbyeAck():
                 raise Malformed("goodbyeAck without a goodbye")
             case m.ClientHello() | m.ServerHello():
                 raise Malformed("a second hello")
         return self.subscribing.received(message)
 
-    def _leaving(self, message: m.Message) -> Event | None:
+    def _handle_leaving(self, message: m.Message) -> Event | None:
         """Every stream has ended; messages under way still arrive. Crossing goodbyes answer each other."""
         if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
             self._end(ReactiveState.CLOSED)
-            return Left(message.reason if isinstance(message, m.Goodbye) else "")
+            return ConnectionEnded(message.reason if isinstance(message, m.Goodbye) else "")
         return None
 
-    def _closed(self, _: m.Message) -> None:
-        """Nobody listens."""
+    def _handle_closed(self, _: m.Message) -> None:
+        """The message is ignored."""
 
 
 _STEPS: Final = {
-    ReactiveState.OPENING: ReactiveSession._opening,  # noqa: SLF001 the table of this class's own methods
-    ReactiveState.OPEN: ReactiveSession._open,  # noqa: SLF001
-    ReactiveState.LEAVING: ReactiveSession._leaving,  # noqa: SLF001
-    ReactiveState.CLOSED: ReactiveSession._closed,  # noqa: SLF001
+    ReactiveState.OPENING: ReactiveSession._handle_opening,  # noqa: SLF001 the table of this class's own methods
+    ReactiveState.OPEN: ReactiveSession._handle_open,  # noqa: SLF001
+    ReactiveState.LEAVING: ReactiveSession._handle_leaving,  # noqa: SLF001
+    ReactiveState.CLOSED: ReactiveSession._handle_closed,  # noqa: SLF001
 }

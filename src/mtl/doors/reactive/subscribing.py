@@ -3,9 +3,9 @@
     (free) ──subscribe──► ASKED ──subscribed──► ACTIVE ──our cancel, onComplete, onError──► (free)
                             └──our cancel──► DROPPED ──subscribed──► (free)
 
-An Id is used again, the lowest first (RS-29). It is free only after `subscribed`, so that a `subscribed` is always that
-of the last subscription; what comes for an Id before it belongs to an older one and is dropped, as is everything for an
-Id that is free (RS-30, RS-44).
+Ids are reused, the lowest first (RS-29). An Id is free only after `subscribed`, so a `subscribed` always belongs to the
+last subscription. A message for an Id before its `subscribed` belongs to an older subscription and is dropped, as is
+every message for a free Id (RS-30, RS-44).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from mtl.doors.limits import RS_ELEMENT, RS_JOINED, RS_STREAMS
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.publishing import UNBOUNDED, Say
-from mtl.doors.telling import Unfit
+from mtl.doors.reactive.publishing import UNBOUNDED, SendMessage
 from mtl.errors import Malformed
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of one stream, in order; split ones are whole again (RS-37)."""
+    """Elements of one stream, in order; split elements are reassembled (RS-37)."""
 
     subscriber: int
     elements: tuple[bytes, ...]
@@ -47,18 +47,18 @@ class _Stream:
 class Subscribing:
     """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: SendMessage) -> None:
         self._say = say
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(RS_STREAMS))  # sorted, so a heap
         self._kept = 0
 
-    # --- what we say ----------------------------------------------------------------------------------------
+    # --- messages to the publisher --------------------------------------------------------------------------
 
     def subscribe(self, publisher: str, demand: int = 0) -> int:
-        """Ask for a stream; the Id by which it is known. Raises `Refused` for more than RS_STREAMS."""
+        """Request a stream; returns its Id. Raises `Refused` for more than RS_STREAMS."""
         if not self._free:
-            raise Unfit(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
+            raise DoorRefusal(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
         subscriber = self._free[0]
         self._say(m.Subscribe(publisher, subscriber, demand))
         heapq.heappop(self._free)
@@ -66,7 +66,7 @@ class Subscribing:
         return subscriber
 
     def request(self, subscriber: int, demand: int) -> None:
-        """Ask for so many elements more; at least 1."""
+        """Request `demand` more elements; at least 1."""
         stream = self._streams.get(subscriber)
         if stream is None or stream.state is _StreamState.DROPPED:
             return
@@ -85,7 +85,7 @@ class Subscribing:
         else:
             self._end(subscriber)
 
-    # --- what the publisher says ----------------------------------------------------------------------------
+    # --- messages of the publisher --------------------------------------------------------------------------
 
     def received(self, message: m.Message) -> m.Subscribed | Elements | m.OnComplete | m.OnError | None:
         """Handle a message; None if it belongs to no stream. Raises `Malformed` for elements beyond the demand."""
@@ -107,23 +107,23 @@ class Subscribing:
         if stream is None:
             return None
         if isinstance(message, m.Subscribed):
-            return self._subscribed(message, stream)
+            return self._handle_subscribed(message, stream)
         if stream.state is not _StreamState.ACTIVE:
             return None
         match message:
             case m.OnNext(_, element):
-                self._use(subscriber, stream, 1)
+                self._count_elements(subscriber, stream, 1)
                 return Elements(subscriber, (bytes(element),))
             case m.OnNexts(_, elements) | m.OnNextPacked(_, elements):
-                self._use(subscriber, stream, len(elements))
+                self._count_elements(subscriber, stream, len(elements))
                 return Elements(subscriber, elements) if elements else None
             case m.OnNextPart() | m.OnNextLastPart():
-                return self._joined(message, stream)
+                return self._handle_part(message, stream)
         self._end(subscriber)
         assert isinstance(message, (m.OnComplete, m.OnError))
         return message
 
-    def _subscribed(self, message: m.Subscribed, stream: _Stream) -> m.Subscribed | None:
+    def _handle_subscribed(self, message: m.Subscribed, stream: _Stream) -> m.Subscribed | None:
         if stream.state is _StreamState.ACTIVE:
             raise Malformed(f"subscribed twice for Id {message.subscriber}")
         if stream.state is _StreamState.DROPPED:
@@ -132,25 +132,25 @@ class Subscribing:
         stream.state = _StreamState.ACTIVE
         return message
 
-    def _use(self, subscriber: int, stream: _Stream, count: int) -> None:
+    def _count_elements(self, subscriber: int, stream: _Stream, count: int) -> None:
         """Elements count when they begin (RS-41)."""
         if count > stream.due:
-            raise Malformed(f"more elements than were asked for, for Id {subscriber}")
+            raise Malformed(f"more elements than were requested, for Id {subscriber}")
         if stream.due < UNBOUNDED:
             stream.due -= count
 
-    def _joined(self, message: m.OnNextPart | m.OnNextLastPart, stream: _Stream) -> Elements | None:
-        """Parts in the order of their coming (RS-36)."""
+    def _handle_part(self, message: m.OnNextPart | m.OnNextLastPart, stream: _Stream) -> Elements | None:
+        """Append a part, in the order of arrival (RS-36). Returns the element when it is complete."""
         parts = stream.parts.get(message.element)
         if parts is None:
-            self._use(message.subscriber, stream, 1)
+            self._count_elements(message.subscriber, stream, 1)
             if len(stream.parts) >= RS_STREAMS:
                 raise Malformed(f"more than {RS_STREAMS} elements in parts at once")
             parts = stream.parts[message.element] = bytearray()
         parts += message.data
         self._kept += len(message.data)
         if self._kept > RS_JOINED:
-            raise Malformed(f"parts of more than {RS_JOINED} octets together that wait for their last ones")
+            raise Malformed(f"the parts of incomplete elements have more than {RS_JOINED} octets together")
         if isinstance(message, m.OnNextPart):
             return None
         del stream.parts[message.element]
@@ -160,7 +160,7 @@ class Subscribing:
         return Elements(message.subscriber, (bytes(parts),))
 
     def end(self) -> None:
-        """All of them are over, with the connection."""
+        """End all streams, with the connection."""
         self._streams.clear()
 
     def _end(self, subscriber: int) -> None:

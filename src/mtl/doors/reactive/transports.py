@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from mtl.doors.limits import RS_GOODBYE_S
 
 _AT_ONCE: Final = 64 << 10
-"""Octets that are read at once, and asyncio's own limit for what it reads ahead."""
+"""Maximum of octets of one read, which is also asyncio's limit for its read buffer."""
 
 
 class Transport(Protocol):
@@ -20,37 +20,37 @@ class Transport(Protocol):
         """The `getpeername` of the socket."""
 
     async def read(self) -> bytes:
-        """Some that the peer has sent; none when there will be no more, also when the connection broke."""
+        """Octets that the peer has sent; empty at the end, also when the connection broke."""
 
     def write(self, octets: bytes) -> None:
-        """Send them, as the peer reads. Ignored when the connection is over."""
+        """Send octets at the peer's pace. Ignored after the end of the connection."""
 
     @property
     def waiting(self) -> int:
-        """Octets that the peer has not made room for yet."""
+        """The number of octets that are buffered here."""
 
-    async def drained(self) -> None:
-        """Wait until the peer has read most of that, or is gone."""
+    async def wait_drained(self) -> None:
+        """Wait until the peer has read most of them, or the connection has ended."""
 
-    async def shut(self) -> None:
-        """Close, when nobody reads any more; RS_GOODBYE_S for the peer to have read what was written.
+    async def close_transport(self) -> None:
+        """Close, after the last `read`; waits RS_GOODBYE_S at most until the peer has read everything.
 
         Input from the peer is read first: closing a socket with unread input resets the connection, and the peer would
         lose our last messages.
         """
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Break the connection; `read` ends."""
 
 
-class Octets:
-    """A stream of asyncio."""
+class StreamTransport:
+    """A TCP connection, as asyncio's streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        there: socket.socket = writer.get_extra_info("socket")
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer may have nothing to say for days
+        raw: socket.socket = writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer may have nothing to say for days
 
     @property
     def peer(self) -> object:
@@ -74,14 +74,14 @@ class Octets:
         """See `Transport`."""
         return self._writer.transport.get_write_buffer_size()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """See `Transport`."""
         try:
             await self._writer.drain()
         except OSError:
             pass
 
-    async def shut(self) -> None:
+    async def close_transport(self) -> None:
         """See `Transport`."""
         try:
             async with asyncio.timeout(RS_GOODBYE_S):
@@ -92,8 +92,8 @@ class Octets:
                 self._writer.close()
                 await self._writer.wait_closed()
         except (TimeoutError, OSError):
-            self.give_up()
+            self.abort()
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """See `Transport`."""
         self._writer.transport.abort()

@@ -13,14 +13,14 @@ async def test_what_does_not_fit_waits_in_turn() -> None:
     budget, order = Budget(10), list[str]()
 
     async def take(name: str, octets: int) -> None:
-        await budget.take(octets)
+        await budget.acquire(octets)
         order.append(name)
 
     await take("first", 6)
     waiting = [asyncio.create_task(take(name, size)) for name, size in [("large", 8), ("small", 1)]]
     await asyncio.sleep(0)
     assert (order, budget.held) == (["first"], 6)
-    budget.give(6)
+    budget.release(6)
     await asyncio.gather(*waiting)
     assert (order, budget.held) == (["first", "large", "small"], 9)
 
@@ -28,11 +28,11 @@ async def test_what_does_not_fit_waits_in_turn() -> None:
 @in_loop
 async def test_more_than_the_limit_waits_until_it_is_alone() -> None:
     budget = Budget(10)
-    await budget.take(1)
-    task = asyncio.create_task(budget.take(100))
+    await budget.acquire(1)
+    task = asyncio.create_task(budget.acquire(100))
     await asyncio.sleep(0)
     assert not task.done()
-    budget.give(1)
+    budget.release(1)
     await task
     assert budget.held == 100
 
@@ -40,15 +40,15 @@ async def test_more_than_the_limit_waits_until_it_is_alone() -> None:
 @in_loop
 async def test_a_cancelled_wait_lets_the_next_one_in_and_holds_nothing() -> None:
     budget = Budget(10)
-    await budget.take(5)
-    large, small = asyncio.create_task(budget.take(9)), asyncio.create_task(budget.take(5))
+    await budget.acquire(5)
+    large, small = asyncio.create_task(budget.acquire(9)), asyncio.create_task(budget.acquire(5))
     await asyncio.sleep(0)
     large.cancel()
     await small
     assert budget.held == 10
-    granted = asyncio.create_task(budget.take(10))
+    granted = asyncio.create_task(budget.acquire(10))
     await asyncio.sleep(0)
-    budget.give(10)
+    budget.release(10)
     granted.cancel()  # it has been granted and has not run since
     with pytest.raises(asyncio.CancelledError):
         await granted

@@ -6,7 +6,16 @@ from itertools import count
 
 import pytest
 
-from mtl.doors.clients import Inbox, Reading, SendWindow, UnderWay, Writing, kept_up, opened, settle
+from mtl.doors.clients import (
+    AnsweredWriter,
+    ContentReader,
+    Inbox,
+    SendWindow,
+    UnansweredContents,
+    reconnect_forever,
+    settle,
+    wait_opened,
+)
 from mtl.doors.received import Received
 from mtl.errors import Closed, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -36,7 +45,7 @@ class FakeConnection:
 @in_loop
 async def test_a_connection_is_opened_when_it_is_ready() -> None:
     connection, ready = FakeConnection(), future()
-    opening = asyncio.create_task(opened(connection, ready))
+    opening = asyncio.create_task(wait_opened(connection, ready))
     await turns()
     assert not opening.done()
     settle(ready)
@@ -49,14 +58,14 @@ async def test_one_that_does_not_get_ready_is_closed() -> None:
     connection, ready = FakeConnection(), future()
     settle(ready, Refused(403, "denied"))
     with pytest.raises(Refused):
-        await opened(connection, ready)
+        await wait_opened(connection, ready)
     assert connection.closed
 
 
 @in_loop
 async def test_one_that_nobody_waits_for_any_more_is_closed() -> None:
     connection = FakeConnection()
-    opening = asyncio.create_task(opened(connection, future()))
+    opening = asyncio.create_task(wait_opened(connection, future()))
     await turns()
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -84,7 +93,9 @@ class Lives:
         self.now += seconds
 
     async def lived(self, deadline: float) -> None:
-        await kept_up(self.next, "here", deadline, "testing", clock=lambda: self.now, sleep=self.sleep)
+        await reconnect_forever(
+            self.next, "here", deadline, "testing", clock=lambda: self.now, sleep=self.sleep
+        )
 
 
 @in_loop
@@ -175,7 +186,7 @@ async def test_what_could_not_begin_takes_no_place() -> None:
 
 @in_loop
 async def test_flush_waits_for_all_and_raises_the_first_failure_once() -> None:
-    under_way, sent = UnderWay(), [future() for _ in range(3)]
+    under_way, sent = UnansweredContents(), [future() for _ in range(3)]
     for one in sent:
         under_way.add(one)
     flushing = asyncio.create_task(under_way.flush())
@@ -189,7 +200,7 @@ async def test_flush_waits_for_all_and_raises_the_first_failure_once() -> None:
     await under_way.flush()
 
 
-class Answered(Writing):
+class Answered(AnsweredWriter):
     def send(self, answered: asyncio.Future[None]) -> None:
         assert self._sent(answered) is answered
 
@@ -214,8 +225,8 @@ async def test_what_came_is_taken_in_order_and_waited_for() -> None:
     inbox: Inbox[int] = Inbox(10)
     inbox.put(1)
     inbox.put(2)
-    assert [await inbox.take(), await inbox.take()] == [1, 2]
-    taking = asyncio.create_task(inbox.take())
+    assert [await inbox.get(), await inbox.get()] == [1, 2]
+    taking = asyncio.create_task(inbox.get())
     await turns()
     assert not taking.done()
     inbox.put(3)
@@ -227,15 +238,15 @@ async def test_what_came_together_is_taken_one_by_one() -> None:
     inbox: Inbox[int] = Inbox(2)
     inbox.put_all([1, 2, 3])
     waiting = asyncio.create_task(inbox.room())
-    assert [await inbox.take(), await inbox.take()] == [1, 2]
+    assert [await inbox.get(), await inbox.get()] == [1, 2]
     await waiting
-    assert await inbox.take() == 3
+    assert await inbox.get() == 3
 
 
 @in_loop
 async def test_two_tasks_take_one_each() -> None:
     inbox: Inbox[int] = Inbox(10)
-    taking = [asyncio.create_task(inbox.take()) for _ in range(2)]
+    taking = [asyncio.create_task(inbox.get()) for _ in range(2)]
     await turns()
     inbox.put(1)
     await turns()
@@ -254,7 +265,7 @@ async def test_there_is_room_below_the_limit() -> None:
     waiting = asyncio.create_task(inbox.room())
     await turns()
     assert not waiting.done()
-    await inbox.take()
+    await inbox.get()
     await waiting
 
 
@@ -266,16 +277,16 @@ async def test_the_end_is_behind_what_came_before_and_stays() -> None:
     inbox.fail(Closed("it ended"))
     inbox.put(2)
     await inbox.room()
-    assert await inbox.take() == 1
+    assert await inbox.get() == 1
     for _ in range(2):
         with pytest.raises(Refused):
-            await inbox.take()
+            await inbox.get()
 
 
 @in_loop
 async def test_whoever_waits_hears_of_the_end() -> None:
     inbox: Inbox[int] = Inbox(1)
-    taking = [asyncio.create_task(inbox.take()) for _ in range(2)]
+    taking = [asyncio.create_task(inbox.get()) for _ in range(2)]
     await turns()
     inbox.fail(Closed("it ended"))
     assert all(isinstance(one, Closed) for one in await asyncio.gather(*taking, return_exceptions=True))
@@ -289,10 +300,10 @@ async def test_what_is_drained_is_not_taken() -> None:
     assert inbox.drain() == [1, 2]
     await inbox.room()
     inbox.put(3)
-    assert await inbox.take() == 3
+    assert await inbox.get() == 3
 
 
-class Numbers(Reading):
+class Numbers(ContentReader):
     closed = False
 
     def __init__(self) -> None:

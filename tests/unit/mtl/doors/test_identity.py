@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from mtl.doors.identity import Basic, Bearer, Tokens, certified, parse, users_of
+from mtl.doors.identity import Basic, Bearer, Tokens, parse, user_of_certificate, users_of
 from mtl.errors import OptionError
 from mtl.net.curve import make_keys, write_keys
 
@@ -61,7 +61,7 @@ def named(*names: str) -> Certified:
     ],
 )
 def test_a_certificate_is_the_user_of_its_one_common_name(tls: Certified | None, user: str | None) -> None:
-    assert certified(cast("ssl.SSLObject | None", tls)) == user
+    assert user_of_certificate(cast("ssl.SSLObject | None", tls)) == user
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.users import Bridges
 from mtl.errors import Refused
 from tests.support.aio import in_loop
@@ -27,7 +27,7 @@ class Logins:
         self.opened: list[Connection] = []
         self.failing = False
 
-    async def acting(self, user: str) -> Connection:
+    async def connect_as(self, user: str) -> Connection:
         await asyncio.sleep(0)
         if self.failing:
             raise Refused(403, "not-authorized")
@@ -88,6 +88,6 @@ async def test_where_all_are_busy_nobody_else_comes_in(monkeypatch: pytest.Monke
     monkeypatch.setattr("mtl.doors.users.DOOR_USERS", 1)
     one, _, _ = bridges()
     one.of("alice")._held = 1
-    with pytest.raises(Unfit, match="1 users at once"):
+    with pytest.raises(DoorRefusal, match="1 users at once"):
         one.of("bob")
     assert one.of(None) is one.own

@@ -14,12 +14,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 
+from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.gate import Gate
 from mtl.doors.limits import WS_OPEN_S
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.places import ListenPlace, place_of
-from mtl.doors.telling import Unfit
-from mtl.doors.websocket import Socket, Violation, WebSocketServer, admits, closing
+from mtl.doors.websocket import DoorSocket, Violation, WebSocketServer, admits, closing
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
@@ -40,14 +40,19 @@ async def known(user: str, password: str) -> None:
 
 @asynccontextmanager
 async def listening(
-    serve_one: Callable[[Socket], Awaitable[None]],
+    serve_one: Callable[[DoorSocket], Awaitable[None]],
     config: DoorConfig | None = None,
     page: str | None = None,
     place: ListenPlace = ANYWHERE,
 ) -> AsyncIterator[WebSocketServer]:
     config = config or DoorConfig()
     server = WebSocketServer(
-        config, Gate(config, known), serve_one, subprotocols=("one", "two"), largest=1000, page=page
+        config,
+        PeerAuthenticator(config, known),
+        serve_one,
+        subprotocols=("one", "two"),
+        largest=1000,
+        page=page,
     )
     await server.listen(place)
     try:
@@ -57,11 +62,11 @@ async def listening(
         await server.closed()
 
 
-async def echo(there: Socket) -> None:
+async def echo(there: DoorSocket) -> None:
     try:
         while (message := await there.message()) is not None:
             await there.send(message)
-        there.conclude()
+        there.answer_close()
     except Violation as wrong:
         await there.refuse(wrong)
 
@@ -94,13 +99,13 @@ async def test_a_close_is_answered_when_the_door_says_so() -> None:
     heard: list[object] = []
     release = asyncio.Event()
 
-    async def serve(there: Socket) -> None:
+    async def serve(there: DoorSocket) -> None:
         while (message := await there.message()) is not None:
             heard.append(message)
         assert there.closed_by_peer
         heard.append("closed")
         await release.wait()
-        there.conclude()
+        there.answer_close()
 
     async with listening(serve) as server:
         c = await connect(server.endpoint, subprotocols=ONE)
@@ -119,11 +124,11 @@ async def test_a_close_is_answered_when_the_door_says_so() -> None:
 async def test_nothing_follows_a_close_that_waits_for_its_answer() -> None:
     """A message then would have the library give the connection up."""
 
-    async def serve(there: Socket) -> None:
+    async def serve(there: DoorSocket) -> None:
         while await there.message() is not None:
             pass
         await there.send("late")
-        there.conclude()
+        there.answer_close()
 
     async with listening(serve) as server:
         c = await connect(server.endpoint, subprotocols=ONE)
@@ -157,9 +162,9 @@ async def test_a_connection_without_a_handshake_holds_up_no_end() -> None:
 
 @in_loop
 async def test_an_end_without_a_close_delivers_what_was_sent() -> None:
-    async def serve(there: Socket) -> None:
+    async def serve(there: DoorSocket) -> None:
         await there.send("last")
-        await there.vanish()
+        await there.end_without_close()
 
     async with listening(serve) as server:
         c = await connect(server.endpoint, subprotocols=ONE)
@@ -182,7 +187,7 @@ async def test_an_end_without_a_close_delivers_what_was_sent() -> None:
 async def test_what_a_peer_may_not_send_is_a_close_code(
     message: str | bytes | list[bytes], code: CloseCode
 ) -> None:
-    async def serve(there: Socket) -> None:
+    async def serve(there: DoorSocket) -> None:
         try:
             while (message := await there.message()) is not None:
                 if message == "wrong":
@@ -276,7 +281,7 @@ async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path
     tokens.write_text("bob 0123456789abcdef\n")
     seen: list[str | None] = []
 
-    async def look(there: Socket) -> None:
+    async def look(there: DoorSocket) -> None:
         seen.append(there.user)
         await echo(there)
 
@@ -364,7 +369,7 @@ def test_origins(
     [
         (Malformed("m"), CloseCode.PROTOCOL_ERROR, "m"),
         (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG, "v"),
-        (Unfit(404, "unknown", "u"), CloseCode.POLICY_VIOLATION, "404 unknown: u"),
+        (DoorRefusal(404, "unknown", "u"), CloseCode.POLICY_VIOLATION, "404 unknown: u"),
         (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION, "404 unknown"),
         (Refused(503, OVERLOADED, "o"), CloseCode.TRY_AGAIN_LATER, "503 overloaded: there is too much to do"),
         (RuntimeError("e"), CloseCode.INTERNAL_ERROR, "internal error (RuntimeError)"),

@@ -8,7 +8,7 @@ from mtl.doors.limits import MBWS_ALIKE, MBWS_ENTRIES
 from mtl.doors.mbws.codec import (
     LAST_NUMBER,
     Acknowledge,
-    Alike,
+    CachingDecoder,
     Connect,
     Frame,
     Kind,
@@ -152,13 +152,13 @@ ALIKE = [
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("characters", [False, True])
 def test_what_is_alike_is_decoded_as_anything_else(kind: Kind, characters: bool) -> None:
-    alike = Alike(characters=characters)
+    alike = CachingDecoder(characters=characters)
     frames: list[Frame] = [frame for one in ALIKE for frame in (one, Acknowledge(5), one)]
     assert [alike.decode(encode(frame, kind, characters=characters)) for frame in frames] == frames
 
 
 def test_what_is_alike_and_cut_off_is_malformed() -> None:
-    alike = Alike()
+    alike = CachingDecoder()
     whole = encode(Message(("a",), b"", "", (("k", "value"),)), Kind.BINARY)
     assert isinstance(whole, bytes)
     assert alike.decode(whole) == decode(whole)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.mbws.codec import Kind, Message, decode
-from mtl.doors.mbws.contents import ToMessages, ToTables, from_message
+from mtl.doors.mbws.contents import MessageEncoder, TableEncoder, from_message
 from mtl.errors import Refused
 from mtl.wire.fields import Value, encode_properties
 
 
 def put_together(properties: dict[str, Value], *bodies: bytes, kind: Kind = Kind.BINARY) -> list[Message]:
-    to = ToMessages("a", kind)
-    to.alike(properties)
+    to = MessageEncoder("a", kind)
+    to.set_properties(properties)
     return [read(to.message(body), kind) for body in bodies]
 
 
@@ -31,8 +31,8 @@ def test_there_and_back(kind: Kind) -> None:
 
 
 def test_a_body_that_is_no_text_is_in_a_binary_frame() -> None:
-    to = ToMessages("a", Kind.TEXT, numbered=True)
-    to.alike({})
+    to = MessageEncoder("a", Kind.TEXT, numbered=True)
+    to.set_properties({})
     assert read(to.message(b"\xff", 7), Kind.BINARY) == Message(("a",), b"\xff", "", (("mtl-sequence", "7"),))
     assert read(to.message(b"hi", 8), Kind.TEXT) == Message(("a",), b"hi", "", (("mtl-sequence", "8"),))
 
@@ -40,24 +40,24 @@ def test_a_body_that_is_no_text_is_in_a_binary_frame() -> None:
 @pytest.mark.requirement("MBWS-38")
 @pytest.mark.parametrize("kind", Kind)
 def test_a_delivered_content_has_its_address_and_its_sequence(kind: Kind) -> None:
-    to = ToMessages("a", kind, numbered=True)
-    to.alike({"n": 7, "none": None})
+    to = MessageEncoder("a", kind, numbered=True)
+    to.set_properties({"n": 7, "none": None})
     for sequence in (9, 10**17):
         assert read(to.message(b"", sequence), kind) == Message(
             ("a",), b"", "", (("n", "7"), ("none", ""), ("mtl-sequence", str(sequence)))
         )
-    to.alike({})
+    to.set_properties({})
     assert read(to.message(b"", 5), kind) == Message(("a",), b"", "", (("mtl-sequence", "5"),))
 
 
 def test_lengths_may_be_of_characters() -> None:
-    to = ToMessages("ü", Kind.BINARY, characters=True)
-    to.alike({})
+    to = MessageEncoder("ü", Kind.BINARY, characters=True)
+    to.set_properties({})
     assert to.message(b"") == b"\3\1\1" + "ü".encode() + b"\0\0"
 
 
 def test_tables_are_those_of_the_messages_properties() -> None:
-    tables = ToTables()
+    tables = TableEncoder()
     for message in (
         Message(("a",), b"1"),
         Message(("a",), b"2", "", (("k", "v"),)),

@@ -126,7 +126,7 @@ def test_one_that_is_closed_is_gone() -> None:
     ],
 )
 def test_the_criteria(numbers: tuple[int, int, int], received: int, *, fits: bool) -> None:
-    assert delivered().goes_on(Connect("c", numbers), received) is fits
+    assert delivered().can_continue(Connect("c", numbers), received) is fits
 
 
 @pytest.mark.requirement("MBWS-07", "MBWS-30")

@@ -49,7 +49,7 @@ def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
         assert isinstance(said, str) is (kind is Kind.TEXT)
         assert decode(said) == frame
     to = session.to_messages("a")
-    to.alike({})
+    to.set_properties({})
     assert isinstance(to.message(b"hi", 1), str) is (kind is Kind.TEXT)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.mc0.codec import Mc0Message, Verb
-from mtl.doors.mc0.session import Due, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
+from mtl.doors.mc0.session import HeartbeatAction, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
 from mtl.errors import Refused
 
 GOOD = {
@@ -61,8 +61,8 @@ def test_a_noop_counts_as_life_and_does_nothing_else() -> None:
     assert session.received(GOOD[Verb.NOOP], 11.0) is None
     assert (session.state, session.ttl, session.version) == (Mc0State.CONNECTED, 1.0, "0.1")
     session.sent(12.0)
-    assert session.check(12.04) is Due.NOTHING
-    assert session.check(12.06) is Due.ABSENT
+    assert session.check(12.04) is HeartbeatAction.NOTHING
+    assert session.check(12.06) is HeartbeatAction.ABSENT
 
 
 @pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
@@ -72,28 +72,28 @@ def test_the_times_of_a_ttl() -> None:
     session.received(GOOD[Verb.CONNECT], 10.0)
     session.sent(10.0)
     assert session.due == pytest.approx(10.95)
-    assert session.check(10.9) is Due.NOTHING
-    assert session.check(10.96) is Due.NOOP
+    assert session.check(10.9) is HeartbeatAction.NOTHING
+    assert session.check(10.96) is HeartbeatAction.NOOP
     session.sent(10.96)
     session.received(GOOD[Verb.NOOP], 11.0)
-    assert session.check(11.1) is Due.NOTHING
+    assert session.check(11.1) is HeartbeatAction.NOTHING
     session.sent(12.0)
-    assert session.check(12.06) is Due.ABSENT
+    assert session.check(12.06) is HeartbeatAction.ABSENT
     assert session.due is None
-    assert session.check(99.0) is Due.NOTHING
+    assert session.check(99.0) is HeartbeatAction.NOTHING
 
 
 @pytest.mark.requirement("MC0-18")
 def test_who_was_given_up_is_told_once() -> None:
     session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 0.0)
-    assert session.check(2.0) is Due.ABSENT
+    assert session.check(2.0) is HeartbeatAction.ABSENT
     with pytest.raises(Refused, match="SUB again"):
         session.received(GOOD[Verb.PUT], 3.0)
     assert isinstance(session.received(GOOD[Verb.PUT], 3.0), Put)
     assert session.due is None
     session.received(GOOD[Verb.CONNECT], 4.0)
-    assert session.check(6.0) is Due.ABSENT
+    assert session.check(6.0) is HeartbeatAction.ABSENT
     session.received(GOOD[Verb.CONNECT], 7.0)  # whoever connects anew is not told
     assert session.state is Mc0State.CONNECTED
 
@@ -146,7 +146,7 @@ def test_no_sequence_of_messages_breaks_it(said: list[tuple[Mc0Message, float]])
         now += later
         due = session.due
         verdict = session.check(now)
-        assert verdict is Due.NOTHING or (due is not None and due <= now)
+        assert verdict is HeartbeatAction.NOTHING or (due is not None and due <= now)
         try:
             session.received(message, now)
         except Refused:

@@ -25,13 +25,13 @@ class Written:
     def write(self, octets: bytes) -> None:
         self.writes.append(octets)
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """It is."""
 
-    async def shut(self) -> None:
+    async def close_transport(self) -> None:
         self.writes.append(b"shut")
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Nothing is there to break."""
 
 
@@ -84,7 +84,7 @@ async def test_what_was_said_last_goes_before_the_end() -> None:
     link, transport = linked()
     link.session.say_goodbye("enough")
     link.flush()
-    await link.shut()
+    await link.close_transport()
     await asyncio.sleep(0)
     octets, end = transport.writes
     assert list(m.ReactiveDecoder().feed(octets))[-1] == m.Goodbye("enough")

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.session import Event, HelloArrived, Left, ReactiveSession, ReactiveState, Role
+from mtl.doors.reactive.session import (
+    ConnectionEnded,
+    Event,
+    HelloArrived,
+    ReactiveSession,
+    ReactiveState,
+    Role,
+)
 from mtl.doors.reactive.subscribing import Elements
 from mtl.errors import Refused
 from tests.unit.mtl.doors.reactive.test_codec import FREE, encoded
@@ -16,13 +23,13 @@ def hear(session: ReactiveSession, *messages: m.Message) -> list[Event]:
 
 
 def said(session: ReactiveSession) -> list[m.Message]:
-    return list(m.ReactiveDecoder().feed(session.take()))
+    return list(m.ReactiveDecoder().feed(session.take_output()))
 
 
 def opened(role: Role = Role.SERVER) -> ReactiveSession:
     session = ReactiveSession(role)
     hear(session, m.ClientHello() if role is Role.SERVER else m.ServerHello())
-    session.take()
+    session.take_output()
     assert session.state is ReactiveState.OPEN
     return session
 
@@ -31,19 +38,19 @@ def opened(role: Role = Role.SERVER) -> ReactiveSession:
 def test_two_of_them_understand_each_other() -> None:
     client, server = ReactiveSession(Role.CLIENT), ReactiveSession(Role.SERVER)
     subscriber = client.subscribing.subscribe("a", 2)  # without waiting for the server's hello
-    there = list(server.received(client.take()))
+    there = list(server.received(client.take_output()))
     assert there == [HelloArrived(()), m.Subscribe("a", subscriber, 2)]
     server.publishing.accept(subscriber, 2)
     server.publishing.publish_packed(subscriber, [b"ab", b"cd"])
     back = server.subscribing.subscribe("b", 1)  # either may act as either, and the Ids are apart
     assert back == subscriber
-    here = list(client.received(server.take()))
+    here = list(client.received(server.take_output()))
     elements = Elements(subscriber, (b"ab", b"cd"))
     assert here == [HelloArrived(()), m.Subscribed(subscriber, 2), elements, m.Subscribe("b", back, 1)]
     client.publishing.accept(back)
     list(client.publishing.publish(back, b"e"))
     client.subscribing.cancel(subscriber)
-    assert list(server.received(client.take())) == [
+    assert list(server.received(client.take_output())) == [
         m.Subscribed(back),
         Elements(back, (b"e",)),
         m.Cancel(subscriber),
@@ -54,9 +61,9 @@ def test_two_of_them_understand_each_other() -> None:
 @pytest.mark.parametrize("role", Role)
 def test_another_version_is_told_goodbye(role: Role) -> None:
     session = ReactiveSession(role)
-    session.take()
+    session.take_output()
     (left,) = hear(session, m.ClientHello(1) if role is Role.SERVER else m.ServerHello(1))
-    assert isinstance(left, Left)
+    assert isinstance(left, ConnectionEnded)
     assert "version 1" in left.reason
     assert session.state is ReactiveState.CLOSED
     assert said(session) == [m.Goodbye(left.reason)]
@@ -68,7 +75,7 @@ def test_extensions_are_heard_and_none_is_ours() -> None:
     assert said(session) == [m.ServerHello(0, ())]
     assert hear(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
     (left,) = session.received(b"\x40")  # a type that an extension might define
-    assert isinstance(left, Left)
+    assert isinstance(left, ConnectionEnded)
     assert "type 64" in left.reason
 
 
@@ -86,10 +93,10 @@ WRONG: list[tuple[ReactiveState, m.Message]] = [
 @pytest.mark.parametrize(("state", "message"), WRONG, ids=str)
 def test_what_has_no_place_ends_the_connection(state: ReactiveState, message: m.Message) -> None:
     session = ReactiveSession(Role.SERVER) if state is ReactiveState.OPENING else opened()
-    session.take()
+    session.take_output()
     events = hear(session, message, m.Subscribe("a", 1))
     assert len(events) == 1
-    assert isinstance(events[0], Left)
+    assert isinstance(events[0], ConnectionEnded)
     assert said(session) == [m.Goodbye(events[0].reason)]
     assert list(session.received(b"\x04")) == []
 
@@ -101,8 +108,8 @@ def test_a_goodbye_is_answered_once_and_ends_every_stream(role: Role) -> None:
     hear(session, m.Subscribe("a", 1, 5))
     session.publishing.accept(1)
     session.subscribing.subscribe("b", 5)
-    session.take()
-    assert hear(session, m.Goodbye("enough"), m.Goodbye("again")) == [Left("enough")]
+    session.take_output()
+    assert hear(session, m.Goodbye("enough"), m.Goodbye("again")) == [ConnectionEnded("enough")]
     assert said(session) == [m.Goodbye("")]
     assert session.publishing.demand(1) == 0
     session.say_goodbye("me too")
@@ -123,15 +130,15 @@ def test_our_goodbye_waits_for_theirs(answer: m.Message) -> None:
     assert said(session) == [m.Goodbye("enough")]
     assert hear(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
     (left,) = hear(session, answer)
-    assert isinstance(left, Left)
+    assert isinstance(left, ConnectionEnded)
     assert said(session) == []  # crossing goodbyes answer each other
     assert session.state is ReactiveState.CLOSED
 
 
 def test_a_goodbye_instead_of_a_hello() -> None:
     session = ReactiveSession(Role.CLIENT)
-    session.take()
-    assert hear(session, m.Goodbye("full")) == [Left("full")]
+    session.take_output()
+    assert hear(session, m.Goodbye("full")) == [ConnectionEnded("full")]
     assert said(session) == [m.Goodbye()]
 
 
@@ -139,7 +146,9 @@ def test_a_goodbye_instead_of_a_hello() -> None:
 def test_no_messages_break_it(messages: list[m.Message], hello: bool) -> None:
     session = opened() if hello else ReactiveSession(Role.SERVER)
     events = hear(session, *messages)
-    assert [isinstance(event, Left) for event in events].count(True) <= 1
-    assert (session.state is ReactiveState.CLOSED) == (bool(events) and isinstance(events[-1], Left))
+    assert [isinstance(event, ConnectionEnded) for event in events].count(True) <= 1
+    assert (session.state is ReactiveState.CLOSED) == (
+        bool(events) and isinstance(events[-1], ConnectionEnded)
+    )
     session.say_goodbye("")
     assert isinstance(said(session)[-1], m.Goodbye)

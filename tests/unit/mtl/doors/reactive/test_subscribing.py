@@ -48,7 +48,7 @@ def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
     subscribing, _ = begun(2)
     if not isinstance(message, m.OnNextPacked):
         subscribing.received(m.OnNextPacked(0, (b"x", b"x")))
-    with pytest.raises(Malformed, match="asked for"):
+    with pytest.raises(Malformed, match="requested"):
         subscribing.received(message)
 
 

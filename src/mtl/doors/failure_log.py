@@ -15,7 +15,7 @@ from mtl.net.pace import Pace
 log = logging.getLogger("mtl.doors")
 
 
-class Whom(NamedTuple):
+class PeerAddress(NamedTuple):
     """A peer: its `address` (empty if the transport has none), its port (0 if unknown), and its `user` at the broker
     (None without authentication).
     """
@@ -25,7 +25,7 @@ class Whom(NamedTuple):
     user: str | None = None
 
     @classmethod
-    def at(cls, name: object, user: str | None) -> Whom:
+    def at(cls, name: object, user: str | None) -> PeerAddress:
         """The peer of a socket whose `getpeername` is `name`."""
         match name:
             case (str(address), int(port), *_):
@@ -39,18 +39,18 @@ class Whom(NamedTuple):
         return place if self.user is None else f"{place} (user {self.user!r})"
 
 
-class DoorFailures:
+class FailureLog:
     """The failures of one door. `clock` is in monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._pace = Pace(clock, DOOR_FAILURES, DOOR_FAILURES_PER_S)
-        self._unsaid = 0
+        self._suppressed = 0
 
-    def tell(self, peer: Whom, resource: str, error: BaseException) -> None:
+    def record(self, peer: PeerAddress, resource: str, error: BaseException) -> None:
         """Log the failure, unless this address had too many; its next line says how many were left out."""
         if not self._pace.admits(peer.address):
-            self._unsaid += 1
+            self._suppressed += 1
             return
-        left_out = f" ({self._unsaid} failures before it were not logged)" if self._unsaid else ""
-        self._unsaid = 0
+        left_out = f" ({self._suppressed} failures before it were not logged)" if self._suppressed else ""
+        self._suppressed = 0
         log.warning("the subscription of %s to %r failed: %s%s", peer, resource, error, left_out)

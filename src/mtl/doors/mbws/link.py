@@ -13,11 +13,11 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.budget import Budget
-from mtl.doors.clients import kept_up, settle
+from mtl.doors.clients import reconnect_forever, settle
 from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_WRITE
-from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
 from mtl.doors.mbws.session import LARGEST, MBWS, MbwsSession, Role
+from mtl.doors.mbws.subscription_query import SubscriptionQuery
 from mtl.doors.mbws.windows import Outgoing
 from mtl.doors.websocket import break_off
 from mtl.doors.websocket_client import ClientSocket, open_websocket
@@ -38,7 +38,7 @@ _GOES_ON: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LinkTarget:
     """How to reach a door. `deadline` is how long to retry without progress, in seconds; `authorization` is the value
     of that header.
     """
@@ -58,18 +58,19 @@ class _Sent(NamedTuple):
     settled: asyncio.Future[None]
 
 
-class Line:
-    """One connection. `asked` returns its subscriptions for each session, `take` gets the messages, `ended` the error.
+class MbwsLink:
+    """One connection. `subscriptions` is called for each session, `handle` gets the messages, `ended` the error.
 
-    `take` is awaited: nothing more is read from the socket until it returns. Its messages have to be `consumed`.
+    `handle` is awaited: nothing more is read from the socket until it returns. The owner calls
+    `count_consumed` for each message.
     `room` and `octets` limit unacknowledged messages: `send` takes from them first.
     """
 
     def __init__(
         self,
-        way: Way,
-        asked: Callable[[], Asked] = Asked,
-        take: Callable[[Sequence[Message], int], Awaitable[None]] | None = None,
+        target: LinkTarget,
+        subscriptions: Callable[[], SubscriptionQuery] = SubscriptionQuery,
+        handle: Callable[[Sequence[Message], int], Awaitable[None]] | None = None,
         ended: Callable[[MtlError], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -84,21 +85,21 @@ class Line:
         """How many messages were ever sent."""
         self.room = Budget(MBWS_CLIENT_WINDOW)
         self.octets = Budget(MBWS_CLIENT_OCTETS)
-        self._way = way
-        self._asked = asked
-        self._take = take
+        self._target = target
+        self._subscriptions = subscriptions
+        self._handle = handle
         self._ended = ended
         self._socket: ClientSocket | None = None
         self._outgoing: Outgoing[_Sent] = Outgoing(MBWS_CLIENT_WINDOW)
         self._settled = 0
-        self._news = asyncio.Event()
+        self._settled_more = asyncio.Event()
         self._written = 0
         self._received = 0
         self._consumed = 0
         self._acked = 0
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._life = asyncio.create_task(self._lived())
+        self._task = asyncio.create_task(self._run())
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
@@ -106,14 +107,14 @@ class Line:
         """Send a Message's frame of `size` octets, now or when there is a session, in order; waits while the window is
         full. The result is done when the door acknowledged it.
         """
-        await self.octets.take(size)
+        await self.octets.acquire(size)
         try:
-            await self.room.take(1)
+            await self.room.acquire(1)
         except BaseException:  # cancelled: it is not under way
-            self.octets.give(size)
+            self.octets.release(size)
             raise
         if self.error is not None:
-            self._given(1, size)
+            self._release(1, size)
             raise self.error
         settled: asyncio.Future[None] = self._loop.create_future()
         self._outgoing.send(_Sent(data, size, settled))
@@ -121,20 +122,20 @@ class Line:
         self._wake.set()
         return settled
 
-    async def flushed(self, sent: int) -> None:
+    async def flush(self, sent: int) -> None:
         """Wait until the first `sent` messages ever are acknowledged. Raises the error that ended the line."""
         while self._settled < sent:
             if self.error is not None:
                 raise self.error
-            self._news.clear()
-            await self._news.wait()
+            self._settled_more.clear()
+            await self._settled_more.wait()
 
-    def _given(self, messages: int, octets: int) -> None:
-        self.room.give(messages)
-        self.octets.give(octets)
+    def _release(self, messages: int, octets: int) -> None:
+        self.room.release(messages)
+        self.octets.release(octets)
 
-    def consumed(self, beginning: int) -> None:
-        """Acknowledge one more message, soon. `beginning` is the value that `take` got with it."""
+    def count_consumed(self, beginning: int) -> None:
+        """Acknowledge one more message, soon. `beginning` is the value that `handle` got with it."""
         if beginning != self.beginnings:
             return  # it is of a connection that is over
         self._consumed += 1
@@ -149,9 +150,11 @@ class Line:
 
     # --- one session after the other ------------------------------------------------------------------------
 
-    async def _lived(self) -> None:
+    async def _run(self) -> None:
         try:
-            await kept_up(self._session, self._way.url, self._way.deadline, "connecting to an MBWS door")
+            await reconnect_forever(
+                self._session, self._target.url, self._target.deadline, "connecting to an MBWS door"
+            )
         except MtlError as error:
             self.fail(error)
         except Exception as bug:  # a bug: no task may wait for ever for a connection that is over
@@ -165,50 +168,50 @@ class Line:
         """
         try:
             async with asyncio.timeout(MBWS_CONNECT_S):
-                socket = await self._opened()
+                socket = await self._open_socket()
         except OSError:  # TimeoutError is an OSError
             return False
         except Refused as refused:
             if refused.reason == OVERLOADED and self.opened.done():
                 return False
             raise
-        session = MbwsSession(Role.CLIENT, MBWS, self._way.kind)
+        session = MbwsSession(Role.CLIENT, MBWS, self._target.kind)
         sending: asyncio.Task[None] | None = None
         before = None
         try:
             async with asyncio.timeout(MBWS_CONNECT_S):
-                await self._connected(socket, session)
+                await self._connect(socket, session)
             before = self._progress
             self._socket = socket
-            sending = asyncio.create_task(self._sent(socket, session))
+            sending = asyncio.create_task(self._send_loop(socket, session))
             while True:
-                await self._heard(session, await socket.recv_all())
+                await self._handle_frames(session, await socket.recv_all())
         except (TimeoutError, ConnectionClosed):
             pass
         except Malformed as wrong:
             await socket.close(CloseCode.PROTOCOL_ERROR)
-            raise Refused(400, "malformed", f"{self._way.url} said what is no MBWS: {wrong}") from wrong
+            raise Refused(400, "malformed", f"{self._target.url} did not send MBWS: {wrong}") from wrong
         finally:
             self._socket = None
             if sending is not None:
                 sending.cancel()
             break_off(socket)
-        lost = self._was_lost(socket)
+        lost = self._is_recoverable(socket)
         return before is not None and (lost or self._progress != before)
 
     @property
     def _progress(self) -> tuple[int, int]:
         return self._outgoing.acked, self._received
 
-    async def _opened(self) -> ClientSocket:
-        query = self._asked().query
-        url = f"{self._way.url}?{query}" if query else self._way.url
-        way = self._way
+    async def _open_socket(self) -> ClientSocket:
+        query = self._subscriptions().query
+        url = f"{self._target.url}?{query}" if query else self._target.url
+        target = self._target
         return await open_websocket(
-            url, way.tls, subprotocol=MBWS, largest=LARGEST, authorization=way.authorization
+            url, target.tls, subprotocol=MBWS, largest=LARGEST, authorization=target.authorization
         )
 
-    async def _connected(self, socket: ClientSocket, session: MbwsSession) -> None:
+    async def _connect(self, socket: ClientSocket, session: MbwsSession) -> None:
         """Connect, or reconnect (MBWS-25), and continue from the state of both sides."""
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
         await socket.send(session.say(Connect(self.name, numbers)))
@@ -226,34 +229,34 @@ class Line:
         self._written = self._outgoing.acked
         settle(self.opened)
 
-    async def _heard(self, session: MbwsSession, said: Sequence[str | bytes]) -> None:
+    async def _handle_frames(self, session: MbwsSession, frames: Sequence[str | bytes]) -> None:
         """Handle messages that arrived together."""
         messages: list[Message] = []
-        for one in said:
+        for one in frames:
             match session.received(one):
                 case Message() as message:
                     messages.append(message)
                 case Acknowledge(sequence):
                     self._settle(sequence)
         self._received += len(messages)
-        if messages and self._take is not None:
-            await self._take(messages, self.beginnings)
+        if messages and self._handle is not None:
+            await self._handle(messages, self.beginnings)
 
-    async def _sent(self, socket: ClientSocket, session: MbwsSession) -> None:
+    async def _send_loop(self, socket: ClientSocket, session: MbwsSession) -> None:
         """Send everything unsent, then new messages and acknowledgements, until the end."""
         try:
             while True:
                 self._wake.clear()
                 while self._written < self._outgoing.sent:
-                    await socket.send_all(self._next())
+                    await socket.send_all(self._next_messages())
                 if self._consumed > self._acked:
                     self._acked = self._consumed
                     await socket.send(session.say(Acknowledge(self._acked)))
                 await self._wake.wait()
         except ConnectionClosed:
-            pass  # whoever reads is told, too
+            pass  # `_session` handles it
 
-    def _next(self) -> list[bytes | str]:
+    def _next_messages(self) -> list[bytes | str]:
         """Take the messages of the next write: from now on they count as sent."""
         messages: list[bytes | str] = []
         octets = 0
@@ -272,16 +275,16 @@ class Line:
         for entry in settled:
             settle(entry.settled)
         self._settled += len(settled)
-        self._news.set()
-        self._given(len(settled), sum(entry.size for entry in settled))
+        self._settled_more.set()
+        self._release(len(settled), sum(entry.size for entry in settled))
 
-    def _was_lost(self, socket: ClientSocket) -> bool:
+    def _is_recoverable(self, socket: ClientSocket) -> bool:
         """Whether the connection can be recovered; otherwise it was closed with its WebSocket (MBWS-11)."""
-        said = socket.protocol.close_rcvd
-        if said is None:
+        close = socket.protocol.close_rcvd
+        if close is None:
             return True
-        if said.code not in _GOES_ON:
-            raise Refused(400, "closed", f"{self._way.url} closed with {said.code}: {said.reason}")
+        if close.code not in _GOES_ON:
+            raise Refused(400, "closed", f"{self._target.url} closed with {close.code}: {close.reason}")
         self.name = ""
         return False
 
@@ -292,8 +295,8 @@ class Line:
         self.error = self.error or error
         for entry in self._outgoing.rewind(self._outgoing.acked):
             settle(entry.settled, self.error)
-            self._given(1, entry.size)
-        self._news.set()
+            self._release(1, entry.size)
+        self._settled_more.set()
         settle(self.opened, self.error)
         if self._ended is not None:
             self._ended(self.error)
@@ -306,5 +309,5 @@ class Line:
         if self._socket is not None:
             await self._socket.close()
         self.fail(Closed("the connection is closed"))
-        self._life.cancel()
-        await asyncio.wait({self._life})
+        self._task.cancel()
+        await asyncio.wait({self._task})

@@ -1,6 +1,6 @@
 """The stored state of a connection whose door stopped, with which a door can continue it. Pure functions.
 
-Two kinds of contents, as JSON, in the resource `mbws.connections` (`keeping`):
+Two kinds of contents, as JSON, in the resource `mbws.connections` (see `connection_store`):
 
     kept.1       a connection as it was when its door stopped: the numbers of both directions, and the places in the
                  log of the messages that its client has not acknowledged
@@ -20,7 +20,7 @@ import msgspec
 
 from mtl.doors.limits import MBWS_ADDRESSES, MBWS_WINDOW
 from mtl.doors.mbws.codec import LAST_NUMBER
-from mtl.doors.mbws.recovery import Client, KnownConnection, MessageOrigin, Next
+from mtl.doors.mbws.recovery import Client, KnownConnection, MessageOrigin, ReadPosition
 from mtl.errors import Malformed
 
 CONNECTIONS = "mbws.connections"
@@ -32,7 +32,7 @@ _Index = Annotated[int, msgspec.Meta(ge=0, lt=MBWS_ADDRESSES)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=MBWS_WINDOW)]
 
 
-class KeptReading(msgspec.Struct, frozen=True, array_like=True):
+class ReadingRecord(msgspec.Struct, frozen=True, array_like=True):
     """The position at which the reading of an address continues."""
 
     address: str
@@ -40,7 +40,7 @@ class KeptReading(msgspec.Struct, frozen=True, array_like=True):
     incarnation: str | None
 
 
-class KeptRun(msgspec.Struct, frozen=True, array_like=True):
+class SentRun(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive messages for consecutive contents: `count` from `first` on, of the address with this index."""
 
     address: _Index
@@ -48,7 +48,7 @@ class KeptRun(msgspec.Struct, frozen=True, array_like=True):
     count: _Count
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kept.1"):
+class ConnectionRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kept.1"):
     """One connection. `until` is when it expires, in seconds since 1970; `received` the client's last durable message
     (SSLR), `acknowledged` our last message that the client acknowledged, and `sent` are the messages after it.
     """
@@ -59,8 +59,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kep
     until: float
     received: _Number
     acknowledged: _Number
-    reading: Annotated[tuple[KeptReading, ...], msgspec.Meta(max_length=MBWS_ADDRESSES)]
-    sent: Annotated[tuple[KeptRun, ...], msgspec.Meta(max_length=MBWS_WINDOW)]
+    reading: Annotated[tuple[ReadingRecord, ...], msgspec.Meta(max_length=MBWS_ADDRESSES)]
+    sent: Annotated[tuple[SentRun, ...], msgspec.Meta(max_length=MBWS_WINDOW)]
 
     @property
     def client(self) -> Client:
@@ -68,7 +68,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kep
         return Client(self.origin, self.user)
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="claimed.1"):
+class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="claimed.1"):
     """A door continues a connection, if this is the first `claim`: each attempt has its own."""
 
     connection: str
@@ -80,45 +80,47 @@ def digest(name: str) -> str:
     return sha256(name.encode()).hexdigest()
 
 
-def encode(record: Kept | Claimed) -> bytes:
+def encode(record: ConnectionRecord | ClaimRecord) -> bytes:
     """The body of a content."""
     return msgspec.json.encode(record)
 
 
-_DECODER: msgspec.json.Decoder[Kept | Claimed] = msgspec.json.Decoder(Kept | Claimed)
+_DECODER: msgspec.json.Decoder[ConnectionRecord | ClaimRecord] = msgspec.json.Decoder(
+    ConnectionRecord | ClaimRecord
+)
 
 
-def decode(body: bytes) -> Kept | Claimed:
+def decode(body: bytes) -> ConnectionRecord | ClaimRecord:
     """Parse a content's body. Raises `Malformed`, also for messages of addresses that are not read."""
     try:
         record = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise Malformed(f"no record of a connection: {wrong}") from wrong
-    if isinstance(record, Kept):
+        raise Malformed(f"not a record of a connection: {wrong}") from wrong
+    if isinstance(record, ConnectionRecord):
         if sum(run.count for run in record.sent) > MBWS_WINDOW:
-            raise Malformed(f"no record of a connection: more than {MBWS_WINDOW} messages")
+            raise Malformed(f"not a record of a connection: more than {MBWS_WINDOW} messages")
         if any(run.address >= len(record.reading) for run in record.sent):
-            raise Malformed("no record of a connection: messages of an address that is not read")
+            raise Malformed("not a record of a connection: messages of an address that is not read")
     return record
 
 
-def kept(connection: KnownConnection, received: int, until: float) -> Kept:
+def record_of(connection: KnownConnection, received: int, until: float) -> ConnectionRecord:
     """The state of a connection that has nothing under way."""
     addresses = {address: index for index, address in enumerate(connection.reading)}
-    return Kept(
+    return ConnectionRecord(
         connection=digest(connection.name),
         origin=connection.client.origin,
         user=connection.client.user,
         until=until,
         received=received,
         acknowledged=connection.outgoing.acked,
-        reading=tuple(KeptReading(a, one.start, one.incarnation) for a, one in connection.reading.items()),  # type: ignore[arg-type]  # a door never reads a group
+        reading=tuple(ReadingRecord(a, one.start, one.incarnation) for a, one in connection.reading.items()),  # type: ignore[arg-type]  # a door never reads a group
         sent=tuple(_runs(connection.outgoing.entries, addresses)),
     )
 
 
-def _runs(places: Iterable[MessageOrigin], addresses: dict[str, int]) -> Iterable[KeptRun]:
-    last: KeptRun | None = None
+def _runs(places: Iterable[MessageOrigin], addresses: dict[str, int]) -> Iterable[SentRun]:
+    last: SentRun | None = None
     for address, sequence in places:
         index = addresses[address]
         if last is not None and (last.address, last.first + last.count) == (index, sequence):
@@ -126,14 +128,14 @@ def _runs(places: Iterable[MessageOrigin], addresses: dict[str, int]) -> Iterabl
             continue
         if last is not None:
             yield last
-        last = KeptRun(index, sequence, 1)
+        last = SentRun(index, sequence, 1)
     if last is not None:
         yield last
 
 
-def restore(record: Kept, connection: KnownConnection) -> None:
+def restore(record: ConnectionRecord, connection: KnownConnection) -> None:
     """Set a new connection to the recorded state, except for `received`."""
-    connection.reading = {one.address: Next(one.start, one.incarnation) for one in record.reading}
+    connection.reading = {one.address: ReadPosition(one.start, one.incarnation) for one in record.reading}
     names = [one.address for one in record.reading]
     connection.outgoing.acked = record.acknowledged
     connection.outgoing.entries.extend(

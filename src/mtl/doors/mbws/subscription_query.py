@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from mtl.client.incoming import Start
 from mtl.doors.limits import MBWS_ADDRESSES
 from mtl.doors.mbws.codec import Kind
-from mtl.doors.telling import Unfit
+from mtl.doors.peer_messages import DoorRefusal
 from mtl.errors import FieldError, Refused
 from mtl.wire.fields import encode_short
 
@@ -23,7 +23,7 @@ _LONGEST_SEQUENCE = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubscriptionQuery:
     """See the module."""
 
     addresses: dict[str, Start] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Asked:
         return "&".join(parts)
 
 
-def parse(path: str) -> Asked:
+def parse(path: str) -> SubscriptionQuery:
     """Parse the path and query of an upgrade request. Raises `Refused` (400)."""
     query = urlsplit(path).query
     try:
@@ -72,8 +72,8 @@ def parse(path: str) -> Asked:
             case _:
                 raise _wrong(f"{name}={value}")
     if len(addresses) > MBWS_ADDRESSES:
-        raise Unfit(413, "too-many", f"{MBWS_ADDRESSES} addresses are the most for one connection")
-    return Asked(addresses, kind, characters)
+        raise DoorRefusal(413, "too-many", f"{MBWS_ADDRESSES} addresses are the most for one connection")
+    return SubscriptionQuery(addresses, kind, characters)
 
 
 def _is_name(value: str) -> bool:
@@ -88,6 +88,6 @@ def _is_sequence(value: str) -> bool:
 
 
 def _wrong(what: str) -> Refused:
-    return Unfit(
+    return DoorRefusal(
         400, "bad-url", f"{what[:40]!r}: address=NAME once each, from=earliest|latest|SEQUENCE behind it"
     )

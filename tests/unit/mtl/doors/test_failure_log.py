@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from mtl.doors.failing import DoorFailures, Whom
+from mtl.doors.failure_log import FailureLog, PeerAddress
 from mtl.doors.limits import DOOR_FAILURES
 from mtl.errors import Refused
 
@@ -23,23 +23,23 @@ GONE = Refused(404, "unknown-resource", "there is no such resource")
     ],
 )
 def test_a_peer_is_named_by_its_place_and_user(name: object, user: str | None, words: str) -> None:
-    assert str(Whom.at(name, user)) == words
+    assert str(PeerAddress.at(name, user)) == words
 
 
 def test_a_failure_is_told_with_resource_peer_and_reason(caplog: pytest.LogCaptureFixture) -> None:
-    DoorFailures(lambda: 0.0).tell(Whom("192.0.2.1"), "or\nders", GONE)
+    FailureLog(lambda: 0.0).record(PeerAddress("192.0.2.1"), "or\nders", GONE)
     assert caplog.messages == [f"the subscription of 192.0.2.1 to 'or\\nders' failed: {GONE}"]
     assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_one_address_has_so_many_lines_and_others_have_theirs(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    failures = DoorFailures(lambda: now)
+    failures = FailureLog(lambda: now)
     for _ in range(DOOR_FAILURES + 5):
-        failures.tell(Whom("192.0.2.1"), "orders", GONE)
+        failures.record(PeerAddress("192.0.2.1"), "orders", GONE)
     assert len(caplog.messages) == DOOR_FAILURES
-    failures.tell(Whom("192.0.2.2"), "orders", GONE)
+    failures.record(PeerAddress("192.0.2.2"), "orders", GONE)
     assert caplog.messages[-1].endswith("(5 failures before it were not logged)")
     now = 11.0
-    failures.tell(Whom("192.0.2.1"), "orders", GONE)
+    failures.record(PeerAddress("192.0.2.1"), "orders", GONE)
     assert len(caplog.messages) == DOOR_FAILURES + 2

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mtl.doors.config import DoorConfig
-from mtl.doors.identity import Basic, Bearer, Tokens, certified, parse
+from mtl.doors.identity import Basic, Bearer, Tokens, parse, user_of_certificate
 from mtl.doors.limits import (
     DOOR_FAILED_LOGINS,
     DOOR_FAILED_LOGINS_ALL,
@@ -29,7 +29,7 @@ _ALL = None
 """All addresses, as a source of guesses."""
 
 
-class Turned(Exception):
+class AccessDenied(Exception):
     """Access denied: the status and the text of the answer, and the challenges for its WWW-Authenticate."""
 
     def __init__(self, status: HTTPStatus, words: str, challenges: tuple[str, ...] = ()) -> None:
@@ -39,7 +39,7 @@ class Turned(Exception):
         self.challenges = challenges
 
 
-class Gate:
+class PeerAuthenticator:
     """See the module. The Authorization header decides if there is one; otherwise the certificate."""
 
     def __init__(self, config: DoorConfig, check: Check) -> None:
@@ -50,47 +50,55 @@ class Gate:
         """By address, and of all addresses together. The broker counts all of a door's as one address."""
         self._room = asyncio.Semaphore(DOOR_LOGINS)
 
-    async def user(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
-        """The user of a peer; None if the door does not authenticate. Raises `Turned`."""
+    async def authenticate(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
+        """The user of a peer; None if the door does not authenticate. Raises `AccessDenied`."""
         if not self._config.authenticates:
             return None
-        user = certified(tls) if header is None else await self._shown(parse(header), address)
+        user = (
+            user_of_certificate(tls)
+            if header is None
+            else await self._check_credentials(parse(header), address)
+        )
         if user is None:
             raise self._unauthorized(
                 "credentials are needed" if header is None else "these credentials are wrong"
             )
         return user
 
-    async def _shown(self, said: Basic | Bearer | None, address: str) -> str | None:
+    async def _check_credentials(self, said: Basic | Bearer | None, address: str) -> str | None:
         match said:
             case Bearer(token) if self._tokens is not None:
                 return self._tokens.user(token)
             case Basic(user, password) if self._config.basic:
-                return await self._logged_in(user, password, address)
+                return await self._log_in(user, password, address)
             case _:
                 return None
 
-    async def _logged_in(self, user: str, password: str, address: str) -> str | None:
+    async def _log_in(self, user: str, password: str, address: str) -> str | None:
         async with self._room:
             if self._guesses.reached(address, DOOR_FAILED_LOGINS) or self._guesses.reached(
                 _ALL, DOOR_FAILED_LOGINS_ALL
             ):
-                raise Turned(HTTPStatus.TOO_MANY_REQUESTS, "too many log-ins failed; try again in a minute")
+                raise AccessDenied(
+                    HTTPStatus.TOO_MANY_REQUESTS, "too many log-ins failed; try again in a minute"
+                )
             try:
                 await self._check(user, password)
             except Refused as refused:
                 if refused.reason != NOT_AUTHORIZED:
-                    raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
+                    raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
                 self._guesses.wrong(address, _ALL)
                 return None
             except MtlError as error:
-                raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "the broker is away; try again later") from error
+                raise AccessDenied(
+                    HTTPStatus.SERVICE_UNAVAILABLE, "the broker is away; try again later"
+                ) from error
         return user
 
-    def _unauthorized(self, words: str) -> Turned:
+    def _unauthorized(self, words: str) -> AccessDenied:
         challenges = []
         if self._config.basic:
             challenges.append('Basic realm="mtl", charset="UTF-8"')
         if self._tokens is not None:
             challenges.append('Bearer realm="mtl"')
-        return Turned(HTTPStatus.UNAUTHORIZED, words, tuple(challenges))
+        return AccessDenied(HTTPStatus.UNAUTHORIZED, words, tuple(challenges))

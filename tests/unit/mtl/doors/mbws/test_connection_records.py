@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.limits import MBWS_WINDOW
-from mtl.doors.mbws.kept import Claimed, Kept, decode, digest, encode, kept, restore
+from mtl.doors.mbws.connection_records import (
+    ClaimRecord,
+    ConnectionRecord,
+    decode,
+    digest,
+    encode,
+    record_of,
+    restore,
+)
 from mtl.doors.mbws.recovery import Client, KnownConnection
 from mtl.errors import Malformed
 
@@ -21,10 +29,10 @@ def test_golden_records_are_read_and_written_again() -> None:
     records = [decode(line) for line in GOLDEN]
     assert [encode(record) for record in records] == GOLDEN
     one, _, claim = records
-    assert isinstance(one, Kept)
+    assert isinstance(one, ConnectionRecord)
     assert one.client == ALICE
     assert one.connection == digest("urn:uuid:1")
-    assert claim == Claimed(connection=one.connection, claim="7c1f")
+    assert claim == ClaimRecord(connection=one.connection, claim="7c1f")
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3)), max_size=50), st.integers(0, 50))
@@ -35,8 +43,8 @@ def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: 
         connection.sent(address, [last[address]])
     connection.reading["b"].incarnation = "i"
     connection.outgoing.acknowledged(min(acknowledged, len(sent)))
-    record = decode(encode(kept(connection, 7, 1.0)))
-    assert isinstance(record, Kept)
+    record = decode(encode(record_of(connection, 7, 1.0)))
+    assert isinstance(record, ConnectionRecord)
     assert (record.client, record.received, record.until) == (ALICE, 7, 1.0)
     again = KnownConnection("c", ALICE, {})
     restore(record, again)
@@ -48,7 +56,7 @@ def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: 
 def test_contents_in_a_row_are_stored_together() -> None:
     connection = KnownConnection("c", ALICE, {"a": 1})
     connection.sent("a", range(1, MBWS_WINDOW + 1))
-    assert len(kept(connection, 0, 0.0).sent) == 1
+    assert len(record_of(connection, 0, 0.0).sent) == 1
 
 
 @pytest.mark.parametrize(
@@ -67,5 +75,5 @@ def test_contents_in_a_row_are_stored_together() -> None:
 )
 def test_what_is_no_record_is_refused(was: bytes, wrong: bytes) -> None:
     assert was in GOLDEN[0]
-    with pytest.raises(Malformed, match="no record of a connection"):
+    with pytest.raises(Malformed, match="not a record of a connection"):
         decode(GOLDEN[0].replace(was, wrong, 1))

@@ -14,7 +14,7 @@ from mtl.doors.properties import SEQUENCE, from_texts
 from mtl.wire import fields
 
 
-class Tables:
+class TableCache:
     """Field tables of the messages of one peer."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Tables:
         return self._table
 
 
-class Labels:
+class PropertyCache:
     """Encoded message properties for the contents of one subscription that match its filter."""
 
     def __init__(self, keep: Filter, agreed: Agreed) -> None:

@@ -1,9 +1,9 @@
 """Connections that outlive their door: it stores them in the broker when it stops, and any door finds them there.
 
 A door that stops, by SIGTERM or with its broker, waits for the Confirms of everything under way to the broker. Then it
-knows exactly what it has received from each client. It stores this state (`kept`) in the resource `mbws.connections`
-before the session ends. For a reconnect with an unknown name a door looks there. So a connection continues after a
-restart of the door, for example with another version, and at any other door of the same broker.
+knows exactly what it has received from each client. It stores this state (`connection_records`) in the resource
+`mbws.connections` before the session ends. For a reconnect with an unknown name a door looks there. So a connection
+continues after a restart of the door, for example with another version, and at any other door of the same broker.
 
 Only one door may continue a connection: two would deliver twice. So a door writes a claim and reads the resource up to
 it: the first claim after the state wins, and all doors see the same order.
@@ -30,7 +30,14 @@ from collections.abc import Callable
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.limits import MBWS_KEPT_S, MBWS_RETAINED
-from mtl.doors.mbws.kept import CONNECTIONS, Claimed, Kept, decode, digest, encode
+from mtl.doors.mbws.connection_records import (
+    CONNECTIONS,
+    ClaimRecord,
+    ConnectionRecord,
+    decode,
+    digest,
+    encode,
+)
 from mtl.doors.mbws.recovery import Client
 from mtl.errors import Malformed, MtlError, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description, Retention
@@ -38,7 +45,7 @@ from mtl.wire.control import UNKNOWN_RESOURCE, Description, Retention
 log = logging.getLogger("mtl.doors.mbws")
 
 
-class Keeper:
+class ConnectionStore:
     """See the module. `bridge` is the door's own way to the broker; `clock` is in seconds since 1970."""
 
     def __init__(self, bridge: Bridge, clock: Callable[[], float] = time.time) -> None:
@@ -46,42 +53,42 @@ class Keeper:
         """Held while a connection is looked for and claimed."""
         self._bridge = bridge
         self._clock = clock
-        self._silent = False
+        self._failure_logged = False
         self._incarnation: str | None = None
         self._position = 1
-        self._known: dict[str, Kept] = {}
+        self._known: dict[str, ConnectionRecord] = {}
         self._claim: str | None = None
-        self._won: Kept | None = None
+        self._won: ConnectionRecord | None = None
         """Connections that this door claimed first."""
 
-    async def keep(self, record: Kept) -> None:
+    async def store(self, record: ConnectionRecord) -> None:
         """Store a connection; it is durable when this returns, or the failure is in the log."""
         try:
-            if await self._there(make=True) is None:
-                self._failed("it is not kept over a restart", f"there is no resource {CONNECTIONS!r}")
+            if await self._describe_resource(make=True) is None:
+                self._log_failure("it is not kept over a restart", f"there is no resource {CONNECTIONS!r}")
                 return
             await (await self._bridge.publish(CONNECTIONS, encode(record)))
         except MtlError as error:
-            self._failed("it is not kept over a restart", error)
+            self._log_failure("it is not kept over a restart", error)
 
-    async def claim(self, name: str, client: Client) -> Kept | None:
+    async def claim(self, name: str, client: Client) -> ConnectionRecord | None:
         """Claim a connection of this client that another door stored. For the holder of `turn`."""
         key = digest(name)
         try:
-            await self._read()
+            await self._read_new()
             found = self._known.get(key)
             if found is None or found.client != client:
                 return None
             self._claim, self._won = uuid.uuid4().hex, None
-            claimed = encode(Claimed(connection=key, claim=self._claim))
+            claimed = encode(ClaimRecord(connection=key, claim=self._claim))
             await (await self._bridge.publish(CONNECTIONS, claimed))
-            await self._read()
+            await self._read_new()
             return self._won
         except MtlError as error:
-            self._failed("it is not recovered", error)
+            self._log_failure("it is not recovered", error)
             return None
 
-    async def _there(self, *, make: bool) -> Description | None:
+    async def _describe_resource(self, *, make: bool) -> Description | None:
         """The resource's description; None if it does not exist."""
         connection = await self._bridge.connection()
         try:
@@ -94,15 +101,15 @@ class Keeper:
         retention = Retention(age=MBWS_KEPT_S)
         return await connection.create_resource(CONNECTIONS, retention=retention, exist_ok=True)
 
-    async def _read(self) -> None:
-        """Read the contents that are there and were not read yet."""
-        there = await self._there(make=False)
-        if there is None or there.incarnation != self._incarnation:
+    async def _read_new(self) -> None:
+        """Read the contents that were not read yet."""
+        description = await self._describe_resource(make=False)
+        if description is None or description.incarnation != self._incarnation:
             self._known.clear()
             self._position, self._incarnation = 1, None
-        if there is None:
+        if description is None:
             return
-        self._incarnation, end = there.incarnation, there.next
+        self._incarnation, end = description.incarnation, description.next
         if self._position >= end:
             return
         connection = await self._bridge.connection()
@@ -111,26 +118,26 @@ class Keeper:
         )
         async with reading as contents:
             async for content in contents:
-                self._take(content.body)
+                self._apply(content.body)
         self._position = end
         now = self._clock()
         self._known = {key: one for key, one in self._known.items() if one.until > now}
 
-    def _take(self, body: bytes) -> None:
+    def _apply(self, body: bytes) -> None:
         try:
             record = decode(body)
         except Malformed as wrong:
             log.warning("a content of %s is passed over: %s", CONNECTIONS, wrong)
             return
         found = self._known.pop(record.connection, None)
-        if isinstance(record, Kept):
+        if isinstance(record, ConnectionRecord):
             self._known[record.connection] = record
             if len(self._known) > MBWS_RETAINED:
                 del self._known[next(iter(self._known))]
         elif record.claim == self._claim:
             self._won = found
 
-    def _failed(self, what: str, why: object) -> None:
-        if not self._silent:  # log it once: it is the same for all connections
-            log.warning("a connection waits for its client, but %s: %s", what, why)
-            self._silent = True
+    def _log_failure(self, consequence: str, reason: object) -> None:
+        if not self._failure_logged:  # log it once: it is the same for all connections
+            log.warning("a connection waits for its client, but %s: %s", consequence, reason)
+            self._failure_logged = True

@@ -5,8 +5,8 @@ from http import HTTPStatus
 import pytest
 
 from mtl.broker.limits import FAILED_LOGINS_ADDRESS, FAILED_LOGINS_S
+from mtl.doors.authentication import AccessDenied, PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.gate import Gate, Turned
 from mtl.doors.limits import DOOR_FAILED_LOGINS, DOOR_FAILED_LOGINS_ALL, DOOR_FAILED_S
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import MtlError, Refused, Unreachable
@@ -30,21 +30,27 @@ class Checking:
             raise self.answer
 
 
-async def turned(gate: Gate, header: str | None, address: str = "here") -> Turned:
-    with pytest.raises(Turned) as turned:
-        await gate.user(header, address, None)
+async def turned(authenticator: PeerAuthenticator, header: str | None, address: str = "here") -> AccessDenied:
+    with pytest.raises(AccessDenied) as turned:
+        await authenticator.authenticate(header, address, None)
     return turned.value
 
 
 @in_loop
 async def test_where_nothing_is_configured_nobody_is_asked() -> None:
-    assert await Gate(DoorConfig(), Checking(WRONG)).user(basic("alice", "x"), "here", None) is None
+    assert (
+        await PeerAuthenticator(DoorConfig(), Checking(WRONG)).authenticate(basic("alice", "x"), "here", None)
+        is None
+    )
 
 
 @in_loop
 async def test_the_broker_says_whether_a_password_is_right() -> None:
     checking = Checking()
-    assert await Gate(CONFIG, checking).user(basic("alice", "secret"), "here", None) == "alice"
+    assert (
+        await PeerAuthenticator(CONFIG, checking).authenticate(basic("alice", "secret"), "here", None)
+        == "alice"
+    )
     assert checking.asked == [("alice", "secret")]
 
 
@@ -58,7 +64,7 @@ async def test_the_broker_says_whether_a_password_is_right() -> None:
 )
 @in_loop
 async def test_what_it_says_otherwise(answer: MtlError, status: HTTPStatus) -> None:
-    said = await turned(Gate(CONFIG, Checking(answer)), basic("alice", "secret"))
+    said = await turned(PeerAuthenticator(CONFIG, Checking(answer)), basic("alice", "secret"))
     assert said.status is status
     assert "10.0.0.7" not in said.words
 
@@ -66,9 +72,9 @@ async def test_what_it_says_otherwise(answer: MtlError, status: HTTPStatus) -> N
 @in_loop
 async def test_a_token_is_no_password_and_the_other_way_round() -> None:
     checking = Checking()
-    gate = Gate(CONFIG, checking)
+    authenticator = PeerAuthenticator(CONFIG, checking)
     for header in (bearer("secret"), "Basic x", None):
-        said = await turned(gate, header)
+        said = await turned(authenticator, header)
         assert (said.status, said.challenges) == (401, ('Basic realm="mtl", charset="UTF-8"',))
     assert checking.asked == []
 
@@ -76,22 +82,22 @@ async def test_a_token_is_no_password_and_the_other_way_round() -> None:
 @in_loop
 async def test_who_guesses_is_not_even_asked_about_any_more() -> None:
     checking = Checking(WRONG)
-    gate = Gate(CONFIG, checking)
+    authenticator = PeerAuthenticator(CONFIG, checking)
     for number in range(DOOR_FAILED_LOGINS):
-        assert (await turned(gate, basic("alice", f"{number}"))).status is HTTPStatus.UNAUTHORIZED
+        assert (await turned(authenticator, basic("alice", f"{number}"))).status is HTTPStatus.UNAUTHORIZED
     checking.answer = None
-    assert (await turned(gate, basic("alice", "right"))).status is HTTPStatus.TOO_MANY_REQUESTS
+    assert (await turned(authenticator, basic("alice", "right"))).status is HTTPStatus.TOO_MANY_REQUESTS
     assert len(checking.asked) == DOOR_FAILED_LOGINS
-    assert await gate.user(basic("alice", "right"), "elsewhere", None) == "alice"
+    assert await authenticator.authenticate(basic("alice", "right"), "elsewhere", None) == "alice"
 
 
 @in_loop
 async def test_all_together_guess_less_often_than_locks_the_door_out() -> None:
-    gate = Gate(CONFIG, Checking(WRONG))
+    authenticator = PeerAuthenticator(CONFIG, Checking(WRONG))
     for number in range(DOOR_FAILED_LOGINS_ALL):
-        said = await turned(gate, basic("alice", "wrong"), f"address {number}")
+        said = await turned(authenticator, basic("alice", "wrong"), f"address {number}")
         assert said.status is HTTPStatus.UNAUTHORIZED
-    said = await turned(gate, basic("alice", "right"), "elsewhere")
+    said = await turned(authenticator, basic("alice", "right"), "elsewhere")
     assert said.status is HTTPStatus.TOO_MANY_REQUESTS
     assert DOOR_FAILED_LOGINS_ALL < FAILED_LOGINS_ADDRESS
     assert DOOR_FAILED_S <= FAILED_LOGINS_S

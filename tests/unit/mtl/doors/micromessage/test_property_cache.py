@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.client.contents import Content
-from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import MessageFrame, MicroDecoder, encode
 from mtl.doors.micromessage.contents import from_message, to_message
 from mtl.doors.micromessage.filters import decode_filter
 from mtl.doors.micromessage.negotiation import DOTNET
+from mtl.doors.micromessage.property_cache import PropertyCache, TableCache
 from mtl.doors.micromessage.session import MessageArrived
 from mtl.doors.micromessage.values import encode_properties
 from mtl.errors import Refused
@@ -23,8 +23,8 @@ SAID = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([1, "x"]), m
 def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
     said: list[tuple[dict[str, int | str], str | None]],
 ) -> None:
-    tables, with_types, keep = Tables(), agreed(DOTNET), decode_filter("a=N1")
-    labels, decoder = Labels(keep, with_types), MicroDecoder()
+    tables, with_types, keep = TableCache(), agreed(DOTNET), decode_filter("a=N1")
+    labels, decoder = PropertyCache(keep, with_types), MicroDecoder()
     for number, (properties, kind) in enumerate(said, 1):
         decoder.feed(encode(MessageFrame(number, "q", b"", properties)))
         message = decoder.frame()
@@ -40,7 +40,7 @@ def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
 
 
 def test_what_cannot_be_stored_is_refused_each_time() -> None:
-    tables = Tables()
+    tables = TableCache()
     for _ in range(2):
         with pytest.raises(Refused, match="broker's"):
             tables.of(MessageArrived("q", {"mtl-sequence": 1}, b""), agreed())

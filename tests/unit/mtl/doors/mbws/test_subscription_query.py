@@ -3,24 +3,24 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.limits import MBWS_ADDRESSES
-from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Kind
+from mtl.doors.mbws.subscription_query import SubscriptionQuery, parse
 from mtl.errors import Refused
 
 
 @pytest.mark.parametrize(
     ("path", "asked"),
     [
-        ("/", Asked()),
-        ("/any/where", Asked()),
-        ("/?address=a", Asked({"a": "latest"})),
-        ("/?address=a&from=earliest&address=b&from=5", Asked({"a": "earliest", "b": 5})),
-        ("/?address=a%26%C3%BC&from=latest", Asked({"a&ü": "latest"})),
-        ("/?frames=text&lengths=characters", Asked(kind=Kind.TEXT, characters=True)),
-        ("/?frames=binary&lengths=octets", Asked()),
+        ("/", SubscriptionQuery()),
+        ("/any/where", SubscriptionQuery()),
+        ("/?address=a", SubscriptionQuery({"a": "latest"})),
+        ("/?address=a&from=earliest&address=b&from=5", SubscriptionQuery({"a": "earliest", "b": 5})),
+        ("/?address=a%26%C3%BC&from=latest", SubscriptionQuery({"a&ü": "latest"})),
+        ("/?frames=text&lengths=characters", SubscriptionQuery(kind=Kind.TEXT, characters=True)),
+        ("/?frames=binary&lengths=octets", SubscriptionQuery()),
     ],
 )
-def test_what_a_url_asks_for(path: str, asked: Asked) -> None:
+def test_what_a_url_asks_for(path: str, asked: SubscriptionQuery) -> None:
     assert parse(path) == asked
     assert parse(f"/?{asked.query}" if asked.query else "/") == asked
 

@@ -20,14 +20,14 @@ _WORDS: Final = {
 """Message by the broker's reason. The broker's own messages are for its clients, i.e. the door."""
 
 
-class Unfit(Refused):
+class DoorRefusal(Refused):
     """A request that a door does not support; the message is for the peer."""
 
 
-def told(error: BaseException) -> str:
+def peer_message(error: BaseException) -> str:
     """The message for a peer. A bug is logged, and the peer gets the name of its exception."""
     match error:
-        case Unfit() | Malformed() | FieldError() | ContentTooLarge() | ContentRefused():
+        case DoorRefusal() | Malformed() | FieldError() | ContentTooLarge() | ContentRefused():
             return str(error)  # contains only what the peer sent
         case Refused(status=status, reason=reason):
             words = _WORDS.get(reason)

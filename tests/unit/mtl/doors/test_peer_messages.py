@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from mtl.doors.telling import Unfit, told
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.errors import (
     Closed,
     ContentTooLarge,
@@ -21,14 +21,14 @@ from mtl.wire.control import NOT_AUTHORIZED, READ_ONLY, UNKNOWN_RESOURCE, UNKNOW
 @pytest.mark.parametrize(
     "error",
     [
-        Unfit(400, "bad-verb", "no such verb"),
+        DoorRefusal(400, "bad-verb", "no such verb"),
         Malformed("not a number"),
         FieldError("a name of 300 octets"),
         ContentTooLarge(5 << 20, 4 << 20),
     ],
 )
 def test_of_its_own_mistake_a_peer_learns_everything(error: MtlError) -> None:
-    assert told(error) == str(error)
+    assert peer_message(error) == str(error)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_of_its_own_mistake_a_peer_learns_everything(error: MtlError) -> None:
     ],
 )
 def test_of_the_broker_it_learns_neither_place_nor_options(error: MtlError, words: str) -> None:
-    said = told(error)
+    said = peer_message(error)
     assert words in said
     for secret in ("10.0.0.7", "5975", "/etc", "/var", "door", "mtl grant", "mtl resource", "inner", "retry"):
         assert secret not in said
@@ -55,5 +55,5 @@ def test_of_the_broker_it_learns_neither_place_nor_options(error: MtlError, word
 
 def test_of_a_bug_it_learns_the_kind(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        assert told(KeyError("secret")) == "internal error (KeyError)"
+        assert peer_message(KeyError("secret")) == "internal error (KeyError)"
     assert "secret" in caplog.text
