@@ -56,6 +56,6 @@ LAST_QUERIES = 1000
 """Queries whose last lag the listener keeps: more than a driver runs at a time. Bounds the memory of a driver that
 starts queries for ever."""
 
-LET_GO_S = 2.0
+RELEASE_S = 2.0
 """How long a reader process that ends waits until the broker has released its holdings. Spark shows the error that
 ended the process only afterwards, and holdings that are not released expire."""

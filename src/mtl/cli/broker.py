@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mtl.broker.runtime.config import BrokerConfig, load
-from mtl.cli.beside import Doors
+from mtl.cli.door_processes import DoorProcesses
 from mtl.cli.logs import LogFormat, LogLevel, write_lines
 from mtl.doors.config import load as load_doors
 
@@ -62,7 +62,7 @@ def broker(
 
     given = loaded()
     write_lines(given.log.level, given.log.format)
-    doors = Doors(load_doors(config), given.log)
+    doors = DoorProcesses(load_doors(config), given.log)
     raise typer.Exit(
         serve(given, lambda line: print(line, flush=True), doors, reload=reload, until_eof=until_eof)
     )

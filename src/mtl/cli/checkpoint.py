@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, out, table
+from mtl.cli.common import Endpoint, Json, connect, out, print_json, print_table
 from mtl.client.connection import Connection
 from mtl.errors import Refused
 from mtl.limits import MAX_RESOURCES_PER_LEASE
@@ -23,26 +23,28 @@ def checkpoint(
 ) -> None:
     """Show the resources in a Spark checkpoint: position, lag, and whether the broker can still serve them."""
     state = read(directory)
-    with connected(context, endpoint) as connection:
-        there = _described(connection, [one.resource for one in state.held])
+    with connect(context, endpoint) as connection:
+        there = _describe(connection, [one.resource for one in state.held])
     rows = [_row(one, there.get(one.resource)) for one in state.held]
     if json:
         for row in rows:
-            line({"query": state.query, "committed": state.committed, "planned-batch": state.planned, **row})
+            print_json(
+                {"query": state.query, "committed": state.committed, "planned-batch": state.planned, **row}
+            )
         return
     under_way = "" if state.planned == state.committed else f", batch {state.planned} is under way"
     done = "no batch is committed" if state.committed is None else f"batch {state.committed} is committed"
     found = "" if rows else "; it has found no resource"
     out.print(f"query {state.query}: {done}{under_way}{found}", highlight=False)
     columns = ["resource", "position", "log-epoch", "planned", "next", "behind", "state"]
-    table(
+    print_table(
         [name.upper() for name in columns],
         [[row[name] for name in columns] for row in rows],
         right=["BEHIND"],
     )
 
 
-def _described(connection: Connection, names: list[str]) -> dict[str, Description]:
+def _describe(connection: Connection, names: list[str]) -> dict[str, Description]:
     """The resources that exist."""
     found: dict[str, Description] = {}
     for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):

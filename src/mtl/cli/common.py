@@ -71,7 +71,7 @@ err = PlainConsole(stderr=True)
 S = TypeVar("S")
 
 
-def remember(
+def store_options(
     context: typer.Context,
     endpoint: FirstEndpoint = None,
     virtual_host: VirtualHost = None,
@@ -108,7 +108,7 @@ def settings(context: typer.Context, endpoint: str | None = None) -> Settings:
 
 
 @contextmanager
-def connected(context: typer.Context, endpoint: str | None) -> Iterator[Connection]:
+def connect(context: typer.Context, endpoint: str | None) -> Iterator[Connection]:
     """A connection to the broker that the options name, closed at the end."""
     with open_connection(settings(context, endpoint)) as connection:
         yield connection
@@ -117,7 +117,7 @@ def connected(context: typer.Context, endpoint: str | None) -> Iterator[Connecti
 # --- input --------------------------------------------------------------------------------------------------
 
 
-def parsed(option: str, text: str | None, parse: Callable[[str], S]) -> S | None:
+def parse_option(option: str, text: str | None, parse: Callable[[str], S]) -> S | None:
     """The value of an option, by a parser of `mtl.wire.quantities`. Raises `OptionError` with the option's name."""
     try:
         return None if text is None else parse(text)
@@ -128,12 +128,14 @@ def parsed(option: str, text: str | None, parse: Callable[[str], S]) -> S | None
 # --- output -------------------------------------------------------------------------------------------------
 
 
-def line(values: dict[str, Any]) -> None:
+def print_json(values: dict[str, Any]) -> None:
     """One JSON object on a line of standard output."""
     sys.stdout.buffer.write(printable_json(msgspec.json.encode(values).decode()).encode() + b"\n")
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> None:
+def print_table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()
+) -> None:
     """Print a table on standard output; lines are not wrapped if that is not a terminal."""
     numbers = set(right)
     shown = Table(box=None, header_style="bold", pad_edge=False)
@@ -144,18 +146,18 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: It
     out.print(shown)
 
 
-def listing(
+def print_list(
     found: Iterable[S], columns: Mapping[str, Callable[[S], object]], *, json: bool, right: Iterable[str]
 ) -> None:
     """Print objects: with `json` all members, one object per line; else a table, with the functions in `columns`."""
     if json:
         for one in found:
-            line(msgspec.to_builtins(one))
+            print_json(msgspec.to_builtins(one))
     else:
-        table(columns, ([cell(one) for cell in columns.values()] for one in found), right=right)
+        print_table(columns, ([cell(one) for cell in columns.values()] for one in found), right=right)
 
 
-def octets(count: int | None) -> str:
+def format_octets(count: int | None) -> str:
     """A size as text; empty if unknown."""
     if count is None:
         return ""
@@ -167,7 +169,7 @@ def octets(count: int | None) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A duration as text; empty if unknown."""
     if seconds is None:
         return ""
@@ -177,7 +179,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def moment(microseconds: int | None) -> str:
+def format_time(microseconds: int | None) -> str:
     """A time as text, in UTC; empty if unknown."""
     if microseconds is None:
         return ""

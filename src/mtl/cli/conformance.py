@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Json, line, out, settings
+from mtl.cli.common import Json, out, print_json, settings
 from mtl.client.settings import Settings
 from mtl.conformance.client import findings
 from mtl.conformance.peer import Target
 from mtl.conformance.report import CheckResult, CheckVerdict, Failed, NotSeen
-from mtl.conformance.server import check_server, offered, usual
+from mtl.conformance.server import check_server, choose_profile, fetch_profiles
 from mtl.conformance.twin import Twin
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
@@ -68,7 +68,7 @@ def conformance(
         found: Iterable[CheckResult] = _check_client(listen, words, seconds, json=json)
     else:
         found = _check_server(settings(context, endpoint), profile, resource)
-    violations = _tell(found, all_frames=frames, json=json)
+    violations = _print_results(found, all_frames=frames, json=json)
     if violations:
         raise typer.Exit(1)
 
@@ -85,10 +85,10 @@ def _check_server(server: Settings, profile: str | None, resource: str | None) -
         patience_s=server.retry_deadline / 2,
     )
     try:
-        profiles = offered(target)
+        profiles = fetch_profiles(target)
     except (Failed, NotSeen) as error:
         raise OptionError(f"{target.endpoint} cannot be checked: {error}") from error
-    chosen = profile or usual(profiles)
+    chosen = profile or choose_profile(profiles)
     return check_server(replace(target, profile=chosen))
 
 
@@ -117,7 +117,7 @@ def _wait(seconds: float) -> None:
         pass
 
 
-def _tell(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
+def _print_results(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
     """Show each finding, and return the number of violations."""
     counts = dict.fromkeys(CheckVerdict, 0)
     violations = 0
@@ -125,7 +125,7 @@ def _tell(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
         counts[one.verdict] += 1
         violations += one.is_violation
         if json:
-            line(vars(one))
+            print_json(vars(one))
             continue
         reason = f": {one.reason}" if one.reason else ""
         out.print(

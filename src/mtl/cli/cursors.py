@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, duration, listing, octets, out
+from mtl.cli.common import Endpoint, Json, connect, format_duration, format_octets, out, print_list
 from mtl.client.connection import Connection
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_CURSOR
@@ -26,9 +26,9 @@ def cursors(
     """Show, reset and delete the positions of groups."""
     if context.invoked_subcommand is not None:
         return
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.cursors(group, resource)
-    listing(
+    print_list(
         found,
         {
             "GROUP": lambda c: c.group,
@@ -36,8 +36,8 @@ def cursors(
             "POSITION": lambda c: c.position,
             "NEXT": lambda c: c.next,
             "BEHIND": lambda c: c.behind,
-            "SIZE": lambda c: octets(c.bytes_behind),
-            "AGE": lambda c: duration(c.seconds_behind),
+            "SIZE": lambda c: format_octets(c.bytes_behind),
+            "AGE": lambda c: format_duration(c.seconds_behind),
             "EPOCH": lambda c: c.epoch,
             "LOG": lambda c: (
                 c.log_epoch or "" if c.lost is None else f"lost {c.lost.first} to {c.lost.end - 1}"
@@ -64,7 +64,7 @@ def reset(
 ) -> None:
     """Move a group to another position, at which its next reader starts. A Spark query continues at its checkpoint."""
     place, at = _target(to)
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         for name in _resources(connection, group, resource):
             moved = connection.cursor_reset(group, name, place, timestamp_us=at, force=force)
             out.print(f"{group} {name}: {moved.before} -> {moved.position}", highlight=False)
@@ -101,5 +101,5 @@ def delete(
     endpoint: Endpoint = None,
 ) -> None:
     """Delete a group's position in a resource."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         connection.cursor_delete(group, resource)

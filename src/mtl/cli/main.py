@@ -58,7 +58,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(name="mtl", cls=Commands, no_args_is_help=True, add_completion=False)
-app.callback()(common.remember)
+app.callback()(common.store_options)
 app.command("broker")(broker.broker)
 app.command("door")(door.door)
 app.add_typer(resource.app, name="resource")

@@ -19,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from mtl.cli.common import Endpoint, connected, err
+from mtl.cli.common import Endpoint, connect, err
 from mtl.errors import OptionError
 from mtl.wire.fields import Value
 
@@ -42,11 +42,11 @@ def publish(
     """Publish every line as one content, without its newline. Returns when all of them are durable."""
     properties = _properties(property_ or [])
     began, count = time.monotonic(), 0
-    with _opened(file) as lines, connected(context, endpoint) as connection:
+    with _open(file) as lines, connect(context, endpoint) as connection:
         if create:
             connection.create_resource(resource, exist_ok=True)
         with connection.writer(resource, packed=True) as writer:
-            for text in _shown(lines, file):
+            for text in _with_progress(lines, file):
                 writer.send(text.removesuffix(b"\n"), properties)
                 count += 1
     elapsed = time.monotonic() - began
@@ -61,7 +61,7 @@ def _properties(given: list[str]) -> dict[str, Value]:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _open(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -72,7 +72,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         raise OptionError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _shown(lines: BinaryIO, file: str) -> Iterator[bytes]:
+def _with_progress(lines: BinaryIO, file: str) -> Iterator[bytes]:
     """The lines, with a progress bar on standard error if that is a terminal and the size is known."""
     if file == "-" or not err.is_terminal:
         yield from lines

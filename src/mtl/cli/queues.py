@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, listing
+from mtl.cli.common import Endpoint, Json, connect, print_list
 
 app = typer.Typer(help="Show and delete queues.", invoke_without_command=True)
 
@@ -22,9 +22,9 @@ def queues(
     """Show and delete queues."""
     if context.invoked_subcommand is not None:
         return
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.queues(queue, resource)
-    listing(
+    print_list(
         found,
         {
             "RESOURCE": lambda q: q.resource,
@@ -50,5 +50,5 @@ def delete(
     endpoint: Endpoint = None,
 ) -> None:
     """Delete a queue's record of settled contents. The contents stay; its next consumer begins at the earliest one."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         connection.queue_delete(queue, resource)

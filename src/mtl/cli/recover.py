@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Json, line, out
+from mtl.cli.common import Json, out, print_json
 from mtl.errors import OptionError
 from mtl.storage.recovering import Item, Recovery
 
@@ -52,7 +52,7 @@ def recover(
             _list(data, recovery.items(), json=json)
     for text in done:
         if json:
-            line({"done": text})
+            print_json({"done": text})
         else:
             out.print(text, markup=False, soft_wrap=True)
 
@@ -60,7 +60,7 @@ def recover(
 def _list(data: Path, items: list[Item], *, json: bool) -> None:
     for item in items:
         if json:
-            line(item._asdict())
+            print_json(item._asdict())
             continue
         out.print(f"{item.what}: {item.about}", markup=False, soft_wrap=True)
         if item.option:

@@ -7,7 +7,18 @@ from typing import Annotated, cast
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, listing, moment, octets, out, parsed, table
+from mtl.cli.common import (
+    Endpoint,
+    Json,
+    connect,
+    format_octets,
+    format_time,
+    out,
+    parse_option,
+    print_json,
+    print_list,
+    print_table,
+)
 from mtl.wire.control import Description, Durability, QueueInfo, Retention
 from mtl.wire.quantities import duration, size
 
@@ -48,13 +59,13 @@ def create(
     if durability not in {"sync", "os"}:
         raise typer.BadParameter("has to be sync or os", param_hint="--durability")
     limits = Retention(
-        bytes=parsed("--retain-bytes", retain_bytes, size),
-        age=parsed("--retain-age", retain_age, duration),
+        bytes=parse_option("--retain-bytes", retain_bytes, size),
+        age=parse_option("--retain-age", retain_age, duration),
         contents=retain_contents,
         groups=tuple(retain_for or ()),
-        hard_bytes=parsed("--hard-bytes", hard_bytes, size),
+        hard_bytes=parse_option("--hard-bytes", hard_bytes, size),
     )
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         made = connection.create_resource(
             name,
             durability=cast(Durability, durability),
@@ -74,17 +85,17 @@ def list_(
     endpoint: Endpoint = None,
 ) -> None:
     """List resources with their contents, size and state."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.list_resources(pattern)
-    listing(
+    print_list(
         found,
         {
             "RESOURCE": lambda r: r.resource,
             "EARLIEST": lambda r: r.known_earliest,
             "NEXT": lambda r: r.known_next,
             "CONTENTS": lambda r: r.contents,
-            "SIZE": lambda r: octets(r.bytes),
-            "NEWEST": lambda r: moment(r.newest_time),
+            "SIZE": lambda r: format_octets(r.bytes),
+            "NEWEST": lambda r: format_time(r.newest_time),
             "DURABILITY": lambda r: r.durability,
             "STATE": lambda r: r.state,
         },
@@ -101,35 +112,35 @@ def describe(
     endpoint: Endpoint = None,
 ) -> None:
     """Show all details of resources."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.describe(names)
         queues = {name: connection.queues(resource=name) for name in found}
     for name, one in found.items():
         if json:
-            line(msgspec.to_builtins(one))
+            print_json(msgspec.to_builtins(one))
         else:
-            table(["", ""], _told(one) + [_told_queue(q) for q in queues[name]])
+            print_table(["", ""], _description_rows(one) + [_queue_row(q) for q in queues[name]])
 
 
-def _told(one: Description) -> list[tuple[str, object]]:
+def _description_rows(one: Description) -> list[tuple[str, object]]:
     kept = one.retention or Retention()
     rows: list[tuple[str, object]] = [
         ("resource", one.resource),
         ("incarnation", one.incarnation),
         ("contents", _contents(one)),
-        ("size", octets(one.bytes)),
-        ("oldest", moment(one.oldest_time)),
-        ("newest", moment(one.newest_time)),
+        ("size", format_octets(one.bytes)),
+        ("oldest", format_time(one.oldest_time)),
+        ("newest", format_time(one.newest_time)),
         ("durability", one.durability),
         ("state", one.state),
         ("trouble", one.trouble),
-        ("keeps at most", octets(kept.bytes) if kept.bytes else None),
+        ("keeps at most", format_octets(kept.bytes) if kept.bytes else None),
         ("keeps contents for", f"{kept.age:g} s" if kept.age else None),
         ("keeps contents", kept.contents),
         ("keeps for groups", ", ".join(kept.groups) or None),
         ("dead letters to", one.dead_letter),
         ("delivered at most", f"{one.max_deliveries} times" if one.max_deliveries else None),
-        ("never more than", octets(kept.hard_bytes) if kept.hard_bytes else None),
+        ("never more than", format_octets(kept.hard_bytes) if kept.hard_bytes else None),
     ]
     return [(name, value) for name, value in rows if value not in {None, ""}]
 
@@ -140,7 +151,7 @@ def _contents(one: Description) -> str | None:
     return f"{one.known_earliest} to {one.known_next - 1} ({one.contents} in all)"
 
 
-def _told_queue(queue: QueueInfo) -> tuple[str, object]:
+def _queue_row(queue: QueueInfo) -> tuple[str, object]:
     ready = "?" if queue.ready is None else queue.ready
     counts = (ready, queue.delivered, queue.delayed, queue.dead, queue.consumers)
     return f"queue {queue.group}", (
@@ -156,7 +167,7 @@ def delete(
     endpoint: Endpoint = None,
 ) -> None:
     """Delete a resource with its contents and the groups' positions in it."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.describe([name])[name]
         if not yes:
             all_of_it = "all its" if found.contents is None else f"its {found.contents}"

@@ -8,7 +8,16 @@ from typing import Annotated
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, duration, line, moment, octets, table
+from mtl.cli.common import (
+    Endpoint,
+    Json,
+    connect,
+    format_duration,
+    format_octets,
+    format_time,
+    print_json,
+    print_table,
+)
 
 app = typer.Typer(
     help="Show stages and the last commits of applications, and discard them.", no_args_is_help=True
@@ -27,13 +36,13 @@ def list_(
     A stage that is never committed expires: when its application commits a later version, else after a day; an open
     stage an hour after the last sign of life of its writer.
     """
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         found = connection.stages(application)
     if json:
         for one in (*found.stages, *found.applications):
-            line(msgspec.to_builtins(one))
+            print_json(msgspec.to_builtins(one))
         return
-    table(
+    print_table(
         ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "AGE", "EXPIRES", "TROUBLE"],
         [
             (
@@ -42,22 +51,22 @@ def list_(
                 s.version,
                 s.state,
                 _counts(s.contents),
-                octets(s.bytes),
-                "" if s.created is None else duration(max(0.0, time.time() - s.created / 1e6)),
-                moment(s.expires),
+                format_octets(s.bytes),
+                "" if s.created is None else format_duration(max(0.0, time.time() - s.created / 1e6)),
+                format_time(s.expires),
                 s.trouble or "",
             )
             for s in found.stages
         ],
         right=["VERSION", "SIZE", "AGE"],
     )
-    table(
+    print_table(
         ["APPLICATION", "COMMITTED", "AT", "REPLAYS", "CONTENTS"],
         [
             (
                 a.application,
                 a.version,
-                moment(a.committed),
+                format_time(a.committed),
                 a.replays,
                 _counts({n: p.contents for n, p in a.resources.items()}),
             )
@@ -74,7 +83,7 @@ def forget(
     endpoint: Endpoint = None,
 ) -> None:
     """Delete the record of an application's last commit, so that it may start again with any version."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         connection.stage_forget(application)
 
 
@@ -85,7 +94,7 @@ def abort(
     endpoint: Endpoint = None,
 ) -> None:
     """Discard stages."""
-    with connected(context, endpoint) as connection:
+    with connect(context, endpoint) as connection:
         connection.stage_abort(stages)
 
 

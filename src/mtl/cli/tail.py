@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, Raw, connected, line, moment
+from mtl.cli.common import Endpoint, Json, Raw, connect, format_time, print_json
 from mtl.cli.printable import printable
 from mtl.client.connection import Connection
 from mtl.client.contents import Content
@@ -37,21 +37,21 @@ def tail(
     text are escaped.
     """
     _check(verbose=verbose, json=json, raw=raw)
-    with connected(context, endpoint) as connection:
-        first, end = _range(connection, resource, start)
+    with connect(context, endpoint) as connection:
+        first, end = _find_range(connection, resource, start)
         until = None if follow else end
         if until is not None and first >= until:
             return
         shown = 0
         with connection.reader(resource, start=first, until=until) as reader:
             for content in reader:
-                _show(content, verbose=verbose, json=json, raw=raw)
+                _print_content(content, verbose=verbose, json=json, raw=raw)
                 shown += 1
                 if shown == count:
                     return
 
 
-def _range(connection: Connection, resource: str, start: str) -> tuple[int, int]:
+def _find_range(connection: Connection, resource: str, start: str) -> tuple[int, int]:
     found = connection.describe([resource])[resource]
     if start == "earliest":
         return found.earliest, found.next
@@ -84,11 +84,11 @@ def consume(
     _check(verbose=verbose, json=json, raw=raw)
     shown = 0
     with (
-        connected(context, endpoint) as connection,
+        connect(context, endpoint) as connection,
         connection.consumer(resource, queue=queue, window_contents=min(count or 100, 100)) as consumer,
     ):
         while shown != count and (content := consumer.next(wait)) is not None:
-            _show(content, verbose=verbose, json=json, raw=raw)
+            _print_content(content, verbose=verbose, json=json, raw=raw)
             if reject:
                 content.reject()
             else:
@@ -102,18 +102,18 @@ def _check(*, verbose: bool, json: bool, raw: bool) -> None:
         raise OptionError("--raw writes bodies only; leave out --json and --verbose, or --raw")
 
 
-def _show(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
+def _print_content(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
     """Print a content as one line, escaped for the terminal; with `raw` its octets and a newline."""
     if raw:
         sys.stdout.buffer.write(content.body + b"\n")
     elif json:
-        line(_members(content))
+        print_json(_members(content))
     else:
         body = content.body.decode("utf-8", "backslashreplace")
         if verbose:
             properties = content.properties
             said = f"  {properties}" if properties else ""
-            body = f"{content.sequence}  {moment(content.timestamp)}{said}  {body}"
+            body = f"{content.sequence}  {format_time(content.timestamp)}{said}  {body}"
         sys.stdout.write(printable(body, keep="\t") + "\n")
     sys.stdout.flush()
 

@@ -10,7 +10,7 @@ import typer
 
 from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
-from mtl.cli.common import Json, line, table
+from mtl.cli.common import Json, print_json, print_table
 from mtl.client.settings import password_in, read_password
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_VIRTUAL_HOST, MIN_PASSWORD, SCRAM_ITERATIONS
@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Create a user. Prompts for the password unless an option gives it. `mtl grant` gives the user rights."""
     with Users(data) as users:
-        password = None if no_password else _password(password_file, password_env, iterations)
+        password = None if no_password else _read_password(password_file, password_env, iterations)
         users.add(name, password, [read_public(k).decode() for k in key or ()])
 
 
@@ -91,7 +91,7 @@ def password(
 ) -> None:
     """Change a user's password. Its sessions have to log in again; open readers and writers continue."""
     with Users(data) as users:
-        users.set_password(name, _password(password_file, password_env, iterations))
+        users.set_password(name, _read_password(password_file, password_env, iterations))
 
 
 @app.command()
@@ -125,7 +125,7 @@ def list_(json: Json = False, data: Data = DATA) -> None:
     if json:
         for user in found:
             grants = [{"virtual-host": g.vhost, "right": g.right, "pattern": g.pattern} for g in user.grants]
-            line(
+            print_json(
                 {
                     "user": user.name,
                     "password": user.password is not None,
@@ -134,7 +134,7 @@ def list_(json: Json = False, data: Data = DATA) -> None:
                 }
             )
         return
-    table(
+    print_table(
         ["USER", "PROVED BY", "MAY"],
         [
             (
@@ -165,7 +165,7 @@ def grant(
     """
     with Users(data) as users:
         users.grant(
-            name, _grants(virtual_host, read, write, manage, group, queue, writer, application, act_as)
+            name, _build_grants(virtual_host, read, write, manage, group, queue, writer, application, act_as)
         )
 
 
@@ -186,10 +186,10 @@ def revoke(
     """Remove grants with the same patterns; readers and writers that depend on them end."""
     with Users(data) as users:
         said = (read, write, manage, group, queue, writer, application, act_as)
-        users.revoke(name, None if everything else _grants(virtual_host, *said))
+        users.revoke(name, None if everything else _build_grants(virtual_host, *said))
 
 
-def _grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
+def _build_grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
     """The grants for the patterns of each right, in the order of `Right`."""
     grants = [
         GrantRecord(virtual_host, right.value, pattern)
@@ -204,7 +204,7 @@ def _grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
     return grants
 
 
-def _password(file: Path | None, variable: str | None, iterations: int) -> PasswordRecord:
+def _read_password(file: Path | None, variable: str | None, iterations: int) -> PasswordRecord:
     """The password from a file, a variable or a prompt; never from an argument, which other users can see."""
     if file is not None and variable is not None:
         raise OptionError("--password-file and --password-env contradict each other; give one of them")

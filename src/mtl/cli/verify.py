@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from mtl.cli.common import Json, err, line, octets, out
+from mtl.cli.common import Json, err, format_octets, out, print_json
 from mtl.errors import OptionError
 from mtl.log.files import RealDisk
 from mtl.log.verify import SegmentReport, verify_log
@@ -43,14 +43,14 @@ def verify(
                 size += report.bytes
                 problems += len(report.problems)
                 place = str(path.relative_to(data))
-                _tell(names.get(place, place), report, json=json)
+                _print_results(names.get(place, place), report, json=json)
     findings = [*inspection.findings, *compare(data, RealDisk())]
     for finding in findings:
-        _tell_finding(finding, json=json)
+        _print_finding(finding, json=json)
     problems += len(findings)
     if not json:
         out.print(
-            f"{len(logs)} logs, {contents} contents, {octets(size)}, {len(inspection.records)} records: "
+            f"{len(logs)} logs, {contents} contents, {format_octets(size)}, {len(inspection.records)} records: "
             f"{problems or 'no'} problems",
             markup=False,
         )
@@ -58,9 +58,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def _tell(name: str, report: SegmentReport, *, json: bool) -> None:
+def _print_results(name: str, report: SegmentReport, *, json: bool) -> None:
     if json:
-        line(
+        print_json(
             {"log": name, **report._asdict(), "problems": [problem._asdict() for problem in report.problems]}
         )
         return
@@ -77,8 +77,8 @@ def _tell(name: str, report: SegmentReport, *, json: bool) -> None:
         )
 
 
-def _tell_finding(finding: Finding, *, json: bool) -> None:
+def _print_finding(finding: Finding, *, json: bool) -> None:
     if json:
-        line({"record": finding.about, "problems": [{"message": finding.problem}]})
+        print_json({"record": finding.about, "problems": [{"message": finding.problem}]})
     else:
         out.print(f"{finding.about}: {finding.problem}", markup=False, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtl.conformance.peer import SILENCE_S, TEST, Probe, ProbeReply, expect, reply_of
+from mtl.conformance.peer import SILENCE_S, TEST, Probe, ProbeReply, expect, parse_reply
 from mtl.conformance.report import Checks
 
 CHECKS: Checks[Probe] = Checks()
@@ -14,8 +14,8 @@ OPEN = b'{"protocol":{"name":"MTL","version":1}}'
 
 
 def _refused(reply: ProbeReply, *codes: int) -> None:
-    wanted = " or ".join(map(str, codes)) or "a status from 400 on"
-    expect(reply.code in codes if codes else reply.code >= 400, f"expected {wanted}, received {reply.code}")
+    expected = " or ".join(map(str, codes)) or "a status from 400 on"
+    expect(reply.code in codes if codes else reply.code >= 400, f"expected {expected}, received {reply.code}")
 
 
 @must(
@@ -23,7 +23,7 @@ def _refused(reply: ProbeReply, *codes: int) -> None:
     "Open is answered by 201, after a log-in if required: status Ready and the names of the profiles",
 )
 def ready(peer: Probe) -> None:
-    body = peer.requester().let_in().body
+    body = peer.requester().log_in().body
     expect(body.get("status") == "Ready", f"the status is {body.get('status')!r}")
     profiles = body.get("profiles")
     named = isinstance(profiles, list) and bool(profiles) and all(isinstance(name, str) for name in profiles)
@@ -44,7 +44,7 @@ def envelope(peer: Probe) -> None:
     peer.send(dealer, [b"mark", b"", b"Connection.Open", OPEN])
     frames = peer.receive(dealer, peer.target.patience_s) or []
     expect(frames[:2] == [b"mark", b""], f"the reply begins with {frames[:2]}")
-    reply_of(frames[2:])
+    parse_reply(frames[2:])
 
 
 @must("MTL-21", "A request before Connection.Open is refused")
@@ -55,7 +55,7 @@ def open_first(peer: Probe) -> None:
 @must("MTL-37", "Selecting a profile of the 201 is answered by 200")
 def profile(peer: Probe) -> None:
     requester = peer.requester()
-    requester.let_in()
+    requester.log_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile})
     expect(reply.code == 200, f"the reply has {reply.code}")
 
@@ -63,7 +63,7 @@ def profile(peer: Probe) -> None:
 @must("MTL-39", "Names of profiles are case-insensitive")
 def profile_case(peer: Probe) -> None:
     requester = peer.requester()
-    requester.let_in()
+    requester.log_in()
     for name in (peer.target.profile.upper(), peer.target.profile.capitalize()):
         reply = requester.ask("Connection.Profile", {"profile": name})
         expect(reply.code == 200, f"{name} is answered by {reply.code}")
@@ -72,14 +72,14 @@ def profile_case(peer: Probe) -> None:
 @must("MTL-38", "An unknown profile is answered by 400")
 def no_profile(peer: Probe) -> None:
     requester = peer.requester()
-    requester.let_in()
+    requester.log_in()
     _refused(requester.ask("Connection.Profile", {"profile": "no such profile"}), 400)
 
 
 @must("MTL-45", "A request for a lease is refused before a profile is selected")
 def profile_first(peer: Probe) -> None:
     requester = peer.requester()
-    requester.let_in()
+    requester.log_in()
     for kind in ("Reader", "Writer"):
         _refused(requester.ask(f"Connection.{kind}", {"resources": [], "confirm": "none"}))
 
@@ -133,7 +133,7 @@ def invalid(peer: Probe) -> None:
 @must("MTL-09", "Unknown members of a body are ignored")
 def unknown_members(peer: Probe) -> None:
     requester = peer.requester()
-    requester.let_in()
+    requester.log_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile, "x-later": [1, {"a": None}]})
     expect(reply.code == 200, f"the reply has {reply.code}")
 

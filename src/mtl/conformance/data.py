@@ -30,7 +30,7 @@ def lease(peer: Probe) -> None:
     granted = session.lease("Writer", [peer.resource(session)], "none")
     flow = session.connect(granted)
     number = flow.ask(f.LEASE, str(granted["lease"]))
-    response = flow.need(f.RESPONSE)
+    response = flow.expect_command(f.RESPONSE)
     expect(response.number == number, f"the Response has the number {response.number}, not {number}")
 
 
@@ -41,7 +41,7 @@ def forbidden(peer: Probe) -> None:
     for token, code in ((str(granted["lease"]), b"200"), ("no such lease", b"403")):
         flow = session.connect(granted)
         flow.ask(f.LEASE, token)
-        response = flow.need(f.RESPONSE)
+        response = flow.expect_command(f.RESPONSE)
         expect(response.body == code, f"the Response to {token!r} has {response.body!r}, not {code!r}")
 
 
@@ -52,7 +52,7 @@ def pipelined(peer: Probe) -> None:
     granted = session.lease("Reader", [resource], "none")
     flow = session.connect(granted)
     asked = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
-    answered = {flow.need(f.RESPONSE, lambda r: r.body == b"200").number for _ in asked}
+    answered = {flow.expect_command(f.RESPONSE, lambda r: r.body == b"200").number for _ in asked}
     expect(answered == asked, f"the Responses have the numbers {sorted(answered)}, not {sorted(asked)}")
 
 
@@ -64,7 +64,7 @@ def summon(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
-    flow.respond(flow.ask(f.SUMMON, "no such resource"), b"400")
+    flow.expect_response(flow.ask(f.SUMMON, "no such resource"), b"400")
     flow.summon(resource)
 
 
@@ -73,7 +73,7 @@ def summoned_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
-    flow.respond(flow.ask(f.SUMMON, resource), b"400")
+    flow.expect_response(flow.ask(f.SUMMON, resource), b"400")
 
 
 @must("MTL-76", "A Dismiss gets a Response, 200 or 400")
@@ -81,7 +81,7 @@ def dismiss(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
-    flow.respond(flow.ask(f.DISMISS, resource), b"200")
+    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
 
 
 @must("MTL-75", "A Dismiss of a resource that is not summoned gets 400")
@@ -89,7 +89,7 @@ def not_summoned(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
-    flow.respond(flow.ask(f.DISMISS, resource), b"400")
+    flow.expect_response(flow.ask(f.DISMISS, resource), b"400")
 
 
 @must("MTL-81", "No content comes before the Response to the Summon")
@@ -99,10 +99,10 @@ def response_first(peer: Probe) -> None:
     writer = session.flow("Writer", [resource], "none")
     flow = session.flow("Reader", [resource], "none")
     writer.send(f.content(1, resource), BODY)
-    flow.silent("no resource is summoned")
+    flow.expect_silence("no resource is summoned")
     number = flow.ask(f.SUMMON, resource)
     writer.send(f.content(2, resource), BODY)
-    flow.respond(number, b"200")
+    flow.expect_response(number, b"200")
 
 
 @must("MTL-82", "No content comes after the Response to a Dismiss")
@@ -111,9 +111,9 @@ def no_content_after(peer: Probe) -> None:
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
     flow = _reader(session, resource)
-    flow.respond(flow.ask(f.DISMISS, resource), b"200")
+    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
     writer.send(f.content(1, resource), BODY)
-    flow.silent("the resource is dismissed")
+    flow.expect_silence("the resource is dismissed")
 
 
 # --- contents -----------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def content(peer: Probe) -> None:
     resource = peer.resource(session)
     reader = _reader(session, resource)
     session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    got = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    got = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
     expect(got.name in {"", resource}, f"the content has the resource {got.name!r}")
 
 
@@ -135,7 +135,7 @@ def named(peer: Probe) -> None:
     reader = session.flow("Reader", [], "none")
     reader.summon("resource")
     session.flow("Writer", ["resource"], "none").send(f.content(1, "resource"), BODY)
-    got = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    got = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
     expect(got.name == "resource", f"the content has the resource {got.name!r}")
 
 
@@ -145,14 +145,14 @@ def no_name(peer: Probe) -> None:
     resource = peer.resource(session)
     reader = _reader(session, resource)
     session.flow("Writer", [resource], "none").send(f.content(1, ""), BODY)
-    reader.need(f.CONTENT, lambda content: content.body == BODY)
+    reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
 
 
 @must("MTL-114", "There is exactly one resource, named resource", TEST)
 def one_resource(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Reader", [], "none")
-    flow.respond(flow.ask(f.SUMMON, "another"), b"400")
+    flow.expect_response(flow.ask(f.SUMMON, "another"), b"400")
     flow.summon("resource")
 
 
@@ -161,7 +161,7 @@ def never_confirmed(peer: Probe) -> None:
     session = peer.session()
     writer = session.flow("Writer", ["resource"], "none")
     writer.send(f.content(1, "resource"), BODY)
-    writer.silent("this profile has no confirmation")
+    writer.expect_silence("this profile has no confirmation")
 
 
 @must("MTL-116", "Contents are copied from all writers to all readers", TEST, "log")
@@ -188,13 +188,13 @@ def unconfirmed(peer: Probe) -> None:
     writer = session.flow("Writer", [resource], "none")
     for number in (1, 2):
         writer.send(f.content(number, resource), BODY)
-    writer.silent('the lease has confirm "none"')
+    writer.expect_silence('the lease has confirm "none"')
 
 
 @must("MTL-86", 'Every content is confirmed or rejected with confirm "full"')
 def confirmed(peer: Probe) -> None:
     session = peer.session()
-    peer.need_confirmation()
+    peer.require_confirmation()
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "full")
     open_ = {1, 2, 3}
@@ -215,15 +215,15 @@ def confirmed(peer: Probe) -> None:
 @must("MTL-93", "Confirms and Rejects get no answer, valid or not (MTL-92, 97, 98)")
 def settled(peer: Probe) -> None:
     session = peer.session()
-    peer.need_confirmation()
+    peer.require_confirmation()
     resource = peer.resource(session)
     reader = _reader(session, resource, "full")
     session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    number = reader.need(f.CONTENT).number
+    number = reader.expect_command(f.CONTENT).number
     for kind, fields in ((f.CONFIRM, b"\1"), (f.CONFIRM, b"\0"), (f.REJECT, b"\0\0")):
         reader.send(f.numbered(kind, number, fields))
         reader.send(f.numbered(kind, number + 100, fields))
-    reader.silent("Confirms and Rejects get no answer")
+    reader.expect_silence("Confirms and Rejects get no answer")
 
 
 @must("MTL-96", "A content that is rejected with recycle is delivered again", "queue")
@@ -232,9 +232,9 @@ def recycled(peer: Probe) -> None:
     resource = peer.resource(session)
     reader = _reader(session, resource, "full")
     session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    number = reader.need(f.CONTENT).number
+    number = reader.expect_command(f.CONTENT).number
     reader.send(f.numbered(f.REJECT, number, b"\0\1"))
-    again = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    again = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
     reader.send(f.numbered(f.CONFIRM, again.number, b"\0"))
 
 
@@ -246,7 +246,7 @@ def ping(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Writer", [peer.resource(session)], "none")
     flow.send(bytes([f.PING]))
-    pong = flow.need(f.PONG)
+    pong = flow.expect_command(f.PONG)
     expect(not pong.rest, f"the Pong has the fields {f.octets(pong.rest)}")
 
 
@@ -280,7 +280,7 @@ def ill_formed(peer: Probe) -> None:
     flow = session.flow("Reader", [resource], "none")
     for frames in ILL_FORMED:
         peer.send(flow.socket, frames)
-    flow.silent("the commands are ill-formed")
+    flow.expect_silence("the commands are ill-formed")
     flow.summon(resource)
 
 
@@ -298,7 +298,7 @@ def invalid(peer: Probe) -> None:
 @must("MTL-79", "A content without a name is invalid where the lease has several resources", "log", "queue")
 def name_required(peer: Probe) -> None:
     session = peer.session()
-    peer.need_confirmation()
+    peer.require_confirmation()
     writer = session.flow("Writer", [], "full")
     writer.send(f.content(1, ""), BODY)
-    writer.need(f.REJECT, lambda reject: reject.number == 1)
+    writer.expect_command(f.REJECT, lambda reject: reject.number == 1)

@@ -82,7 +82,7 @@ def content(number: int, resource: str, table: bytes = NO_TABLE) -> bytes:
     return numbered(CONTENT, number, short(resource) + table)
 
 
-def shown(frames: Sequence[bytes]) -> str:
+def format_frames(frames: Sequence[bytes]) -> str:
     """Frames as text, or as hexadecimal digits if they are not printable text. Data commands have their words before
     them.
     """

@@ -59,18 +59,18 @@ class Probe:
 
     def socket(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
         """A socket that connects to the endpoint."""
-        made = self._context.socket(kind)
-        made.setsockopt(zmq.LINGER, 0)
-        made.setsockopt(zmq.SNDTIMEO, int(self.target.patience_s * 1000))
-        made.connect(endpoint)
-        self._sockets.append(made)
-        return made
+        opened = self._context.socket(kind)
+        opened.setsockopt(zmq.LINGER, 0)
+        opened.setsockopt(zmq.SNDTIMEO, int(self.target.patience_s * 1000))
+        opened.connect(endpoint)
+        self._sockets.append(opened)
+        return opened
 
     # --- frames ---------------------------------------------------------------------------------------------
 
     def send(self, socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
         """Send one message."""
-        self.frames.append(f"> {f.shown(frames)}")
+        self.frames.append(f"> {f.format_frames(frames)}")
         socket.send_multipart(list(frames))
 
     def receive(self, socket: zmq.Socket[bytes], patience_s: float) -> list[bytes] | None:
@@ -79,7 +79,7 @@ class Probe:
             self.frames.append(f"  nothing within {patience_s:.1f} s")
             return None
         frames = socket.recv_multipart()
-        self.frames.append(f"< {f.shown(frames)}")
+        self.frames.append(f"< {f.format_frames(frames)}")
         return frames
 
     # --- control --------------------------------------------------------------------------------------------
@@ -94,12 +94,12 @@ class Probe:
 
     def session(self) -> Requester:
         """A REQ socket with an open session and the selected profile."""
-        made = self.requester()
-        made.let_in()
-        reply = made.ask("Connection.Profile", {"profile": self.target.profile})
+        opened = self.requester()
+        opened.log_in()
+        reply = opened.ask("Connection.Profile", {"profile": self.target.profile})
         if reply.code != 200:
             raise NotSeen(f"the server refuses the profile {self.target.profile!r}: {reply.code}")
-        return made
+        return opened
 
     def resource(self, session: Requester) -> str:
         """A resource of this profile: the only one of `test`, the target's, or a new one."""
@@ -113,7 +113,7 @@ class Probe:
         )  # other servers refuse this command and create resources on first use
         return name
 
-    def need_confirmation(self) -> None:
+    def require_confirmation(self) -> None:
         """Raises `NotSeen` if the profile has no confirmation."""
         session = self.session()  # its own: a server may grant a session one lease of a kind only
         reply = session.ask("Connection.Writer", {"resources": [self.resource(session)], "confirm": "full"})
@@ -145,9 +145,9 @@ class Requester:
         frames = self.peer.receive(self.socket, self.peer.target.patience_s)
         if frames is None:
             raise Failed(f"no reply to {command} within {self.peer.target.patience_s} s")
-        return reply_of(frames)
+        return parse_reply(frames)
 
-    def let_in(self) -> ProbeReply:
+    def log_in(self) -> ProbeReply:
         """Open the session, and log in if the server requires it."""
         reply = self.ask("Connection.Open", self.open_body())
         if reply.code == 401:
@@ -191,7 +191,7 @@ class Requester:
         lease = self.lease(kind, resources, confirm)
         flow = self.connect(lease)
         try:
-            flow.respond(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
+            flow.expect_response(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
         except Failed as failed:  # a finding of MTL-62 and MTL-64, not of each check of the data flow
             raise NotSeen(f"the Lease had no success: {failed}") from failed
         return flow
@@ -233,37 +233,39 @@ class ProbeFlow:
                 return command
             self.send(bytes([f.PONG]))
 
-    def need(self, kind: int, test: Callable[[f.DataCommand], bool] = lambda _: True) -> f.DataCommand:
+    def expect_command(
+        self, kind: int, test: Callable[[f.DataCommand], bool] = lambda _: True
+    ) -> f.DataCommand:
         """The next command, which has to be one of this kind."""
         command = self.next()
         if command is None or command.kind != kind or not test(command):
             raise Failed(f"expected a {f.NAMES[kind]}, received {command or 'nothing'}")
         return command
 
-    def respond(self, number: int, *codes: bytes) -> bytes:
+    def expect_response(self, number: int, *codes: bytes) -> bytes:
         """The next command, a Response to this number with one of these codes."""
-        wanted = b" or ".join(codes).decode()
+        expected = b" or ".join(codes).decode()
         response = self.next()
         if (
             response is None
             or (response.kind, response.number) != (f.RESPONSE, number)
             or response.body not in codes
         ):
-            raise Failed(f"expected Response {number} with {wanted}, received {response or 'nothing'}")
+            raise Failed(f"expected Response {number} with {expected}, received {response or 'nothing'}")
         return response.body
 
     def summon(self, resource: str) -> None:
         """Summon, with success."""
-        self.respond(self.ask(f.SUMMON, resource), b"200")
+        self.expect_response(self.ask(f.SUMMON, resource), b"200")
 
-    def silent(self, reason: str) -> None:
+    def expect_silence(self, reason: str) -> None:
         """Raises `Failed` if a command comes within SILENCE_S; `reason` says why none may come."""
         command = self.next(SILENCE_S)
         if command is not None:
             raise Failed(f"{reason}, but the server sent {command}")
 
 
-def reply_of(frames: Sequence[bytes]) -> ProbeReply:
+def parse_reply(frames: Sequence[bytes]) -> ProbeReply:
     """The reply in two frames (MTL-16)."""
     if len(frames) != 2:
         raise Failed(f"a reply of {len(frames)} frames, not 2 (MTL-16)")

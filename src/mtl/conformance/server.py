@@ -9,11 +9,11 @@ from mtl.conformance.peer import TEST, Probe, Target
 from mtl.conformance.report import CheckResult, NotSeen, run
 
 
-def offered(target: Target) -> list[str]:
+def fetch_profiles(target: Target) -> list[str]:
     """The profiles in the server's 201. Raises `Failed` or `NotSeen` if the log-in fails."""
     peer = Probe(target)
     try:
-        body = peer.requester().let_in().body
+        body = peer.requester().log_in().body
     finally:
         peer.close()
     profiles = body.get("profiles")
@@ -22,7 +22,7 @@ def offered(target: Target) -> list[str]:
     return [str(name) for name in profiles]
 
 
-def usual(profiles: list[str]) -> str:
+def choose_profile(profiles: list[str]) -> str:
     """The default profile to check: `test`, which the RFC defines, or the first."""
     return next((name for name in profiles if name.lower() == TEST), profiles[0])
 

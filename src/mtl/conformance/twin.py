@@ -34,7 +34,7 @@ class TwinLease:
 
 
 @dataclass
-class Wrong:
+class UnmetRequirement:
     """A requirement that the client did not meet, and why."""
 
     requirement: str
@@ -48,7 +48,7 @@ class Twin(RouterThread):
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
         super().__init__(endpoint)
         self.seen: set[str] = set()
-        self.wrong: list[Wrong] = []
+        self.wrong: list[UnmetRequirement] = []
         self.frames: list[str] = []
         self._sessions: dict[bytes, str] = {}
         """Identity of a REQ socket -> its session's state: open, asked (a log-in is due), or the profile's name."""
@@ -64,14 +64,14 @@ class Twin(RouterThread):
             f.CONTENT: self._content,
             f.CONFIRM: self._settle,
             f.REJECT: self._settle,
-            f.PING: lambda peer, _: self._say(peer, bytes([f.PONG])),
+            f.PING: lambda peer, _: self._send(peer, bytes([f.PONG])),
             f.PONG: self._pong,
         }
 
     def handle(self, frames: list[bytes]) -> None:
         """Record and handle one message of the client."""
         peer, *frames = frames
-        self.frames.append(f"< {f.shown(frames)}")
+        self.frames.append(f"< {f.format_frames(frames)}")
         if frames[:1] == [b""]:
             self._request(peer, frames)
         else:
@@ -81,7 +81,7 @@ class Twin(RouterThread):
         """Record that a requirement was exercised, and whether it was met. Returns `met`."""
         self.seen.add(requirement)
         if not met:
-            self.wrong.append(Wrong(requirement, reason, self.frames[-6:]))
+            self.wrong.append(UnmetRequirement(requirement, reason, self.frames[-6:]))
         return met
 
     # --- control --------------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ class Twin(RouterThread):
             return
         assert isinstance(body, dict)
         name = frames[1].decode("utf-8", "replace").lower()
-        if self._trapped(peer, name):
+        if self._withhold_reply(peer, name):
             return
         code, reply = self._answer(peer, name, body)
         text = json.dumps(reply).encode()
         self.frames.append(f"> {code} | {text.decode()}")
         self._router.send_multipart([peer, b"", b"%d" % code, text])
 
-    def _trapped(self, peer: bytes, name: str) -> bool:
+    def _withhold_reply(self, peer: bytes, name: str) -> bool:
         """Whether this request gets no reply: the first Connection.Profile."""
         if self._dropped is not None and name == "connection.open" and peer != self._dropped:
             self._check("MTL-05", True, "")
@@ -189,13 +189,13 @@ class Twin(RouterThread):
         begun = command.kind == f.LEASE or peer in self._flows
         return self._check("MTL-60", begun, f"{command} before the first Lease")
 
-    def _said(self, requirement: str, command: f.DataCommand) -> bool:
+    def _check_name_field(self, requirement: str, command: f.DataCommand) -> bool:
         """Check that a Lease, Summon or Dismiss has one name and no other field."""
         whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
         return self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}")
 
     def _lease(self, peer: bytes, command: f.DataCommand) -> None:
-        if not self._said("MTL-61", command):
+        if not self._check_name_field("MTL-61", command):
             return
         lease = self._leases.get(command.name)
         self._check("MTL-60", lease is not None, f"a Lease with {command.name!r}, which was in no 202")
@@ -203,16 +203,16 @@ class Twin(RouterThread):
             lease.peer = peer
             lease.summoned.clear()
             self._flows.setdefault(peer, []).append(lease)
-        self._say(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
-        self._say(peer, bytes([f.PING]))
+        self._send(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
+        self._send(peer, bytes([f.PING]))
 
-    def _of(self, peer: bytes, kind: str) -> TwinLease | None:
+    def _find_lease(self, peer: bytes, kind: str) -> TwinLease | None:
         return next((x for x in reversed(self._flows[peer]) if x.kind == kind and x.peer == peer), None)
 
     def _summon(self, peer: bytes, command: f.DataCommand) -> None:
-        if not self._said("MTL-67", command):
+        if not self._check_name_field("MTL-67", command):
             return
-        lease, name = self._of(peer, "reader"), command.name
+        lease, name = self._find_lease(peer, "reader"), command.name
         named = lease is not None and (not lease.resources or name in lease.resources)
         self._check("MTL-69", named, f"a Summon of {name!r}, which is not a resource of the lease")
         self._check(
@@ -221,29 +221,29 @@ class Twin(RouterThread):
             f"a second Summon of {name!r} without a Dismiss",
         )
         if lease is None or not named or name in lease.summoned:
-            self._say(peer, f.numbered(f.RESPONSE, command.number), b"400")
+            self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
             return
         lease.summoned.add(name)
-        self._say(peer, f.numbered(f.RESPONSE, command.number), b"200")
+        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200")
         for place, number in enumerate(NUMBERS):
             lease.sent.append(number)
-            self._say(peer, f.content(number, name), b"%d" % place)
+            self._send(peer, f.content(number, name), b"%d" % place)
 
     def _dismiss(self, peer: bytes, command: f.DataCommand) -> None:
-        if not self._said("MTL-73", command):
+        if not self._check_name_field("MTL-73", command):
             return
-        lease, name = self._of(peer, "reader"), command.name
+        lease, name = self._find_lease(peer, "reader"), command.name
         summoned = lease is not None and name in lease.summoned
         self._check("MTL-75", summoned, f"a Dismiss of {name!r}, which is not summoned")
         if lease is not None:
             lease.summoned.discard(name)
-        self._say(peer, f.numbered(f.RESPONSE, command.number), b"200" if summoned else b"400")
+        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200" if summoned else b"400")
 
     def _content(self, peer: bytes, command: f.DataCommand) -> None:
         whole = bool(command.rest) and len(command.rest) > command.rest[0]
         if not self._check("MTL-78", whole, f"{command} has the fields {f.octets(command.rest)}"):
             return
-        lease = self._of(peer, "writer")
+        lease = self._find_lease(peer, "writer")
         if not self._check("MTL-43", lease is not None, "a Content without a writing lease"):
             return
         assert lease is not None
@@ -254,7 +254,7 @@ class Twin(RouterThread):
             "a Content without a name, under a lease of several resources",
         )
         if lease.confirm == "full":
-            self._say(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
+            self._send(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
 
     def _settle(self, peer: bytes, command: f.DataCommand) -> None:
         """Check a Confirm or Reject."""
@@ -262,7 +262,7 @@ class Twin(RouterThread):
         whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
         if not self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}"):
             return
-        lease = self._of(peer, "reader")
+        lease = self._find_lease(peer, "reader")
         confirms = lease is not None and lease.confirm == "full"
         if not self._check("MTL-85", confirms, f'{command}, but the lease has confirm "none"'):
             return
@@ -274,6 +274,6 @@ class Twin(RouterThread):
     def _pong(self, _peer: bytes, command: f.DataCommand) -> None:
         self._check("MTL-100", not command.rest, "a Pong with fields")
 
-    def _say(self, peer: bytes, header: bytes, body: bytes = b"") -> None:
-        self.frames.append(f"> {f.shown([header, body])}")
+    def _send(self, peer: bytes, header: bytes, body: bytes = b"") -> None:
+        self.frames.append(f"> {f.format_frames([header, body])}")
         self._router.send_multipart([peer, header, body])

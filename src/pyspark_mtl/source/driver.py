@@ -1,4 +1,4 @@
-"""The requests of the reader process on Spark's driver: look, locate, hold and confirm.
+"""The requests of the reader process on Spark's driver: find, locate, hold and confirm.
 
 Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
 resource it has a reader lease that is never summoned, the holder. A Confirm on it passes Spark's commit to the broker,
@@ -20,7 +20,7 @@ from mtl.errors import OptionError, Refused
 from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description, Epochs, Located
 from mtl.wire.history import History
 from pyspark_mtl.connections import connection
-from pyspark_mtl.limits import LET_GO_S
+from pyspark_mtl.limits import RELEASE_S
 from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings
 from pyspark_mtl.source.news import Known, News, describe
@@ -49,19 +49,19 @@ class Driver:
     def _broker(self) -> Connection:
         return connection(self._settings.connect)
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- finding --------------------------------------------------------------------------------------------
 
-    def look(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
+    def find(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
         """The query's resources that exist. With `known` it waits, up to `wait` seconds, until they differ from it
-        (`News.look`).
+        (`News.find`).
         """
-        return self._news.look(known, wait)
+        return self._news.find(known, wait)
 
     def is_silent(self, wait: float) -> bool:
-        """Whether `look` with the same arguments would find no change; waits up to `wait` seconds for one."""
+        """Whether `find` with the same arguments would find no change; waits up to `wait` seconds for one."""
         return self._news.is_silent(wait)
 
-    def look_at(self, names: Sequence[str]) -> dict[str, Description]:
+    def find_named(self, names: Sequence[str]) -> dict[str, Description]:
         """Those of `names` that exist."""
         return describe(self._broker, names)
 
@@ -102,7 +102,7 @@ class Driver:
         if place.kind == "sequence":
             return place.value
         if place.kind == "group":
-            return self._of_group(found, create=create_cursor)
+            return self._locate_group(found, create=create_cursor)
         sequence, matched = self._broker.locate_time(found.resource, place.value)
         if not matched and not self._settings.late_start_is_latest:
             raise OptionError(
@@ -118,7 +118,7 @@ class Driver:
             return min(sequence, found.next) if matched else found.next
         return found.next if place.kind == "latest" else place.value
 
-    def within(self, resource: str, first: int, octets: int) -> int:
+    def end_within(self, resource: str, first: int, octets: int) -> int:
         """The end of the contents within `octets` stored octets from `first` on: at least one chunk."""
         return self._broker.locate_end(resource, first, bytes=octets)
 
@@ -132,7 +132,7 @@ class Driver:
                 raise
             return None
 
-    def _of_group(self, found: Description, *, create: bool) -> int:
+    def _locate_group(self, found: Description, *, create: bool) -> int:
         group = self._settings.group
         assert group is not None, "options check that startingOffsets=group comes with a group"
         if create:
@@ -151,8 +151,8 @@ class Driver:
         """
         holder = self._holders.get(resource)
         if holder is None or holder.incarnation != position.incarnation or holder.is_gone:
-            self._let_go(resource)
-            holder = _Holder(self._lease(resource, position), position.incarnation)
+            self._release(resource)
+            holder = _Holder(self._open_reader(resource, position), position.incarnation)
             self._holders[resource] = holder
         return holder.reader.epoch if self._settings.group is not None else None
 
@@ -204,17 +204,17 @@ class Driver:
         except Refused as refused:
             if refused.reason not in _GONE:
                 raise
-            self._let_go(resource)
+            self._release(resource)
             if self.try_to_hold(resource, position):
                 self._confirm(resource, position)
                 self._holders[resource].reader.ping_holder()
 
-    def _let_go(self, resource: str) -> None:
+    def _release(self, resource: str) -> None:
         holder = self._holders.pop(resource, None)
         if holder is not None:
             holder.reader.close()
 
-    def _lease(self, resource: str, position: Position) -> Reader:
+    def _open_reader(self, resource: str, position: Position) -> Reader:
         return self._broker.reader(
             resource,
             start=position.next,
@@ -225,14 +225,14 @@ class Driver:
         )
 
     def close(self) -> None:
-        """Release the holdings, waiting LET_GO_S at most. Best effort: holdings that are not released expire."""
-        letting_go = threading.Thread(target=self._let_go_of_all, daemon=True)
-        letting_go.start()
-        letting_go.join(LET_GO_S)
+        """Release the holdings, waiting RELEASE_S at most. Best effort: holdings that are not released expire."""
+        releasing = threading.Thread(target=self._release_all, daemon=True)
+        releasing.start()
+        releasing.join(RELEASE_S)
 
-    def _let_go_of_all(self) -> None:
+    def _release_all(self) -> None:
         for resource in list(self._holders):
-            self._let_go(resource)
+            self._release(resource)
 
 
 @dataclass(frozen=True)
@@ -253,10 +253,10 @@ def driver_id() -> str:
     only another driver fences them. The start time distinguishes processes that reuse a number.
     """
     parent = os.getppid()
-    return f"{socket.gethostname()}/{parent}/{_started(parent)}"
+    return f"{socket.gethostname()}/{parent}/{_start_time(parent)}"
 
 
-def _started(process: int) -> str:
+def _start_time(process: int) -> str:
     stat = Path(f"/proc/{process}/stat")
     if stat.exists():
         return (

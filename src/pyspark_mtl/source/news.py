@@ -29,7 +29,7 @@ Known = Mapping[str, Position]
 
 
 class News:
-    """Looks at the resources of `names`, or those that match `pattern`. Calls `broker` before every request."""
+    """Finds changes of the resources in `names`, or of those that match `pattern`. Calls `broker` before every request."""
 
     def __init__(
         self, broker: Callable[[], Connection], names: Sequence[str] | None, pattern: str | None
@@ -38,46 +38,46 @@ class News:
         self._names = names
         self._pattern = pattern
         self._found: Found = {}
-        self._asked: tuple[dict[str, Position], Watch] | None = None
+        self._watch: tuple[dict[str, Position], Watch] | None = None
 
-    def look(self, known: Known | None, wait: float) -> Found:
+    def find(self, known: Known | None, wait: float) -> Found:
         """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents above
         the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation. Without
         news it leaves a watch request with the broker.
         """
-        asked = self._asked
-        if known is None or asked is None or asked[0] != known:
-            return self._ask(known, wait)
+        watched = self._watch
+        if known is None or watched is None or watched[0] != known:
+            return self._request(known, wait)
         try:
-            news = asked[1].news(wait)
+            news = watched[1].news(wait)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
-            return self._ask(known, wait)
+            return self._request(known, wait)
         if news is not None and next(_unknown(news), None) is not None:
-            return self._ask(known, wait)
+            return self._request(known, wait)
         if news is not None:
-            self._found, self._asked = news, None
-        elif not asked[1].stands:  # the broker may have restarted, and have other resources
-            return self._ask(known, wait)
+            self._found, self._watch = news, None
+        elif not watched[1].stands:  # the broker may have restarted, and have other resources
+            return self._request(known, wait)
         return self._found
 
     def is_silent(self, wait: float) -> bool:
-        """Whether the watch request of `look` is still valid and gets no answer within `wait` seconds, so that `look`
+        """Whether the watch request of `find` is still valid and gets no answer within `wait` seconds, so that `find`
         would find no change.
         """
-        return self._asked is not None and self._asked[1].is_silent(wait)
+        return self._watch is not None and self._watch[1].is_silent(wait)
 
-    def _ask(self, known: Known | None, wait: float) -> Found:
+    def _request(self, known: Known | None, wait: float) -> Found:
         """Request the state now. Without news, leave a watch request with the broker for the next triggers."""
-        self._asked = None
+        self._watch = None
         found = self._found = describe(self._broker(), self._names, self._pattern, known, wait)
         if known is not None and not _news(found, known) and found.keys() >= set(self._names or ()):
-            after, incarnations = _told(known)
+            after, incarnations = _watch_parameters(known)
             watch = self._broker().watch(
                 self._names, self._pattern, after=after, incarnations=incarnations, wait=NEWS_WAIT_S
             )
-            self._asked = (dict(known), watch)
+            self._watch = (dict(known), watch)
         return found
 
 
@@ -89,7 +89,7 @@ def _news(found: Found, known: Known) -> bool:
     )
 
 
-def _told(known: Known) -> tuple[dict[str, int], dict[str, str]]:
+def _watch_parameters(known: Known) -> tuple[dict[str, int], dict[str, str]]:
     """The known state as parameters `after` and `incarnations` of Resource.Describe."""
     after = {name: one.next for name, one in known.items()}
     return after, {name: one.incarnation for name, one in known.items()}
@@ -104,7 +104,7 @@ def describe(
     *,
     history: bool = False,
 ) -> Found:
-    """The resources of `names` that exist, or those that match `pattern`; waits as `News.look` does. With `history`
+    """The resources of `names` that exist, or those that match `pattern`; waits as `News.find` does. With `history`
     they have the epochs of their logs.
 
     While the broker cannot open the log of a resource, the end of the log is unknown and the request is repeated.
@@ -112,7 +112,7 @@ def describe(
     """
     give_up = time.monotonic() + broker.settings.retry_deadline
     while True:
-        found = _described(broker, names, pattern, known, wait, history=history)
+        found = _describe_once(broker, names, pattern, known, wait, history=history)
         unknown = next(_unknown(found), None)
         if unknown is None:
             return found
@@ -126,7 +126,7 @@ def _unknown(found: Found) -> Iterator[str]:
     return (f"{one.resource!r} is stopped: {one.trouble}" for one in found.values() if one.known_next is None)
 
 
-def _described(
+def _describe_once(
     broker: Connection,
     names: Sequence[str] | None,
     pattern: str | None,
@@ -135,7 +135,7 @@ def _described(
     *,
     history: bool,
 ) -> Found:
-    after, incarnations = (None, None) if known is None else _told(known)
+    after, incarnations = (None, None) if known is None else _watch_parameters(known)
     try:
         return broker.describe(
             names, pattern, after=after, incarnations=incarnations, wait=wait, history=history

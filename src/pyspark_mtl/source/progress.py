@@ -1,4 +1,4 @@
-"""Moves a streaming query's offset: finds new contents and losses, and decides how much the next batch takes.
+"""Moves a streaming query's offset: finds new contents and losses, and decides the size of the next batch.
 
 The broker is behind a small interface and time is an argument, so that tests need neither a broker nor a clock.
 """
@@ -28,22 +28,22 @@ WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
 class BrokerRequests(Protocol):
     """The requests to the broker that this module needs (pyspark_mtl.source.driver.Driver)."""
 
-    def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
+    def find(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
         """The query's resources that exist; waits until they differ from `known`."""
 
     def is_silent(self, wait: float) -> bool:
-        """Whether nothing has changed since the last look with `known`, nor does within `wait` seconds."""
+        """Whether nothing has changed since the last `find` with `known`, nor does within `wait` seconds."""
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
 
     def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
-        """The sequence that `place` means."""
+        """The sequence of `place`."""
 
     def locate_end(self, found: Description, place: ReadPlace) -> int:
         """The sequence to end before; a time after all contents means the end."""
 
-    def within(self, resource: str, first: int, octets: int) -> int:
+    def end_within(self, resource: str, first: int, octets: int) -> int:
         """The end of the contents within `octets` stored octets from `first` on."""
 
 
@@ -59,19 +59,19 @@ class Progress:
         self._histories: dict[str, History] = {}
         self._caps: dict[str, Description] | None = None
         self._seen: dict[str, int] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported_losses: set[tuple[str, str]] = set()
         self._deleted: list[str] = []  # found by the pattern earlier; only the offset has their names now
         self._ends = Ends(settings.ending, broker.locate_end)
-        self.looked = False
+        self.has_looked = False
         self.latest: dict[str, Description] = {}
-        """The resources that the last look found; valid if `looked` (a look may find none)."""
+        """The resources that the last `find` returned; valid if `has_looked` (there may be none)."""
 
     def fix_the_end(self) -> None:
         """Trigger.AvailableNow: read only the contents that exist now, per incarnation.
 
         A resource that is deleted before its end was read is a loss in this run; after that, in the next run.
         """
-        self._caps = dict(self._broker.look())
+        self._caps = dict(self._broker.find())
 
     @property
     def is_fixed(self) -> bool:
@@ -115,7 +115,7 @@ class Progress:
 
     def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
         """Whether `advance` from `start` would find nothing, as in its last call with the same object; waits like
-        `advance`. Looks at no resource, so the cost for an idle query does not grow with the number of resources.
+        `advance`. Requests no resource, so the cost for an idle query does not grow with the number of resources.
         """
         return start is self._idle and self._broker.is_silent(self._patience(now, wait))
 
@@ -124,21 +124,21 @@ class Progress:
     def _found(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
         known = None if self.is_fixed else self._known(start)
-        found = self.latest = self._broker.look(known, patience)
-        self.looked = True
+        found = self.latest = self._broker.find(known, patience)
+        self.has_looked = True
         missing = [name for name in self._missing(start, found) if not self._is_finished(start, name)]
         for name in missing:
-            self._tell_missing(start, name)
+            self._report_missing(start, name)
         self._deleted = missing if self._settings.pattern is not None else []
         if self._caps is None:
             return found
         return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
 
     def _known(self, start: Offset) -> dict[str, Position]:
-        """The known state, which is no news: the resources that were found last, up to the sequence that the query
-        knows. A resource that was not found is left out, so that only its return is news.
+        """The state that the query knows: the resources that were found last, up to the known sequence. A
+        resource that was not found is left out, so that only its return is news.
         """
-        if not self.looked:
+        if not self.has_looked:
             return dict(start.resources)
         return {
             name: Position(self.latest[name].incarnation, max(one.next, self._seen.get(name, 0)))
@@ -188,7 +188,7 @@ class Progress:
         left = self._last_batch + self._settings.limits.max_delay - now
         return max(0.0, min(wait, left)) if self._held_back else wait
 
-    def _tell_missing(self, start: Offset, name: str) -> None:
+    def _report_missing(self, start: Offset, name: str) -> None:
         before = self._reached(start, name)
         if before is None:
             raise absent(name)
@@ -285,11 +285,11 @@ class Progress:
         """Raise the loss, or log it. It is logged once for each `of`: an incarnation, or a place in another copy."""
         if self._settings.fail_on_data_loss:
             raise loss
-        if (loss.resource, of) not in self._told:
-            self._told.add((loss.resource, of))
+        if (loss.resource, of) not in self._reported_losses:
+            self._reported_losses.add((loss.resource, of))
             log.warning("skipped, since failOnDataLoss is false: %s", loss)
 
-    # --- how much of it -------------------------------------------------------------------------------------
+    # --- the size of a batch --------------------------------------------------------------------------------
 
     def _waiting(self, first: int, found: Description) -> Waiting:
         kept = max(first, found.earliest)
@@ -307,7 +307,7 @@ class Progress:
     def _end(self, allowed: Allowance) -> int:
         if allowed.max_bytes is None:
             return allowed.end
-        within = self._broker.within(allowed.resource, allowed.first, allowed.max_bytes)
+        within = self._broker.end_within(allowed.resource, allowed.first, allowed.max_bytes)
         return max(allowed.first + 1, min(allowed.end, within))
 
 

@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader):
         self._driver: Driver | None = None
         self._progress: Progress | None = None
         self._report: dict[str, Any] | None = None
-        """The report (reportLatestOffset) of the resources that the last look found."""
+        """The report (reportLatestOffset) of the resources that the last `find` returned."""
         self._reached(INITIAL)
         self._answered = -math.inf
 
@@ -74,8 +74,8 @@ class StreamReader(DataSourceStreamReader):
         ranges = offsets.between(offsets.parse(start), offsets.parse(end))
         if not ranges:
             return []
-        found = driver.look_at([one.resource for one in ranges])
-        kept = _what_is_kept(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        found = driver.find_named([one.resource for one in ranges])
+        kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
         epochs = {one.resource: driver.hold(one.resource, _start(one)) for one in kept}
         return [
             TaskPartition(Task(part, self._settings.group, epochs[part.resource]))
@@ -156,14 +156,14 @@ class BatchReader(DataSourceReader):
         self._shape = shape
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks of the read, planned from one look at all resources."""
+        """The tasks of the read, planned from one request for all resources."""
         driver = Driver(self._settings)
-        found = driver.look()
+        found = driver.find()
         for name in self._settings.resources or ():
             if name not in found:
                 raise absent(name)
         ranges = [one for name in sorted(found) if (one := self._range(driver, found[name])).count]
-        kept = _what_is_kept(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
         split = Split(self._settings.min_partitions, self._settings.max_records)
         return [TaskPartition(Task(part)) for part in plan(kept, split)]
 
@@ -202,7 +202,7 @@ def _start(one: OffsetRange) -> Position:
     return Position(one.incarnation, one.first, epoch=one.before)
 
 
-def _what_is_kept(
+def _readable_parts(
     driver: Driver, ranges: Sequence[OffsetRange], found: dict[str, Description], *, fail_on_data_loss: bool
 ) -> list[OffsetRange]:
     """The parts of `ranges` that can still be read. Losses are raised, or logged once on the driver."""
@@ -235,9 +235,9 @@ def _stop_on_sigterm() -> None:
     the next run of the query would then have to wait until the holdings of this one expire.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGTERM, _exit_on_signal)
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+def _exit_on_signal(_signal: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)

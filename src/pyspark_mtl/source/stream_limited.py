@@ -49,22 +49,22 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The resources that latestOffset found, for the query's progress (lag.py). Requests only unread contents."""
-        if self._progress is None or not self._progress.looked:
+        if self._progress is None or not self._progress.has_looked:
             return None
         if self._report is None:
             found = self._progress.latest
             self._report = {
-                "resources": {name: self._reported(found[name]) for name in sorted(found)},
+                "resources": {name: self._report_of(found[name]) for name in sorted(found)},
                 "version": offsets.VERSION,
             }
         return self._report
 
-    def _reported(self, found: Description) -> dict[str, Any]:
+    def _report_of(self, found: Description) -> dict[str, Any]:
         driver, progress = self._query()
         end, reached = progress.last_to_read(found), self._end.resources.get(found.resource)
-        told: dict[str, Any] = {"i": found.incarnation, "n": end}
+        report: dict[str, Any] = {"i": found.incarnation, "n": end}
         if reached is not None and reached.incarnation == found.incarnation and reached.next < end:
             unread = driver.unread(found, reached.next, end)
             if unread is not None:
-                told |= {"bytes": unread.bytes, "since": unread.timestamp}
-        return told
+                report |= {"bytes": unread.bytes, "since": unread.timestamp}
+        return report

@@ -29,7 +29,7 @@ class UnlimitedStreamReader(StreamReader):
         if self._is_idle(self._end_json):
             return self._end_json
         driver, _ = self._query()
-        _tell_once()
+        _log_once()
         if self._settings.confirm_on_start:
             self._confirm(driver, self._end)
         self._next_batch(self._end, unlimited=True)
@@ -43,5 +43,5 @@ class UnlimitedStreamReader(StreamReader):
 
 
 @cache
-def _tell_once() -> None:
+def _log_once() -> None:
     log.warning(versions.missing(pyspark.__version__))

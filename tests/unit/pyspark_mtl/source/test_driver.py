@@ -29,17 +29,17 @@ def _logs(client: FakeClient) -> None:
 
 
 def test_it_looks_at_the_resources_of_the_options(client: FakeClient) -> None:
-    assert list(Driver(settings()).look()) == ["a", "b"]
+    assert list(Driver(settings()).find()) == ["a", "b"]
     assert client.patterns == []
 
 
 def test_it_looks_by_pattern() -> None:
-    assert list(Driver(settings(resourcePattern="b|c")).look()) == ["b"]
+    assert list(Driver(settings(resourcePattern="b|c")).find()) == ["b"]
 
 
 def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> None:
     del client.logs["b"]
-    assert list(Driver(settings(resources="a,b,c.d")).look()) == ["a"]
+    assert list(Driver(settings(resources="a,b,c.d")).find()) == ["a"]
     assert client.patterns == [r"a|b|c\.d"]
 
 
@@ -50,22 +50,22 @@ def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> N
 def test_places(client: FakeClient, place: ReadPlace, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
-    assert driver.locate(driver.look()["a"], place) == sequence
+    assert driver.locate(driver.find()["a"], place) == sequence
 
 
 def test_a_time_after_all_contents_is_an_error_unless_it_means_the_end() -> None:
     at = ReadPlace("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
-        driver.locate(driver.look()["a"], at)
+        driver.locate(driver.find()["a"], at)
     late = settings(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
-    assert Driver(late).locate(driver.look()["a"], at) == 51
-    assert driver.locate_end(driver.look()["a"], at) == 51
+    assert Driver(late).locate(driver.find()["a"], at) == 51
+    assert driver.locate_end(driver.find()["a"], at) == 51
 
 
 def test_a_group_begins_at_its_cursor_and_gets_one_where_it_is_to(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
-    found = driver.look()["a"]
+    found = driver.find()["a"]
     assert driver.locate(found, GROUP) == 7
     assert client.positions == {}
     assert driver.locate(found, GROUP, create_cursor=True) == 7
@@ -74,7 +74,7 @@ def test_a_group_begins_at_its_cursor_and_gets_one_where_it_is_to(client: FakeCl
 
 
 def test_octets_are_located_by_the_broker() -> None:
-    assert Driver(settings()).within("a", 10, 200) == 30
+    assert Driver(settings()).end_within("a", 10, 200) == 30
 
 
 # --- holding and confirming ---------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_closing_lets_go(client: FakeClient) -> None:
 def test_closing_does_not_wait_for_a_broker_that_is_silent(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark_mtl.source.driver.LET_GO_S", 0.05)
+    monkeypatch.setattr("pyspark_mtl.source.driver.RELEASE_S", 0.05)
     silent = threading.Event()
     monkeypatch.setattr(FakeReader, "close", lambda reader: silent.wait(60))
     driver = Driver(settings())

@@ -40,7 +40,7 @@ class FakeBroker:
     asked: list[str] = field(default_factory=list)
     """The resources whose epochs were asked for."""
 
-    def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
+    def find(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
         self.known = known
         self.waits.append(0.0 if self._news else wait)
         return {
@@ -81,7 +81,7 @@ class FakeBroker:
     def locate_end(self, found: Description, place: ReadPlace) -> int:
         return min(self.since.get(found.resource, found.next), found.next)
 
-    def within(self, resource: str, first: int, octets: int) -> int:
+    def end_within(self, resource: str, first: int, octets: int) -> int:
         return first + max(4, octets // 10 // 4 * 4)
 
 

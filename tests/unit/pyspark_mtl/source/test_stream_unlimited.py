@@ -81,7 +81,7 @@ def test_progress_is_confirmed_at_the_start_of_a_batch_if_asked(client: FakeClie
 
 
 def test_what_this_spark_lacks_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    stream_unlimited._tell_once.cache_clear()
+    stream_unlimited._log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         stream().latestOffset()
         stream().latestOffset()

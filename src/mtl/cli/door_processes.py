@@ -20,7 +20,7 @@ from mtl.doors.limits import DOOR_STOP_S
 _GRACE_S = 2 * DOOR_STOP_S
 
 
-class Doors:
+class DoorProcesses:
     """The processes of the doors, whose tables `mtl.doors.config.load` returns. `start` them when the broker is ready,
     and `stop` them before it stops, since a door waits for Confirms. Their log lines have the level and format in
     `log`, the broker's at its start.
