@@ -53,9 +53,9 @@ def executed(name: str) -> NotebookNode:
         resources={"metadata": {"path": str(NOTEBOOKS)}},
     )
     client.execute()
-    notebook.metadata.language_info = {"name": "python"}  # not the version of whoever ran it
+    notebook.metadata.language_info = {"name": "python"}  # not the version of the Python that ran it
     for cell in _code(notebook):
-        # Spark's and Java's words about this machine; an error of a cell is no stream.
+        # Spark's and Java's words about this machine; an error of a cell is not a stream.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 

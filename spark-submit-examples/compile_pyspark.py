@@ -22,7 +22,8 @@ from py_compile import PycInvalidationMode
 def compile_archive(archive: Path) -> int:
     """Compile the modules of `archive`, put the bytecode beside them, and return how many files that are.
 
-    What cannot be compiled stays as it is. The archive is replaced in one step, so whoever starts meanwhile finds the
+    Modules that cannot be compiled stay as they are. The archive is replaced in one step: a process that
+    starts meanwhile finds the
     old or the new one.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as place:
@@ -62,7 +63,7 @@ def main() -> None:
     home = Path(sys.argv[1]) if len(sys.argv) > 1 else spark_home()
     archives = sorted((home / "python" / "lib").glob("py*.zip"))
     if not archives:
-        raise SystemExit(f"{home} is no Spark: it has no python/lib/pyspark.zip")
+        raise SystemExit(f"{home} is not a Spark installation: it has no python/lib/pyspark.zip")
     for archive in archives:
         print(f"{archive}: {compile_archive(archive)} modules compiled")
 

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (
         rows.select(*columns)
         .write.format("mtl")
-        .mode("append")  # Spark's default, errorifexists, is no mode of a Python source
+        .mode("append")  # Spark's default, errorifexists, is not supported by Python sources
         .options(**mtl_job.broker(arguments))
         .option("resource", arguments.target)
         .option("createResource", "true")

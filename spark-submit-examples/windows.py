@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     broker = mtl_job.broker(arguments)
 
     spark = SparkSession.builder.appName("windows").getOrCreate()
-    # Before the first start: the checkpoint keeps the number of the first run, whatever is set later. Spark's default
+    # Before the first start: the checkpoint keeps the number of the first run. Spark's default
     # of 200 makes 200 tasks of each batch, most of them without a row.
     spark.conf.set("spark.sql.shuffle.partitions", arguments.partitions)
     readings = (

@@ -61,7 +61,7 @@ def compare(rows: Sequence[Row], path: Path = BASELINE) -> list[Verdict]:
 
 
 def suspects(rows: Sequence[Row], path: Path = BASELINE) -> list[str]:
-    """The workloads that look slower, and are worth another measurement before anybody is told."""
+    """The workloads that look slower, and are measured again before they are reported."""
     slower = (one.workload for one in compare(rows, path) if one.what == "slower")
     return list(dict.fromkeys(slower))
 

@@ -1,4 +1,4 @@
-"""What every receiver of packs does with their octets: a mapped page that nobody looks at costs nothing."""
+"""What every receiver of packs does with their octets: a mapped page that is not read costs nothing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def machine(place: Path) -> dict[str, str]:
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is another machine, or another version; a peer that took no part in one of the runs is no difference."""
+    """What is another machine, or another version; a peer that took no part in one of the runs is not a difference."""
     return [
         f"{name}: {then.get(name)} -> {now.get(name)}"
         for name in {**then, **now}
@@ -59,7 +59,7 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def revision(repository: Path) -> str:
     """The commit, and whether anything was changed since. The baseline does not count: a run saves it at its end.
-    UNKNOWN is git's silence, that is no change.
+    UNKNOWN is git's silence, that is not a change.
     """
     git = ("git", "-C", str(repository))
     commit = _output(*git, "describe", "--always")

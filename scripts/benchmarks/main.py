@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
 # What is installed has its bytecode. Spark starts Python for each query, which would compile all of ours each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# As scripts/lib/setup.sh has it, for whoever runs this file without it.
+# As scripts/lib/setup.sh has it, if this file is run without it.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(HERE.parents[1] / "conf"))
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

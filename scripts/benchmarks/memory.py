@@ -1,16 +1,16 @@
 """The machine's memory, before something is measured. Linux only; elsewhere nothing is done.
 
 A virtual machine may fetch a page from its host at the first touch, and give it back once it was free for a second or
-two. A page of a new file costs several times as much then, and whoever happens to get pages that somebody else freed a
+two. A page of a new file costs several times as much then, and a process that gets pages that another one freed a
 moment ago seems that much faster. So free memory is touched first, for all sides alike: the system keeps it as cache of
-a file of holes, which it gives to whoever needs memory next, as a machine that has been at work for a day gives the
+a file of holes, which it gives to the next process, as a machine that has been at work for a day gives the
 cache of what it read last.
 
-What a side has written and not synced is written by the system half a minute later, in somebody else's time. So it is
+What a side has written and not synced is written by the system half a minute later, in another side's time. So it is
 synced first, too.
 
 And what a side is about to read is read once before. The files of several sides may be more than the memory holds, and
-the system may take away what nobody read for a minute: the disk would be measured.
+the system may take away pages that were not read for a minute: the disk would be measured.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Holes(Protocol):
     """A file of nothing, larger than the machine's memory."""
 
     def read(self) -> None:
-        """The next block, which nobody has in memory."""
+        """The next block, which is not in memory."""
 
     def free(self) -> int:
-        """Octets of memory that nobody has."""
+        """Octets of free memory."""
 
 
 class Memory:

@@ -102,7 +102,7 @@ def _pairs(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
-    """Send the frames of `count` Contents, each with its number, as whoever publishes them has to make them; `header`
+    """Send the frames of `count` Contents, each with its number, as a publisher has to make them; `header`
     is the first one's.
     """
     dealer = _dealer(port, QUEUE)
@@ -135,7 +135,7 @@ def raw_read(port: int, count: int) -> Prepared:
 
 
 def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
-    """Send every chunk's body out of mapped segments, without copying, to whoever asks; with `summed` after a look at
+    """Send every chunk's body out of mapped segments, without copying, to the requester; with `summed` after a look at
     its checksum.
     """
     router, port = _router(PACKED_QUEUE)
@@ -236,7 +236,7 @@ def echo(target: str, octets: int) -> Prepared:
 
 
 def grouped_echo(target: str) -> Prepared:
-    """Write and sync whatever there is, and tell everybody who sent something which one of theirs was the last, in the
+    """Write and sync the received contents, and send each sender the number of its last one, in the
     shape of a Confirm: what a broker in one process cannot do without.
     """
     router, port = _router(QUEUE)

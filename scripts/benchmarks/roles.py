@@ -145,13 +145,13 @@ def main() -> int:
     said, work = roles[name](**json.loads(sys.stdin.readline()))
     say(said)
     if not sys.stdin.readline():
-        return 1  # whoever started us is gone
+        return 1  # the parent process has ended
     say(work())
     return 0
 
 
 def say(result: Result) -> None:
-    """A line to whoever started us."""
+    """A line to the parent process."""
     print(json.dumps(result), flush=True)
 
 

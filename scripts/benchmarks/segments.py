@@ -29,7 +29,7 @@ def _portions(path: Path) -> Portions:
     bodies: list[tuple[int, int]] = []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         segment = decode_segment_header(view[:HEADER_SIZE], str(path))
-        assert segment is not None, f"{path} is no segment"
+        assert segment is not None, f"{path} is not a segment"
         at = start = segment.start
         durable = None
         while at < len(view):

@@ -33,7 +33,7 @@ class Spark:
     """The application query.py: Python, the JVM that it starts, and Spark's Python workers. With a `hook` its sink
     waits after a commit (`held`).
 
-    Whatever it says goes to `log`, and what Spark leaves behind when it is killed lies under `place` too.
+    Its output goes to `log`, and what Spark leaves behind when it is killed lies under `place` too.
     """
 
     def __init__(self, place: Path, *arguments: str, hook: Path | None = None) -> None:
@@ -65,7 +65,7 @@ class Spark:
             return None
 
     def kill(self) -> None:
-        """SIGKILL for the whole group: nobody in it gets to do anything any more.
+        """SIGKILL for the whole group: no process in it runs on.
 
         Killing Python alone would leave the JVM alive for seconds.
         """
@@ -83,7 +83,7 @@ class Spark:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # nobody is left, as it should be
+            pass  # all processes have ended, as expected
         process.wait()
 
     def tail(self) -> str:

@@ -16,7 +16,7 @@ class Checkpoint:
 
     @property
     def planned(self) -> int:
-        """The newest batch in the offset log: it is decided what it reads, and it will be done, whatever happens."""
+        """The newest batch in the offset log: its range is fixed, and Spark will run it, also after a crash."""
         return self._newest("offsets")
 
     @property

@@ -10,7 +10,7 @@ import argparse
 
 import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.datasource import DataSource
 
 FLIGHTS, DAILY = "flights", "daily"

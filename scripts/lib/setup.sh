@@ -264,5 +264,5 @@ setup() {
     unset SPARK_HOME # another Spark of this machine; ours is the one in .venv
     export PYSPARK_PYTHON="$venv/bin/python" PYSPARK_DRIVER_PYTHON="$venv/bin/python"
     export SPARK_CONF_DIR="${SPARK_CONF_DIR:-$root/conf}"
-    export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}" # a host name that does not resolve is no obstacle
+    export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}" # a host name that does not resolve is not an error then
 }

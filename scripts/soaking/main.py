@@ -22,7 +22,7 @@ def run(seed: int, steps: int) -> tuple[int, int, str]:
     logging.disable(logging.CRITICAL)
     try:
         return seed, simulate(seed, steps).steps, ""
-    except Exception as error:  # noqa: BLE001 whatever it is, it is a finding
+    except Exception as error:  # noqa: BLE001 any exception is a finding
         return seed, 0, f"{type(error).__name__}: {error}"
 
 

@@ -108,7 +108,7 @@ class Node:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End it; by force when it takes too long. Its data is of no use to anybody."""
+        """End it; by force when it takes too long. Its data is not used again."""
         if self._process is None:
             return
         self._process.terminate()
@@ -146,7 +146,7 @@ class Node:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -124,7 +124,7 @@ def _used(bench: Bench) -> dict[str, float]:
 
 
 def _broker_alone(bench: Bench) -> float:
-    """Milliseconds that the broker takes in the time of a trigger when nobody wants anything."""
+    """Milliseconds that the broker takes in the time of a trigger without a request."""
     time.sleep(SETTLE_S)
     before = accounting.exact([bench.broker.pid])
     time.sleep(span := bench.plan.time(short=15, full=45))

@@ -1,7 +1,7 @@
 """Packs into the broker beside the same octets written and synced in the same groups, beside itself without the syncs,
 and with the packs sent through the socket, as from another machine; packs out of it beside the same mapped octets sent
 by ZeroMQ alone. A reader on the broker's machine takes large packs out of its files, others get them through the
-socket: a row for each. Whoever receives looks at every octet.
+socket: a row for each. The receiver reads every octet.
 """
 
 from __future__ import annotations

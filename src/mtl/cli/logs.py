@@ -1,4 +1,4 @@
-"""Writes log lines on standard error: text for people, JSON for programs; one line per record, whatever it contains."""
+"""Writes log lines on standard error: text or JSON; one line per record, also if it contains line ends."""
 
 from __future__ import annotations
 

@@ -7,5 +7,6 @@ can: in a process beside the broker (`[doors.mc0]` in broker.toml, `mtl door mc0
 
 What all doors share is here: `bridge` (publishing, which ends with the broker's Confirm, and reading, at the peer's
 pace), `budget` and `writers` (what bounds it), `properties` (what becomes of metadata), `websocket` (for those that
-speak it), `config` and `running`. Doors keep nothing on disk; what one stores in the broker is in `mbws.keeping`.
+speak it), `config` and `running`. Doors keep nothing on disk; `mbws.connection_store` stores
+connections in the broker.
 """

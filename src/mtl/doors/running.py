@@ -69,7 +69,7 @@ async def running(name: str, config: DoorConfig, connection: Connection) -> Asyn
                 await bridges.close()
                 await bridges.leave()
         except TimeoutError:
-            log.warning("door %s: the broker does not answer; what it has not confirmed is given up", name)
+            log.warning("door %s: the broker does not answer; unconfirmed contents are dropped", name)
             await bridges.drop()
             await connection.drop()
 

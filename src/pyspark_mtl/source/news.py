@@ -29,7 +29,7 @@ Known = Mapping[str, Position]
 
 
 class News:
-    """Finds changes of the resources in `names`, or of those that match `pattern`. Calls `broker` before every request."""
+    """Finds changes of the resources `names`, or of those that match `pattern`. `broker` is called for each request."""
 
     def __init__(
         self, broker: Callable[[], Connection], names: Sequence[str] | None, pattern: str | None

@@ -258,7 +258,7 @@ def _write_element(element: Buffer, fixed: bool) -> bytes:
 def _read_packed(buf: memoryview, at: int, before: list[Any], sizes: Sizes) -> tuple[tuple[bytes, ...], int]:
     size = sizes.get(before[0])
     if size is None:
-        raise Malformed("packed elements in a stream without a fixed size: nobody knows where they end")
+        raise Malformed("packed elements in a stream without a fixed size: their ends are unknown")
     count, at = _read_varint(buf, at)
     if count > RS_PACKED:
         raise Malformed(f"{count} packed elements; {RS_PACKED} are the most")
