@@ -23,8 +23,7 @@ def compile_archive(archive: Path) -> int:
     """Compile the modules of `archive`, put the bytecode beside them, and return how many files that are.
 
     Modules that cannot be compiled stay as they are. The archive is replaced in one step: a process that
-    starts meanwhile finds the
-    old or the new one.
+    starts meanwhile finds the old or the new one.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as place:
         modules, new = Path(place) / "modules", Path(place) / archive.name

@@ -63,5 +63,5 @@ def test_it_finds_the_installed_spark_and_says_what_is_none(
 ) -> None:
     assert (compile_pyspark.spark_home() / "jars").is_dir()
     monkeypatch.setattr(sys, "argv", ["compile_pyspark.py", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"is no Spark: it has no python/lib/pyspark\.zip"):
+    with pytest.raises(SystemExit, match=r"is not a Spark installation: it has no python/lib/pyspark\.zip"):
         compile_pyspark.main()

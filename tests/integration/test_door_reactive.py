@@ -155,7 +155,7 @@ async def test_nothing_is_kept_of_streams_that_are_over(mtl_broker: RunningBroke
                 m.Subscribe("$publish/", subscriber + 3),
             )
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
-        await until(lambda: not (peer._outlets or peer._tasks or peer._confirming))
+        await until(lambda: not (peer._streams or peer._tasks or peer._intakes))
         await one.say(m.Subscribe("orders", 99, 1))
         while await one.hear() != m.OnNext(99, b"0"):
             pass
@@ -270,7 +270,7 @@ async def test_who_publishes_more_than_was_asked_for_is_told_goodbye(mtl_broker:
         await one.say(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
         goodbye = await one.hear()
         assert isinstance(goodbye, m.Goodbye)
-        assert "asked for" in goodbye.reason
+        assert "requested" in goodbye.reason
 
 
 @pytest.mark.requirement("RS-38", "RS-39")
