@@ -112,7 +112,7 @@ class Disk(Protocol):
         """
 
     def entropy(self, size: int) -> bytes:
-        """Random octets that nobody can guess."""
+        """Random octets that cannot be guessed."""
 
     def lock(self, directory: str) -> Lock:
         """Lock the directory until release() or the end of this process; DirectoryInUse if it is locked already."""

@@ -17,7 +17,7 @@ class NotAtHand(Exception):
 
 
 class Chunk(NamedTuple):
-    """A chunk with its verified body, read-only, which stays valid whatever happens to the log. With a `place` it is
+    """A chunk with its verified body, read-only, which stays valid after any change of the log. With a `place` it is
     the path of the file and the offset of the body in it instead, and `body` is empty.
     """
 

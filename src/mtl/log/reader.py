@@ -246,7 +246,7 @@ class LogReader:
         self._leave(segment)
 
     def _leave(self, segment: OpenSegment) -> None:
-        segment.gone = True  # first: a thread that reads it keeps nothing of it in the cache from now on
+        segment.gone = True  # first: from now on, threads that read the segment add nothing to the cache
         self._cache.leave(segment)
 
     def _resize(self, segment: OpenSegment, size: int) -> None:

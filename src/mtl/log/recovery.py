@@ -1,4 +1,4 @@
-"""Recovery of a log when it is opened: what is cut, what is repaired, and what is refused.
+"""Recovery of a log when it is opened: which damage is cut off, which is repaired, and which is refused.
 
 - Only the newest segment can be unfinished: a segment is synced, and its index written and synced, before the next
   one is begun. Of sealed segments only names and sizes are checked here; they are verified when they are read. A

@@ -191,7 +191,7 @@ class LogSnapshot:
         base = segment.base + index.sequences[place]
         return ChunkRef(
             base,
-            # The index of the newest segment grows meanwhile, and counts what came after this moment.
+            # The index of the newest segment grows meanwhile, and then counts later contents.
             min(index.count(place), self.next - base),
             index.time_of(place),
             size,

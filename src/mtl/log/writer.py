@@ -383,7 +383,7 @@ class LogWriter:
 
     def _adopt(self, part: Part, time: int) -> AdoptedSegment:
         store, base = self._store, self.next
-        # The index first: without it nothing says what the stage's segment is in this log.
+        # The index first: only the index says which sequences of this log the stage's segment has.
         store.write_index(replace(part.index, base=base, time=time, adopted=True))
         store.take(part.path, segment_name(base))
         if self._bases[-1] != base:

@@ -263,7 +263,7 @@ class AsyncDealer:
         self._watch.soon()
 
     def give_up(self) -> None:
-        """Treat the connection as gone."""
+        """Treat the connection as lost."""
         self._gone = True
         self._watch.soon()
 

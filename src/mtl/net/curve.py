@@ -41,7 +41,7 @@ def write_keys(name: Path) -> tuple[Path, Path]:
             raise OptionError(f"{path} is there already and is not overwritten; choose another name")
     public, secret = make_keys()
     _write(private, 0o600, _certificate("keep this file to yourself", public, secret))
-    _write(public_file, 0o644, _certificate("this file may be given to anybody", public, None))
+    _write(public_file, 0o644, _certificate("this file is public", public, None))
     return private, public_file
 
 
@@ -87,7 +87,7 @@ def _check_private(path: Path) -> None:
     if found.st_mode & others:
         raise OptionError(
             f"others can read the private CURVE key in {path} (mode {found.st_mode & 0o777:o}): chmod 600 {path}, "
-            "and make a new pair with `mtl keys` if somebody may have read it"
+            "and make a new pair with `mtl keys` if another user may have read it"
         )
 
 

@@ -28,7 +28,7 @@ HANDSHAKE_MS = 10_000
 """Time for a peer's ZMTP handshake; then it is disconnected."""
 
 ZMTP_HEARTBEAT_MS = 5_000
-"""Interval of libzmq's own heartbeats: a peer that sends no Pings detects by them that the broker is gone."""
+"""Interval of libzmq's own heartbeats: a peer that sends no Pings detects by them that the broker has ended."""
 
 ZMTP_TIMEOUT_MS = 15_000
 """Time after which a peer that receives nothing disconnects, and after which the broker disconnects a peer that does

@@ -70,7 +70,7 @@ class SocketLink:
             raise OptionError(f"{endpoint!r} is not an endpoint to connect to: {error}") from error
 
     def send(self, first: bytes, second: Buffer) -> bool:
-        """Send both frames, or neither: False when the socket takes no more."""
+        """Send both frames, or neither: False when the socket's queue is full."""
         return bool(self.send_many((first,), (second,)))
 
     def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
@@ -130,15 +130,15 @@ class SocketLink:
 
     def signals(self) -> LinkEvents:
         """The events of the monitor: UP, DOWN, both or none; DENIED with DOWN after a failed handshake."""
-        what = LinkEvents(0)
+        events = LinkEvents(0)
         while True:
             try:
                 event = _EVENT.unpack_from(self.monitor.recv_multipart(_NOW)[0])[0]
             except zmq.Again:
-                return what
-            what |= LinkEvents.UP if event & _UP else LinkEvents.DOWN
+                return events
+            events |= LinkEvents.UP if event & _UP else LinkEvents.DOWN
             if event & _DENIED:
-                what |= LinkEvents.DENIED
+                events |= LinkEvents.DENIED
 
     def close(self) -> None:
         """Close both sockets at once."""

@@ -20,9 +20,9 @@ _OTHERS_DATA = 0o027
 _EVERYBODY_EXECUTES = 0o111
 
 
-def check_password_file(path: Path, shown: str, what: str = "password") -> None:
+def check_password_file(path: Path, shown: str, content: str = "password") -> None:
     """Raises `OptionError` for a file that others can read, OSError for a missing one. The message names the file as
-    `shown` and its content as `what`.
+    `shown` and its content as `content`.
 
     Accepted are also pipes and terminals, secrets mounted into a container (root's, on a read-only mount), and files
     below a directory that only its owner can enter. A file that everybody may execute is accepted because its owner
@@ -38,8 +38,8 @@ def check_password_file(path: Path, shown: str, what: str = "password") -> None:
     if (found.st_uid == 0 and os.statvfs(path).f_flag & os.ST_RDONLY) or _is_shut(path):
         return
     raise OptionError(
-        f"others can read the {what} in {shown} (mode {found.st_mode & 0o777:o}): set it to 600 "
-        f"(chmod 600), and choose another {what} if somebody may have read it"
+        f"others can read the {content} in {shown} (mode {found.st_mode & 0o777:o}): set it to 600 "
+        f"(chmod 600), and choose another {content} if another user may have read it"
     )
 
 

@@ -109,7 +109,7 @@ class Queued:
         return self._octets[peer] < self._limit
 
     def add(self, peer: bytes, tracker: zmq.MessageTracker, size: int) -> None:
-        """Count another frame. Each call also checks the oldest peer, so that peers that are gone get removed."""
+        """Count another frame. Each call also checks the oldest peer, so that disconnected peers are removed."""
         oldest = next(iter(self._by_peer), peer)
         self.room(oldest)
         if oldest in self._by_peer:

@@ -39,7 +39,7 @@ class Lent:
     """The broker's side: memory for one lease, which lives until it is closed."""
 
     def __init__(self, size: int = SHARED_MEMORY) -> None:
-        """Raises `OSError` where the system has no such memory, or no more of it."""
+        """Raises `OSError` where the system does not support such memory or has too little of it."""
         if not all(hasattr(fcntl, seal) for seal in _SEALS) or not hasattr(os, "memfd_create"):
             raise OSError("this system has no sealed memory files")
         key = os.urandom(_KEY // 2).hex()

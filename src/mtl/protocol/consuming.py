@@ -87,7 +87,7 @@ class ConsumerFlow:
         return commands
 
     def lost(self) -> None:
-        """The data flow is gone; the contents in hand went back to the queue."""
+        """The data flow has ended; the contents in hand are in the queue again."""
         self.life += 1
         self._hand.clear()
         self._answered.clear()

@@ -22,7 +22,7 @@ from mtl.wire.places import Place
 
 
 class Delivery(NamedTuple):
-    """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`.
+    """Contents [first, end) for the application: all of `content`, or the rest of a pack after the first `skip`.
 
     `size` counts in the window: the octets of the body, 0 when the body is at `place`.
     """
@@ -141,7 +141,7 @@ class ReaderFlow:
         self.gap = None
 
     def lost(self) -> None:
-        """The data flow is gone, and perhaps its last Confirms. Delivered contents stay delivered."""
+        """The data flow has ended, and its last Confirms may be lost. Delivered contents stay delivered."""
         self.gap = None
 
     def received(self, content: c.Content) -> Delivery | Gap | None:

@@ -1,8 +1,8 @@
 """The client's side of a data flow with a server that implements RFC 11 without PROTOCOL.md. Sans IO.
 
-The RFC uses content sequences for Confirm and Reject, and does not define what they count. So the client assumes
+The RFC uses content sequences for Confirm and Reject, and does not define their unit. So the client assumes
 nothing about the numbers of such a server: they may begin at 0, repeat, have gaps, fall and wrap. It sends one Confirm
-for each content, with the server's number, since the range of a Confirm(multiple) depends on what the numbers count.
+for each content, with the server's number: the range of a Confirm(multiple) depends on the unit of the numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RfcReaderFlow:
         return [c.Confirm(number, multiple=False) for number in numbers if number is not None]
 
     def lost(self) -> None:
-        """The data flow is gone, and its numbers are not valid any more."""
+        """The data flow has ended, and its numbers are not valid any more."""
         self._numbers = deque([None] * len(self._numbers))
 
 

@@ -70,7 +70,7 @@ class Unsettled(Generic[T]):
         return self._sent[self._begin].first if self else None
 
     def add(self, sent: Sent[T]) -> None:
-        """Add a record of what is being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
+        """Add a record of contents that are being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
         self._sent.append(sent)
         self._lasts.append(sent.last)
         self.contents += sent.last - sent.first + 1
@@ -78,9 +78,9 @@ class Unsettled(Generic[T]):
         self.highest = sent.last
 
     def settle(self, sequence: int, multiple: bool) -> list[Sent[T]]:
-        """Remove and return what a Confirm or Reject covers, in order. Empty when it is invalid, which is no error.
+        """Remove and return the records that a Confirm or Reject covers, in order.
 
-        A sequence that was never sent covers nothing (MTL-93, MTL-98, PROTOCOL.md 3).
+        A sequence that was never sent covers none, and is not an error (MTL-93, MTL-98, PROTOCOL.md 3).
         """
         if sequence < 1 or sequence > self.highest:
             return []
@@ -103,7 +103,7 @@ class Unsettled(Generic[T]):
         return gone
 
     def clear(self) -> list[Sent[T]]:
-        """Remove and return all records, in order: the flow is gone."""
+        """Remove and return all records, in order: the flow has ended."""
         everything = list(self)
         self._sent.clear()
         self._lasts.clear()

@@ -77,7 +77,7 @@ class WriterFlow:
 
     def missing(self, last: int) -> tuple[int, int] | None:
         """The settled numbers [first, end) that a broker whose highest number is `last` has lost; None when there are
-        none. The broker would wait for them for ever, and this writer has dropped their contents.
+        none. The broker would wait for them without end: this writer has dropped their contents.
         """
         oldest = self._unsent[0].first if self._unsent else self.next
         return (last + 1, oldest) if oldest > last + 1 else None
@@ -208,7 +208,7 @@ class WriterFlow:
         self._unsent = deque(sorted(again + spent, key=lambda sent: sent.first) if spent else again)
 
     def _drop_settled(self) -> None:
-        """Do not send again what was confirmed while it waited; rejected Contents have to be sent."""
+        """Do not send Contents again that were confirmed while they waited; rejected ones have to be sent."""
         confirmed = self.confirmed
         while self._unsent and self._unsent[0].last <= confirmed and self._unsent[0] not in self._spent:
             self._unsent.popleft()

@@ -110,10 +110,10 @@ class CreateLog:
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """Open a log, whatever happened to it before. Answer: an `OpenedLog`, or None for a staged log that was never made.
+    """Open a log, also after a crash. Answer: an `OpenedLog`, or None for a staged log that was never made.
 
-    `earliest` is what the record says, and the log of a resource keeps that record as its `owner`. With a `base` the
-    log is cut back to there: a commit was interrupted, and no reader may see a part of it before it is repeated.
+    `earliest` is that of the record, and the log of a resource keeps that record as its `owner`. With a `base` the log
+    is cut back to there: a commit was interrupted, and no reader may see a part of that commit before it is repeated.
     """
 
     id: int
@@ -206,8 +206,8 @@ class Save:
 class Read:
     """Answer a question about the contents of a log. Answer: that of the question.
 
-    `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. What retention
-    removed meanwhile cannot be read: the broker asks again when the log begins later than the snapshot.
+    `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. Contents
+    that retention removed meanwhile cannot be read: the broker asks again when the log begins later than the snapshot.
     """
 
     id: int
@@ -217,13 +217,13 @@ class Read:
 
 
 WriterAction = Append | Publish | Trim | Roll | ForgetWriters
-"""What changes a log that is open."""
+"""Actions that change an open log."""
 
 LogAction = CreateLog | OpenLog | Mark | WriterAction
-"""What is done to one log."""
+"""Actions on one log."""
 
 AnsweredAction = LogAction | Save | Read
-"""What has an `id`, and an answer."""
+"""Actions that have an `id` and an answer."""
 
 StorageAction = AnsweredAction | Prepare | DropLogs
 """Everything that an engine performs."""
@@ -231,7 +231,7 @@ StorageAction = AnsweredAction | Prepare | DropLogs
 # --- answers ------------------------------------------------------------------------------------------------
 
 Change: TypeAlias = Any
-"""Something that an action changed in a log. Opaque: only the view of the same log knows what to do with it."""
+"""A change that an action made to a log. Opaque: only the view of the same log can apply it."""
 
 Changes = Sequence[Change]
 """For `LogView.apply`, in this order: the changes of an action, and before them those of the completed steps of actions
@@ -319,8 +319,8 @@ class Seen(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Who performs an action: one of the `threads` of the lane of this name. What waits for a lane is performed one by
-    one, in order; with `together` everything that waits is one batch, so that one group commit takes all of it.
+    """The threads that perform an action: the lane of this name has `threads`. The actions that wait for a lane are
+    performed one by one, in order; with `together` all of them are one batch, so that one group commit is enough.
     """
 
     name: str

@@ -80,7 +80,7 @@ class DiskEngine:
 
 class DirectoryEngine(DiskEngine):
     """`data` is the path of a directory that is there; `segment_bytes` is for staged logs. Raises `OptionError` for a
-    directory that cannot be used, `DirectoryInUse` while another process has it, and what `open_records` raises.
+    directory that cannot be used, `DirectoryInUse` while another process has it, and the errors of `open_records`.
     """
 
     def __init__(self, data: str, segment_bytes: int) -> None:

@@ -143,9 +143,9 @@ def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
         return
     owners = {place_of(r): r for r in found.records if isinstance(r, ResourceRecord | StageRecord)}
     dropped = {r.place for r in found.records if isinstance(r, DroppedRecord)}
-    for place, what in orphans:
+    for place, description in orphans:
         if place not in owners and place not in dropped and disk.exists(f"{directory}/{place}"):
-            yield Finding(place, f"no record names it; {what}")
+            yield Finding(place, f"no record names it; {description}")
     for place, record in owners.items():
         yield from _compare(directory, disk, place, record, manifests=found.format >= WITH_MANIFESTS)
 
@@ -188,8 +188,10 @@ def _compare(directory: Path, disk: Disk, place: str, record: Owner, *, manifest
         )
     same = msgspec.structs.replace(owner, incarnation=record.incarnation)
     if encode_owner(same) != encode_owner(record):
-        yield Finding(place, f"the log is one of {_told(owner)}, its record one of {_told(record)}")
+        yield Finding(
+            place, f"the log is one of {_resource_text(owner)}, its record one of {_resource_text(record)}"
+        )
 
 
-def _told(record: ResourceRecord) -> str:
+def _resource_text(record: ResourceRecord) -> str:
     return f"resource {record.name!r} of {record.vhost!r}, durability {record.durability!r}"

@@ -82,8 +82,8 @@ class Storage:
         self._run = ""
         self._barred: dict[LogKey, Damaged] = {}
         self._undelivered: dict[LogKey, list[Change]] = {}
-        """Per log: what the completed steps of failed actions have changed. The next action that succeeds delivers it
-        first, so that no reader ever looks for new contents at old places.
+        """Per log: the changes of the completed steps of failed actions. The next action that succeeds delivers them
+        first, so that readers never search for new contents at old places.
         """
 
     # --- the start ------------------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ class Storage:
         loaded = self._records.load()
         self._settle()
         for damage in loaded.damages:
-            log.warning("%s; `mtl recover %s` shows what depends on it", damage, self._directory)
+            log.warning("%s; `mtl recover %s` shows the affected data", damage, self._directory)
         if self._records.format < WITH_MANIFESTS:
             self._upgrade(loaded.records)
-        records, damages = self._sweep(loaded.records, loaded.damages)
+        records, damages = self._settle_orphans(loaded.records, loaded.damages)
         self._barred = barred(records, damages)
         return Restored(records, damages)
 
@@ -131,10 +131,10 @@ class Storage:
         else:
             self._records.upgraded()
 
-    def _sweep(
+    def _settle_orphans(
         self, records: Sequence[AnyRecord], damages: Sequence[RecordDamage]
     ) -> tuple[list[AnyRecord], list[RecordDamage]]:
-        """See to the logs that no record names (`orphans`): the records that there are then, and what is not known."""
+        """Settle the logs that no record names (`orphans`). Returns all records and the remaining damages."""
         self._tombstones.restore(records)
         try:
             rebuilt, whole = self._orphans.settle(records, damages, self._tombstones.removed)
@@ -179,7 +179,7 @@ class Storage:
             return StorageFailed(f"{type(action).__name__}: {e}")
 
     def _log_action(self, action: LogAction) -> object:
-        """What `actions` says; changes are all since the last action on this log that succeeded, in order."""
+        """The answer to an action. Changes are all since the last action on this log that succeeded, in order."""
         if isinstance(action, CreateLog):
             return self._create(action)
         if isinstance(action, OpenLog):
@@ -192,7 +192,7 @@ class Storage:
         return self._undelivered.pop(action.log)
 
     def _steps(self, action: WriterAction) -> Iterator[Change]:
-        """Carry out an action step by step; what a completed step changed counts whatever becomes of the next one."""
+        """Carry out an action step by step. The change of a completed step counts even if the next step fails."""
         writer = self._writers[action.log]
         match action:
             case Append():
@@ -275,7 +275,7 @@ class Storage:
             self._close(key, writer)
             raise
         if report.cut_bytes:
-            _tell_cut(report)
+            _log_cut(report)
         self._writers[key] = writer
         self._undelivered.pop(key, None)
         return reader, dict(writer.last_numbers)
@@ -347,7 +347,9 @@ class Storage:
         for key, writer in self._writers.items():
             closing(key)
             if writer.doubtful:
-                failed[key] = StorageFailed(f"the log {key} was stopped, and what it confirmed is not synced")
+                failed[key] = StorageFailed(
+                    f"the log {key} was stopped, and contents that it confirmed are not synced"
+                )
             try:
                 writer.close()
             except StorageError as e:
@@ -364,7 +366,7 @@ class Storage:
         return "/".join((self._directory, *parts))
 
 
-def _tell_cut(report: RecoveryReport) -> None:
+def _log_cut(report: RecoveryReport) -> None:
     where = f"{report.cut_file}: {report.cut_bytes} octets from octet {report.cut_at} on were cut"
     if report.cut_end <= report.cut_first:
         log.info("%s: a group that was not finished", where)

@@ -73,7 +73,7 @@ class _KeptLog:
 
 class Memory:
     """The data of memory engines: a new engine on it finds the data of the previous one. Contents take at most
-    `octets` and records `record_octets`, each with OVERHEAD; `used` and `record_used` are what they take.
+    `octets` and records `record_octets`, each with OVERHEAD; `used` and `record_used` are the present figures.
     """
 
     def __init__(self, octets: int = MEMORY_OCTETS, record_octets: int = RECORD_OCTETS) -> None:

@@ -47,7 +47,7 @@ class CutBack:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Contents below `earliest` are gone."""
+    """Contents below `earliest` were removed."""
 
     earliest: int
 

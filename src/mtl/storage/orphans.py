@@ -51,12 +51,12 @@ class Orphan(NamedTuple):
 
     def __str__(self) -> str:
         if isinstance(self.owner, ResourceRecord):
-            what = f"resource {self.owner.name!r} of virtual host {self.owner.vhost!r}"
+            former = f"resource {self.owner.name!r} of virtual host {self.owner.vhost!r}"
         elif isinstance(self.owner, StageRecord):
-            what = f"a stage of version {self.owner.version} of {self.owner.application!r}"
+            former = f"a stage of version {self.owner.version} of {self.owner.application!r}"
         else:
-            what = "not known, since its manifest cannot be read"
-        return f"it was {what}, {_contents(self.logs)}"
+            former = "not known, since its manifest cannot be read"
+        return f"it was {former}, {_contents(self.logs)}"
 
 
 def _contents(logs: Sequence[tuple[str, Extent]]) -> str:
@@ -148,7 +148,7 @@ class Orphans:
         lost = unreadable.reason(type(owner), owner.key) is not None
         return lost and place_of(owner) == place and key not in keys and claims[key] == 1
 
-    # --- what is removed ------------------------------------------------------------------------------------
+    # --- removed logs ---------------------------------------------------------------------------------------
 
     def _orphans(
         self, known: set[str], dropped: set[str], removed: Callable[[str], None]
@@ -204,7 +204,7 @@ class Orphans:
         except OSError as error:
             raise failure(error, f"removing {path}") from error
 
-    # --- what is kept ---------------------------------------------------------------------------------------
+    # --- kept logs ------------------------------------------------------------------------------------------
 
     def _keep(self, orphan: Orphan) -> None:
         kind, _, name = orphan.place.partition("/")

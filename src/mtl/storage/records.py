@@ -23,7 +23,7 @@ def record_key(*names: str) -> str:
 
 class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A resource. `log` names its directory; `earliest` is moved here, durably, before retention unlinks anything.
-    `owner` is the user who made it, and whose quotas it counts in; empty in older records.
+    `owner` is the user that made it: it counts in the quotas of that user. Empty in older records.
     """
 
     kind: ClassVar[str] = "resource"
@@ -105,7 +105,7 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A writer's name: its `id` in the logs, its present holder, and `epoch`, the number of holders so far. `owner` is
-    the user who used it first; empty in older records.
+    the user that used it first; empty in older records.
     """
 
     kind: ClassVar[str] = "writer"
@@ -124,7 +124,7 @@ class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 class StageRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A stage: contents that are durable and not yet visible. `incarnations` are those of its target resources,
-    `contents` the number for each when the stage was sealed, `owner` is the user who opened it (older versions wrote
+    `contents` the number for each when the stage was sealed, `owner` is the user that opened it (older versions wrote
     neither).
     """
 
@@ -343,8 +343,8 @@ class RecordDamage(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        what = f"record {self.kind} {self.key}" if self.key is not None else f"records of kind {self.kind}"
-        return f"{what if self.kind is not None else 'records'}: {self.reason}"
+        damaged = f"record {self.kind} {self.key}" if self.key is not None else f"records of kind {self.kind}"
+        return f"{damaged if self.kind is not None else 'records'}: {self.reason}"
 
 
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {

@@ -40,8 +40,8 @@ KEPT_MANIFEST = "manifest.damaged"
 class Item(NamedTuple):
     """A problem or an unused log: its name, a description, and the option of `mtl recover` for it (empty: none)."""
 
-    what: str
-    about: str
+    name: str
+    description: str
     option: str
 
 
@@ -61,7 +61,7 @@ class Recovery:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    # --- what there is --------------------------------------------------------------------------------------
+    # --- the state ------------------------------------------------------------------------------------------
 
     def items(self) -> list[Item]:
         """All problems and all unused logs and records, with the options for them."""
@@ -115,7 +115,7 @@ class Recovery:
                 found.append((place, str(error)))
         return found
 
-    # --- what can be done -----------------------------------------------------------------------------------
+    # --- the repairs ----------------------------------------------------------------------------------------
 
     def accept(self) -> list[str]:
         """Accept the present records as complete: an older copy, salvaged records, or none. Records of resources that
@@ -127,7 +127,7 @@ class Recovery:
             rows = store.take_out_unknown()
             if rows:
                 kept = self._keep_rows(rows)
-                done.append(f"{len(rows)} rows that are no records were moved to {kept}")
+                done.append(f"{len(rows)} rows that are not records were moved to {kept}")
             store.complete(list(KINDS.keys() - {"state"}))
             records = store.load().records
             keys = {(r.kind, r.key) for r in records}
@@ -221,7 +221,7 @@ class Recovery:
         orphan = dict(self._lost()).get(name)
         if orphan is None:
             raise OptionError(
-                f"there is no {LOST_FOUND}/{name}; `mtl recover {self._directory}` shows what there is"
+                f"there is no {LOST_FOUND}/{name}; `mtl recover {self._directory}` lists the logs"
             )
         owner = self._owner(name, orphan, new_name, vhost)
         with closing(open_records(self._directory)) as store:
@@ -234,7 +234,7 @@ class Recovery:
                 self._give_manifest(f"{LOST_FOUND}/{name}", encode_owner(owner), None)
             self._move_back(name, place_of(owner))
             store.save((owner,), ())
-        return f"{name} is {_told(owner)} again, from the next start of the broker on: {orphan}"
+        return f"{name} is {_owner_text(owner)} again, from the next start of the broker on: {orphan}"
 
     def _owner(self, name: str, orphan: Orphan, new_name: str | None, vhost: str | None) -> Owner:
         owner = orphan.owner
@@ -243,8 +243,8 @@ class Recovery:
         if owner is None:
             if not name.startswith("resource-") or new_name is None:
                 raise OptionError(
-                    f"what {name} was is not known, since its manifest cannot be read; a resource can be brought back "
-                    "with --as NAME"
+                    f"the former name of {name} is not known, since its manifest cannot be read; give a resource a new "
+                    "name with --as NAME"
                 )
             owner = ResourceRecord(vhost or "/", new_name, secrets.token_hex(16), secrets.token_hex(16))
         return msgspec.structs.replace(owner, name=new_name or owner.name, vhost=vhost or owner.vhost)
@@ -261,7 +261,7 @@ class Recovery:
             raise failure(error, f"bringing back {name}") from error
 
 
-def _told(owner: Owner) -> str:
+def _owner_text(owner: Owner) -> str:
     return (
         f"resource {owner.name!r} of {owner.vhost!r}"
         if isinstance(owner, ResourceRecord)

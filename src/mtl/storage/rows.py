@@ -54,7 +54,7 @@ def decode_row(columns: Iterable[Any]) -> AnyRecord | RecordDamage:
     """The record of a row that verifies; otherwise the damage."""
     kind, key, value, named, crc = columns
     if not (isinstance(kind, str) and isinstance(key, str)):
-        return RecordDamage(None, None, "the kind or key of a row is no text")
+        return RecordDamage(None, None, "the kind or key of a row is not a text")
     octets = value if isinstance(value, bytes) else b""
     found = checksums(kind, key, octets)
     if found == (named, crc) and kind in KINDS:

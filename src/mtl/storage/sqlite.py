@@ -151,7 +151,7 @@ class SqliteStore:
         self._db.execute("COMMIT")
 
     def _version(self) -> int:
-        """SQLite's count of what other connections have changed."""
+        """SQLite's count of changes by other connections."""
         version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
         return version
 
@@ -362,10 +362,10 @@ def count(db: sqlite3.Connection, kind: str) -> tuple[int, int]:
     return len(found), total(crc for (crc,) in found if isinstance(crc, int))
 
 
-def too_old(path: str, what: str, mark: GenerationMark) -> OldRecords:
+def too_old(path: str, problem: str, mark: GenerationMark) -> OldRecords:
     """The error for a database that is older than the data directory's last transaction."""
     return OldRecords(
-        f"{path} {what}; the last transaction of this data directory is {mark.generation} of database "
+        f"{path} {problem}; the last transaction of this data directory is {mark.generation} of database "
         f"{mark.database}. {OldRecords.WAYS}"
     )
 

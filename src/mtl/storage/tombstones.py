@@ -40,11 +40,11 @@ class Tombstones:
 
     @property
     def are_done(self) -> bool:
-        """Whether logs are gone whose records `dropped` the next transaction can remove."""
+        """Whether logs were removed whose `dropped` records the next transaction can delete."""
         return bool(self._removed)
 
     def removed(self, place: str) -> None:
-        """The logs in a place are gone, durably."""
+        """The logs in a place were removed, durably."""
         if place in self._dropped:
             self._removed[place] = None
 

@@ -34,14 +34,14 @@ class Unreadable:
         """Whether exactly this record is damaged, so that it can be forgotten by its key."""
         return (kind.kind, key) in self._keys
 
-    def check(self, kind: type[AnyRecord], key: str, what: str) -> None:
+    def check(self, kind: type[AnyRecord], key: str, subject: str) -> None:
         """Raises `Refused` 503 with the reason when there may be a record of this key. Ask only when none was found."""
         reason = self.reason(kind, key)
         if reason is not None:
             raise Refused(
                 503,
                 STORAGE,
-                f"the record of {what} cannot be read ({reason}); `mtl recover` on the broker's data directory "
+                f"the record of {subject} cannot be read ({reason}); `mtl recover` on the broker's data directory "
                 "shows and resolves it",
             )
 

@@ -86,8 +86,8 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
-    """0x07: as Confirm, but refused; `recycle` asks for another delivery. No answer (MTL-94..98). `reason` is what a
-    consumer of a queue says of it, as UTF-8 in the body (PROTOCOL.md 6.1), REJECT_WORDS octets at most.
+    """0x07: as Confirm, but refused; `recycle` asks for another delivery. No answer (MTL-94..98). `reason` is an
+    explanation from the consumer of a queue: UTF-8 in the body (PROTOCOL.md 6.1), REJECT_WORDS octets at most.
     """
 
     sequence: int

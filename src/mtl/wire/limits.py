@@ -1,4 +1,4 @@
-"""The bounds of what is encoded and decoded. Units as in `mtl.limits`, which has the bounds that packages share."""
+"""Bounds of encoding and decoding. Units as in `mtl.limits`, which has the bounds that packages share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_TABLE_DEPTH = 16
 """Nesting of field tables: deeper is an attack on the stack, not data."""
 
 REJECT_WORDS = 255
-"""Octets of what a consumer says of a content that it rejects: a sentence. The record of a queue has it until the dead
-letter is durable."""
+"""Octets of the reason that a consumer gives for a rejection: one sentence. The record of a queue contains the reason
+until the dead letter is durable."""
 
 RESERVED_FIELDS = 256
 """Octets that the broker's own `mtl-` entries (count, timestamp, ...) may add to a delivered table."""
@@ -24,7 +24,7 @@ MAX_HEADER = 10 + limits.MAX_SHORT_STRING + limits.MAX_TABLE + RESERVED_FIELDS
 """Header frame of a data command: type, sequence, a name and a field table of the largest size."""
 
 MAX_PATTERN = 1_000
-"""Characters of a regular expression over resource names; nobody writes a longer one by hand."""
+"""Characters of a regular expression over resource names; expressions written by hand are shorter."""
 
 MAX_STAGES_PER_COMMIT = 20_000
 """Stages of one Stage.Commit: one per task of a Spark job, which has a few thousand. So many ids fit a frame."""

@@ -6,7 +6,7 @@ dictionaries:
     0xFFFFFFFF, u32 size of the metadata, metadata (flatbuffer), body of `bodyLength` octets
 
 A peer's octets are read with SCHEMA only, after a check of the metadata that trusts no offset in it: Arrow would
-allocate whatever a compressed or false message asks for. Nothing is copied: the batch refers to the frame's memory.
+allocate any amount that a compressed or false message asks for. Nothing is copied: the batch refers to the frame.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sizes, durations and times as people write them, for command lines and options. Strict: nothing is guessed.
 
-A parser raises ValueError with the value and examples of what is right.
+A parser raises ValueError with the value and examples of valid ones.
 """
 
 from __future__ import annotations

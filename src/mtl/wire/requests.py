@@ -131,7 +131,7 @@ class Reader(LeaseRequest, frozen=True, kw_only=True):
     local: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(*self.resources, *_given(self.group, self.holder))
         _check_epoch(self.log_epoch, self.from_)
 
@@ -144,7 +144,7 @@ class StageSpec(Body, frozen=True, kw_only=True):
     id: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.application)
 
 
@@ -168,7 +168,7 @@ class Writer(LeaseRequest, frozen=True, kw_only=True):
     local: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(*self.resources, *_given(self.writer, self.holder))
 
 
@@ -199,7 +199,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
     max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=MAX_QUEUE_DELIVERIES)] | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         groups = self.retention.groups if self.retention else ()
         if len(groups) > MAX_RETENTION_GROUPS:
             raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
@@ -236,7 +236,7 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     history: bool = False
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         if sum(member is not None for member in (self.resource, self.resources, self.pattern)) > 1:
             raise FieldError("resource, resources and pattern exclude each other")
         _check_names(*_given(self.resource), *(self.resources or ()))
@@ -250,7 +250,7 @@ class ResourceDelete(Request, frozen=True, kw_only=True):
     incarnation: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.resource)
 
 
@@ -271,7 +271,7 @@ class ResourceLocate(Request, frozen=True, kw_only=True):
     bytes: Positive | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.resource)
         if (self.timestamp is None) == (self.start is None):
             raise FieldError("one of timestamp and start is needed, and only one")
@@ -296,7 +296,7 @@ class CursorOpen(Request, frozen=True, kw_only=True):
     incarnation: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.group, self.resource)
         _check_epoch(self.log_epoch, self.from_)
 
@@ -328,7 +328,7 @@ class CursorReset(Request, frozen=True, kw_only=True):
     force: bool = False
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.group, self.resource)
         if (self.to is None) == (self.timestamp is None):
             raise FieldError("one of to and timestamp is needed, and only one")
@@ -384,7 +384,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
     truncate: Names = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check what the types do not."""
+        """Check the rules that the types cannot express."""
         _check_names(self.application, *self.truncate)
 
 

@@ -137,7 +137,7 @@ class Authentication:
         if EXTERNAL in self._tried:
             return "the broker knows no user with this CURVE key; `mtl user key` adds it to one"
         if self._credentials.user is None and self._credentials.mechanism is None:
-            return f"the broker wants credentials ({names})"
+            return f"the broker asks for credentials ({names})"
         if not self._credentials.usable():
             return "a password on a connection that is not encrypted needs scramp: pip install 'pyspark-mtl[scram]'"
         if self._credentials.clear and PLAIN in offered and SCRAM not in offered:

@@ -48,7 +48,7 @@ def test_no_flipped_bit_gives_another_record(record: AnyRecord) -> None:
 
 def test_a_row_that_is_nothing_at_all() -> None:
     assert decode_row((None, b"x", 1.5, None, "y")) == RecordDamage(
-        None, None, "the kind or key of a row is no text"
+        None, None, "the kind or key of a row is not a text"
     )
     assert decode_row(("cursor", "x", 7, None, None)).kind is None
 

@@ -37,7 +37,7 @@ def test_plain_says_user_and_password() -> None:
 
 def test_anonymous_is_for_those_without_a_user() -> None:
     assert Authentication(Credentials()).begin(["anonymous", "PLAIN"]).mechanism == "ANONYMOUS"
-    with pytest.raises(Refused, match="wants credentials"):
+    with pytest.raises(Refused, match="asks for credentials"):
         Authentication(Credentials()).begin(["PLAIN"])
 
 
