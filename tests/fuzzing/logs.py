@@ -18,7 +18,7 @@ from mtl.log.chunk import MAGIC, RUN_SIZE, NewChunk, checksum, decode_header, en
 from mtl.log.files import File
 from mtl.log.log import give_manifest, open_log
 from mtl.log.manifest import MANIFEST, decode_manifest, encode_manifest, run_id
-from mtl.log.scan import Found, look_beyond, scan
+from mtl.log.scan import Found, scan, scan_beyond
 from mtl.log.segment import (
     HEADER_SIZE,
     INDEX_HEADER_SIZE,
@@ -104,7 +104,7 @@ def run_segment(data: bytes) -> None:
         end = header.start
         for found in scan(file, header, "segment", len(image)):
             if not isinstance(found, Found):
-                look_beyond(file, header, found.offset, len(image))
+                scan_beyond(file, header, found.offset, len(image))
                 return
             encoded = encode_header(found.header, found.offset)
             assert decode_header(encoded, found.offset, header.salt) == found.header

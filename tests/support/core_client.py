@@ -10,7 +10,7 @@ import msgspec
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.errors import Refused
-from mtl.net.origin import NOBODY, Connection, Origin
+from mtl.net.origin import NO_ORIGIN, Connection, Origin
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -50,7 +50,7 @@ class Client:
     `origin` is what the transport knows of it.
     """
 
-    def __init__(self, rig: Rig, origin: Origin = NOBODY) -> None:
+    def __init__(self, rig: Rig, origin: Origin = NO_ORIGIN) -> None:
         self.rig = rig
         self.origin = origin
         self.identity = rig.identity()

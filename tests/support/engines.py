@@ -55,7 +55,7 @@ class FaultyEngine(DiskEngine):
 
     name = "faulty"
 
-    def look(self) -> Seen:
+    def observe(self) -> Seen:
         return Seen(1 << 40, 1 << 40, None)
 
 

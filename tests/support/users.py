@@ -7,7 +7,7 @@ from typing import Any
 
 from mtl.broker.access.accounts import Right
 from mtl.broker.access.authentication import AuthenticationSettings
-from mtl.net.origin import NOBODY, Origin
+from mtl.net.origin import NO_ORIGIN, Origin
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.scram import make_verifier
 from mtl.storage.records import GrantRecord, PasswordRecord, UserRecord
@@ -58,7 +58,7 @@ def authenticate(client: Client, credentials: Credentials, reply: object) -> w.R
     return reply
 
 
-def logged_in(rig: Rig, name: str, password: str = "secret", origin: Origin = NOBODY) -> Client:
+def logged_in(rig: Rig, name: str, password: str = "secret", origin: Origin = NO_ORIGIN) -> Client:
     """A client of the `log` profile."""
     client = Client(rig, origin)
     login(client, Credentials(name, password))

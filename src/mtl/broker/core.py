@@ -67,7 +67,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed, Refused, StorageError
-from mtl.net.origin import NOBODY, Connection, Origin
+from mtl.net.origin import NO_ORIGIN, Connection, Origin
 from mtl.storage import records as kept
 from mtl.storage.api import ChunkRef
 from mtl.storage.records import of_kind
@@ -78,7 +78,7 @@ from mtl.wire.fields import Buffer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Every part that the inputs and the timers use; the table above says what each does. `assembly` makes them."""
+    """Every part that the inputs and the timers use; the table above gives their jobs. `assembly` makes them."""
 
     outbox: Outbox
     ages: Ages
@@ -124,11 +124,11 @@ class Broker:
         self._restore(records)
         self.opening.begin()
         self._recurring = self._schedule(heartbeat_s)
-        self._recurring.look()
+        self._recurring.set_timers()
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def control(self, frames: Sequence[bytes], now: a.Now, origin: Origin = NOBODY) -> None:
+    def control(self, frames: Sequence[bytes], now: a.Now, origin: Origin = NO_ORIGIN) -> None:
         """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1); and its
         origin, as far as the transport knows it.
         """
@@ -234,7 +234,7 @@ class Broker:
         a suspended machine resumes (PROTOCOL.md 3).
         """
         self._outbox.now = now
-        self.parts.ages.look()
+        self.parts.ages.compare_clocks()
         self._outbox.run_due()
         self.parts.readers.retry()
         self.parts.consumers.retry()
@@ -244,7 +244,7 @@ class Broker:
         self.parts.intakes.start()
         self.parts.readers.pump()
         self.parts.consumers.pump()
-        self._recurring.look()
+        self._recurring.set_timers()
 
     def take(self) -> list[a.Action]:
         """The actions to be carried out, in order."""
@@ -326,21 +326,21 @@ class Broker:
         recurring.add(
             broker_limits.CURSOR_FLUSH_S, self.parts.cursors.flush, lambda: self.parts.cursors.dirty
         )
-        recurring.add(queue_limits.QUEUE_TICK_S, self._look_at_queues, lambda: self.parts.queues.any)
+        recurring.add(queue_limits.QUEUE_TICK_S, self._advance_queues, lambda: self.parts.queues.any)
         recurring.add(min(broker_limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.parts.flows.check)
         recurring.add(broker_limits.EXPIRY_CHECK_S, self._expire)
         recurring.add(limits.MARK_CHECK_S, self.parts.idle_logs.run, lambda: self.parts.idle_logs.any)
         recurring.add(broker_limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
-        recurring.add(USAGE_CHECK_S, self.parts.usage.look)
+        recurring.add(USAGE_CHECK_S, self.parts.usage.enforce)
         recurring.add(CLOCK_NOTE_S, self.parts.ages.note)
         recurring.add(broker_limits.NAMES_CHECK_S, self.parts.housekeeping.expire_names)
         recurring.add(AUDIT_SUMMARY_S, self.audit.catch_up, lambda: self.audit.is_behind)
         recurring.add(broker_limits.FANOUT_RETRY_S, self.parts.fanout.retry, lambda: self.parts.fanout.any)
         return recurring
 
-    def _look_at_queues(self) -> None:
-        self.parts.consumers.look()
-        self.parts.dead_letters.look()
+    def _advance_queues(self) -> None:
+        self.parts.consumers.wake_delayed()
+        self.parts.dead_letters.move_all()
         self.parts.queues.flush()
 
     def _expire(self) -> None:
@@ -348,6 +348,6 @@ class Broker:
             if isinstance(lease, WriterLease) and lease.stage:
                 self.parts.stages.touch(lease.stage)
         self.parts.leases.expire()
-        self.parts.writer_grants.take_back()
+        self.parts.writer_grants.reclaim_memory()
         self.parts.sessions.expire()
         self.parts.stages.expire()

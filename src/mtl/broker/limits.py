@@ -38,7 +38,7 @@ AUTHENTICATION_ATTEMPTS = 3
 
 FAILED_LOGINS = 10
 """Failed log-ins of one user from one address within FAILED_LOGINS_S; further ones are refused without a check until
-that time is over. Per address, so that nobody can lock out another user; a guesser has 14,400 tries a day."""
+that time is over. Per address, so that other clients cannot lock out the user; a guesser has 14,400 tries a day."""
 
 FAILED_LOGINS_ADDRESS = 100
 """The same for all users of one address together, against guesses with many user names. Higher than FAILED_LOGINS,
@@ -63,7 +63,7 @@ MAX_LEASES = 20_000
 """Live leases; some 2 KB each."""
 
 MAX_LEASES_PER_SESSION = 2_000
-"""Live leases of one session, so that one client cannot use up everybody's."""
+"""Live leases of one session, so that one client cannot use up all leases."""
 
 MAX_LEASED_NAMES = 2_000_000
 """Names of resources in all live leases together, some 100 octets each: each lease may have MAX_RESOURCES_PER_LEASE."""

@@ -16,7 +16,7 @@ class _Work(NamedTuple):
 
 
 class Recurring:
-    """Periodic work. `look`, called after every round, sets timers for the work that is wanted and has none."""
+    """Periodic work. `set_timers`, called after every round, sets timers for the work that is wanted and has none."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -28,7 +28,7 @@ class Recurring:
         """Call `do` every `period_s` seconds while it is wanted; the period begins when it becomes wanted."""
         self._resting.append(_Work(period_s, do, is_wanted))
 
-    def look(self) -> None:
+    def set_timers(self) -> None:
         """Set the timers of wanted work."""
         wanted = [work for work in self._resting if work.is_wanted()]
         for work in wanted:

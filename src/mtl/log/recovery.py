@@ -30,7 +30,7 @@ from mtl.log.files import File, write_fully
 from mtl.log.flips import one_bit_off
 from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import NEW_MANIFEST, Manifest
-from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
+from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
 from mtl.log.segment import (
     HEADER_SIZE,
     NEW_INDEX,
@@ -303,10 +303,10 @@ def scan_segment(
         for item in scan(file, header, path, size):
             if isinstance(item, Bad):
                 result.bad = item
-                result.beyond = look_beyond(file, header, item.offset, size)
+                result.beyond = scan_beyond(file, header, item.offset, size)
                 result.durable = max(result.durable, result.beyond.durable)
                 if contents is None and item.offset >= result.durable:
-                    _look_for_a_flip(result, file, header, size)
+                    _find_flip(result, file, header, size)
             elif contents is not None and item.header.sequence >= contents:
                 break
             else:
@@ -316,7 +316,7 @@ def scan_segment(
     return result
 
 
-def _look_for_a_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
+def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
     assert result.bad is not None
     offset, contents = result.bad.offset, result.index.contents
     header = one_bit_off(file, offset, size, segment.salt, contents)

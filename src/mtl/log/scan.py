@@ -113,7 +113,7 @@ def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
     return ""
 
 
-def look_beyond(file: File, segment: SegmentHeader, bad: int, size: int) -> Beyond:
+def scan_beyond(file: File, segment: SegmentHeader, bad: int, size: int) -> Beyond:
     """Look for valid headers at every possible offset from `bad` on, even if the data between them is damaged."""
     durable, sequence, end, contents = 0, None, bad, 0
     step = SCAN_BLOCK

@@ -45,36 +45,36 @@ def _events(socket: zmq.Socket[bytes]) -> int:
 
 
 class _Watch:
-    """Wakes the task that waits for a socket when `look` finds an event.
+    """Wakes the task that waits for a socket when `find_event` finds an event.
 
     pyzmq's own futures cost a multiple of the frames. libzmq's descriptor is edge-triggered, and any call on the socket
-    (connect, too) may consume the edge. So EVENTS are read when the descriptor is readable, after a call (`soon`), and
-    before waiting.
+    (connect, too) may consume the edge. So EVENTS are read when the descriptor is readable, after a call
+    (`check_soon`), and before waiting.
     """
 
-    def __init__(self, look: Callable[[], bool], *sockets: zmq.Socket[bytes]) -> None:
+    def __init__(self, find_event: Callable[[], bool], *sockets: zmq.Socket[bytes]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._look = look
+        self._find_event = find_event
         self._descriptors = [int(socket.fd) for socket in sockets]
         self._soon: asyncio.Handle | None = None
         self._expected: asyncio.Future[None] | None = None
         for descriptor in self._descriptors:
-            self._loop.add_reader(descriptor, self.heard)
+            self._loop.add_reader(descriptor, self.check)
 
-    def heard(self) -> None:
-        """Something may have changed."""
+    def check(self) -> None:
+        """Wake the waiting task if there is an event."""
         self._soon = None
-        if self._look() and self._expected is not None and not self._expected.done():
+        if self._find_event() and self._expected is not None and not self._expected.done():
             self._expected.set_result(None)
 
-    def soon(self) -> None:
-        """`heard`, once for all calls in one turn of the event loop, and only if a task waits."""
+    def check_soon(self) -> None:
+        """`check`, once for all calls in one turn of the event loop, and only if a task waits."""
         if self._soon is None and self._expected is not None:
-            self._soon = self._loop.call_soon(self.heard)
+            self._soon = self._loop.call_soon(self.check)
 
     async def news(self) -> None:
-        """Wait until `look` finds an event. For one task."""
-        if self._look():
+        """Wait until `find_event` finds an event. For one task."""
+        if self._find_event():
             return
         self._expected = self._loop.create_future()
         try:
@@ -127,7 +127,7 @@ class AsyncRouter:
         # A context of its own: a context has one ZAP handler.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         opened = OpenConnections()
-        judge = (admits or _anybody) if curve_secret is not None else None
+        judge = (admits or _admit_all) if curve_secret is not None else None
         self._zap = ZapHandler(self._context, judge, Pace(time.monotonic), opened=opened)
         try:
             self._router = RouterSocket(
@@ -149,12 +149,12 @@ class AsyncRouter:
         self._lost = lost
         self._over: list[Connection] = []
         self._closed = False
-        self._watch = _Watch(self._look, self._router.socket, self._router.monitor, self._zap.socket)
+        self._watch = _Watch(self._find_event, self._router.socket, self._router.monitor, self._zap.socket)
 
     async def receive(self, most: int) -> list[Arrived]:
         """Wait for messages and return up to `most`, grouped by connection, in order."""
         while True:
-            self._look()
+            self._find_event()
             over = self._over
             came = self._router.receive_messages(most)
             if came:
@@ -169,7 +169,7 @@ class AsyncRouter:
         if not self._router.knows(connection):
             return SendOutcome.GONE
         sent = self._router.send(identity, *frames)
-        self._watch.soon()
+        self._watch.check_soon()
         return sent
 
     def address(self, connection: Connection) -> str:
@@ -193,7 +193,7 @@ class AsyncRouter:
         self._zap.close()
         threading.Thread(target=self._context.term, name="mtl-term").start()
 
-    def _look(self) -> bool:
+    def _find_event(self) -> bool:
         # Ends first: a new connection gets an identity only after `answer`, so the former owner's end is known by then.
         for connection in self._router.ended():
             self._over.append(connection)
@@ -203,7 +203,7 @@ class AsyncRouter:
         return bool(self._over) or bool(_events(self._router.socket) & _IN)
 
 
-def _anybody(_key: str) -> bool:
+def _admit_all(_key: str) -> bool:
     return True
 
 
@@ -238,7 +238,7 @@ class AsyncDealer:
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
         self._unsent: deque[Sequence[bytes]] = deque()
         self._gone = self._closed = False
-        self._watch = _Watch(self._look, self._socket, self._monitor)
+        self._watch = _Watch(self._find_event, self._socket, self._monitor)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -250,7 +250,7 @@ class AsyncDealer:
         while not self._closed:
             received = [frames for frames, _ in messages(self._socket, most)]
             if self._unsent:
-                self._look()
+                self._find_event()
             if received or self._gone:
                 return received
             await self._watch.news()
@@ -260,12 +260,12 @@ class AsyncDealer:
         """Send in order, as soon as the queue has room. The caller bounds the number of unsent messages."""
         self._unsent.append(frames)
         self._flush()
-        self._watch.soon()
+        self._watch.check_soon()
 
     def give_up(self) -> None:
         """Treat the connection as lost."""
         self._gone = True
-        self._watch.soon()
+        self._watch.check_soon()
 
     def close(self) -> None:
         """Drop the connection; sent messages leave within the linger. Harmless when repeated."""
@@ -276,7 +276,7 @@ class AsyncDealer:
             self._monitor.close(0)
             self._socket.close()
 
-    def _look(self) -> bool:
+    def _find_event(self) -> bool:
         if _events(self._monitor) & _IN:
             self._gone = True  # the monitor reports nothing but the end
         events = _events(self._socket)

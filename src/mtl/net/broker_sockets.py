@@ -95,8 +95,8 @@ class BrokerSockets:
             net_limits.QUEUED_OCTETS,
             net_limits.CONTROL_WAITING,
         )
-        packed = _beside(endpoint, packed_port, "packed")
-        plain = _beside(endpoint, plain_port, "plain")
+        packed = _data_endpoint(endpoint, packed_port, "packed")
+        plain = _data_endpoint(endpoint, plain_port, "plain")
         self.packed = self._bind(opened, packed, net_limits.PACKED_HWM, limits.MAX_FRAME)
         self.plain = self._bind(
             opened,
@@ -211,7 +211,7 @@ def is_command(frames: Sequence[bytes]) -> bool:
     return len(frames) == 3 and bool(frames[1])
 
 
-def _beside(endpoint: str, port: int, name: str) -> str:
+def _data_endpoint(endpoint: str, port: int, name: str) -> str:
     """The endpoint of a data socket: the same host with another port, or another path."""
     if endpoint.startswith("tcp://"):
         return f"{endpoint.rpartition(':')[0]}:{port or '*'}"

@@ -29,5 +29,5 @@ class Origin(NamedTuple):
         return key_of(self.connection)
 
 
-NOBODY = Origin()
+NO_ORIGIN = Origin()
 """An unknown origin."""

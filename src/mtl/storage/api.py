@@ -347,8 +347,8 @@ class Engine(Protocol):
         that is not answered. Called from several threads at once. Any exception is a bug.
         """
 
-    def look(self) -> Seen:
-        """Look for changes from outside. Called on the lane of `Save`. Raises `StorageError`."""
+    def observe(self) -> Seen:
+        """Return the changes from outside. Called on the lane of `Save`. Raises `StorageError`."""
 
     def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:
         """Make everything durable and release the engine's place. Returns the logs that may not be durable, and why;

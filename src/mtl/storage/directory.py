@@ -97,7 +97,7 @@ class DirectoryEngine(DiskEngine):
             log.warning("%s", note)
         super().__init__(Storage(FrugalDisk(RealDisk()), data, self._records, segment_bytes))
 
-    def look(self) -> Seen:
+    def observe(self) -> Seen:
         """The free space of the file system, and changes by `mtl user`."""
         free, total = None, 0
         try:

@@ -19,7 +19,7 @@ from mtl.log.log import GOING, MAKING
 from mtl.storage.database import VERSION, WITH_MANIFESTS, is_current
 from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.keys import place_of
-from mtl.storage.orphans import Owner, look
+from mtl.storage.orphans import Owner, read_orphan
 from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
 from mtl.storage.rows import Loaded, decode_value, incomplete, read_rows, state_of
 
@@ -158,7 +158,7 @@ def _contents_of(directory: Path, disk: Disk) -> Iterator[tuple[str, str]]:
             if name.endswith((MAKING, GOING)):
                 continue
             try:
-                orphan = look(disk, str(directory), f"{kind}/{name}")
+                orphan = read_orphan(disk, str(directory), f"{kind}/{name}")
             except StorageError:
                 continue  # it was removed meanwhile
             if not orphan.is_empty:
@@ -173,7 +173,7 @@ def _compare(directory: Path, disk: Disk, place: str, record: Owner, *, manifest
     if not manifests:
         return
     try:
-        owner = look(disk, str(directory), place).owner
+        owner = read_orphan(disk, str(directory), place).owner
     except StorageError as error:
         yield Finding(place, str(error))
         return

@@ -174,7 +174,7 @@ class MemoryEngine:
         except ValueError as error:  # contents that do not fit: writers get the error, the log stays usable
             return StorageFailed(f"{type(action).__name__}: {error}")
 
-    def look(self) -> Seen:
+    def observe(self) -> Seen:
         """No other process changes records in this memory."""
         memory = self._memory
         with memory.lock:

@@ -74,7 +74,7 @@ def lies_there(owner: bytes, key: str) -> bool:
     return key == place or key.startswith(f"{place}/")
 
 
-def look(disk: Disk, directory: str, place: str, kind: str | None = None) -> Orphan:
+def read_orphan(disk: Disk, directory: str, place: str, kind: str | None = None) -> Orphan:
     """The log or logs in a place below the data directory. Raises `StorageFailed`."""
     kind, path = kind or place.split("/")[0], f"{directory}/{place}"
     try:
@@ -165,7 +165,7 @@ class Orphans:
                     elif name.endswith((MAKING, GOING)):
                         self._clear(place)
                     else:
-                        yield look(self._disk, self._directory, place)
+                        yield read_orphan(self._disk, self._directory, place)
                 except StorageError as error:
                     log.warning("%s/%s stays until the next start: %s", self._directory, place, error)
 

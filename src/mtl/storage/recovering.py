@@ -22,7 +22,7 @@ from mtl.log.manifest import MANIFEST
 from mtl.log.store import Store
 from mtl.storage.inspection import compare, inspect_records
 from mtl.storage.keys import place_of
-from mtl.storage.orphans import LOST_FOUND, Orphan, Owner, look
+from mtl.storage.orphans import LOST_FOUND, Orphan, Owner, read_orphan
 from mtl.storage.records import (
     KINDS,
     AnyRecord,
@@ -91,7 +91,9 @@ class Recovery:
                 found.append(
                     (
                         path.name,
-                        look(self._disk, str(self._directory), f"{LOST_FOUND}/{path.name}", f"{kind}s"),
+                        read_orphan(
+                            self._disk, str(self._directory), f"{LOST_FOUND}/{path.name}", f"{kind}s"
+                        ),
                     )
                 )
         return found
@@ -150,7 +152,7 @@ class Recovery:
             for path in sorted((self._directory / kind).glob("*")):
                 place = f"{kind}/{path.name}"
                 if place not in places and not path.suffix:
-                    orphan = look(self._disk, str(self._directory), place)
+                    orphan = read_orphan(self._disk, str(self._directory), place)
                     found += [] if orphan.is_empty else [orphan]
         return found
 

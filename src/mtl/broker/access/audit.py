@@ -197,8 +197,8 @@ def _changes(
         (AuditEvent.REVOKED, {*known.grants} - {*now.grants}),
     ):
         for one in sorted(grants):
-            yield event, _told(one)
+            yield event, _grant_fields(one)
 
 
-def _told(grant: GrantRecord) -> dict[str, object]:
+def _grant_fields(grant: GrantRecord) -> dict[str, object]:
     return {"virtual-host": grant.vhost, "right": grant.right, "pattern": grant.pattern}

@@ -68,4 +68,4 @@ def _check(pattern: str) -> None:
         for one in (pattern, _whole(pattern)):
             pc.match_substring_regex(pa.array([""], pa.string()), one)
     except pa.ArrowException as e:
-        raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is no regular expression: {e}") from e
+        raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is not a regular expression: {e}") from e

@@ -42,7 +42,7 @@ DEFAULTS: Final[dict[Quota, int]] = {
 }
 """The quotas of a user that the configuration does not mention."""
 
-_WHAT: Final[dict[Quota, tuple[str, str]]] = {
+_UNITS: Final[dict[Quota, tuple[str, str]]] = {
     Quota.SESSIONS: ("sessions", "repeat the token of the 201 instead of opening new ones"),
     Quota.LEASES: ("leases", "close some with Lease.Close, or let them expire"),
     Quota.WAITS: ("requests that wait for news", "ask without wait"),
@@ -51,7 +51,7 @@ _WHAT: Final[dict[Quota, tuple[str, str]]] = {
     Quota.STAGE_BYTES: ("octets in stages", "commit or abort some (mtl stages)"),
     Quota.STORED_BYTES: ("octets in the resources that it made", "delete some, or let retention take more"),
 }
-"""The unit of each quota, and the way out for its error message."""
+"""The unit of each quota, and the remedy for its error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Quotas:
         """Raises `Refused` 403 when `used` and `more` together are above the quota."""
         limit = self.limit(principal, quota)
         if limit is not None and used + more > limit:
-            what, way_out = _WHAT[quota]
+            unit, remedy = _UNITS[quota]
             raise Refused(
                 403,
                 QUOTA,
-                f"user {principal!r} has {used} {what}, and its quota {quota} is {limit}: {way_out}, or have the "
+                f"user {principal!r} has {used} {unit}, and its quota {quota} is {limit}: {remedy}, or have the "
                 "administrator raise it in [quotas]",
                 quota=quota.value,
                 limit=limit,

@@ -106,15 +106,15 @@ def _denied(principal: str, vhost: str, rights: frozenset[Right], names: Sequenc
     if vhost != limits.DEFAULT_VIRTUAL_HOST:
         command += f" --virtual-host {shlex.quote(vhost)}"
     if right in ON_RESOURCES:
-        what = f"may not {' or '.join(sorted(rights))} {listed}"
+        denied = f"may not {' or '.join(sorted(rights))} {listed}"
         members = {"resources": list(names[:_MOST_NAMED])}
     else:
-        what = f"may not use {_NOUNS[right]} {listed}; its own begin with {principal + '.'!r}"
+        denied = f"may not use {_NOUNS[right]} {listed}; its own begin with {principal + '.'!r}"
         members = {"names": list(names[:_MOST_NAMED])}
     return Refused(
         403,
         w.NOT_AUTHORIZED,
-        f"user {principal!r} {what}; `{command}` gives the right",
+        f"user {principal!r} {denied}; `{command}` gives the right",
         right=right.value,
         **members,
     )

@@ -96,7 +96,7 @@ class CursorRequests:
         self._cursors.flush(flushed)
 
     def _describe(self, asked: list[CursorRecord], answer: Answer) -> None:
-        """Ask the log of each cursor that is behind for the octets and the time of what it has not confirmed."""
+        """Ask the log of each cursor that is behind for the octets and the time of its unconfirmed contents."""
         behind: dict[int, tuple[Resource, RangeFrom]] = {}
         for at, record in enumerate(asked):
             resource = self._resources.find(record.vhost, record.resource)

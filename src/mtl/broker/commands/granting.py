@@ -1,6 +1,6 @@
-"""The common part of all grants of leases, and Lease.Close. The files beside this one grant readers and writers.
+"""The common part of all grants of leases, and Lease.Close. The `granting_*` files grant readers, writers and queues.
 
-PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a stage, a
+PROTOCOL.md 5.2: every 202 echoes the granted terms. A grant that needs the disk (a cursor, a writer's name, a stage, a
 resource made by its name) is answered when it is durable.
 """
 
@@ -176,7 +176,11 @@ class Granting:
             answer(w.LeaseClosed(stage=sealed))
             return
         if lease is None or (lease.terms.vhost, lease.terms.principal) != (caller.vhost, caller.principal):
-            raise Refused(404, w.UNKNOWN_LEASE, "no such lease: it was closed, expired or is somebody else's")
+            raise Refused(
+                404,
+                w.UNKNOWN_LEASE,
+                "unknown lease: it was closed, expired, or is another session's",
+            )
         if isinstance(lease, WriterLease) and lease.stage is not None:
             self._seal(lease, lease.stage, answer)
             return

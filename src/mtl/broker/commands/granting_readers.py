@@ -73,13 +73,13 @@ class ReaderGrants:
 
         grant = self._queues.consumer if profile.competing else self._log_reader
 
-        def there(no: Refused | None) -> None:
-            if no is not None:
-                answer(no)
+        def ensured(refusal: Refused | None) -> None:
+            if refusal is not None:
+                answer(refusal)
             else:
                 answering(answer, lambda: grant(caller, profile, request, answer))
 
-        self._resources.ensure(caller, request.resources, there)
+        self._resources.ensure(caller, request.resources, ensured)
 
     def _fanout_reader(self, caller: Caller, profile: Profile, request: w.Reader) -> w.Reply:
         check_fixed(profile, request.resources)

@@ -71,13 +71,13 @@ class WriterGrants:
             answer(self._fanout_writer(caller, profile, request))
             return
 
-        def there(no: Refused | None) -> None:
-            if no is not None:
-                answer(no)
+        def ensured(refusal: Refused | None) -> None:
+            if refusal is not None:
+                answer(refusal)
             else:
                 answering(answer, lambda: self._log_writer(caller, profile, request, answer))
 
-        self._resources.ensure(caller, request.resources, there)
+        self._resources.ensure(caller, request.resources, ensured)
 
     def _fanout_writer(self, caller: Caller, profile: Profile, request: w.Writer) -> w.Reply:
         check_fixed(profile, request.resources)
@@ -221,7 +221,7 @@ class WriterGrants:
         def route(name: str) -> Intake | None:
             intake = self._resources.route(terms.vhost, name) if terms.covers(name) else None
             if intake is not None:
-                self._opening.want(intake)
+                self._opening.request(intake)
             return intake
 
         return route
@@ -237,7 +237,7 @@ class WriterGrants:
 
         def ended() -> None:
             left()
-            self._take_back(lease)
+            self._reclaim(lease)
             for intake in lease.intakes.values() if isinstance(key, str) else ():
                 intake.numbers.forget(key)
 
@@ -259,13 +259,13 @@ class WriterGrants:
             return  # without it the writer is only slower
         self._lent.add(lease)
 
-    def take_back(self) -> None:
+    def reclaim_memory(self) -> None:
         """Take back the memory of killed writers, whose leases live on for a while in case of another connection."""
         for lease in list(self._lent):
             if lease.memory is not None and lease.memory.left():
-                self._take_back(lease)
+                self._reclaim(lease)
 
-    def _take_back(self, lease: WriterLease) -> None:
+    def _reclaim(self, lease: WriterLease) -> None:
         memory, lease.memory = lease.memory, None
         if memory is not None:
             self._lent.remove(lease)

@@ -101,16 +101,16 @@ class Requests:
 
         caller = session.caller
 
-        def told(outcome: w.Reply | Refused) -> None:
+        def audit_and_answer(outcome: w.Reply | Refused) -> None:
             self._outbox.audit.answered(caller, request, outcome)
             answer(outcome)
 
         def carry_out() -> None:
             self._authorization.check(caller, request)
-            command.method(self, caller, request, told)
+            command.method(self, caller, request, audit_and_answer)
 
         def waited() -> None:
-            answering(told, carry_out)  # a right may have been revoked meanwhile
+            answering(audit_and_answer, carry_out)  # a right may have been revoked meanwhile
 
         def begin() -> None:
             self._authorization.check(caller, request)
@@ -125,7 +125,7 @@ class Requests:
         except Refused as e:
             answer(e)
         else:
-            answering(told, carry_out if self._opening.is_over else begin)
+            answering(audit_and_answer, carry_out if self._opening.is_over else begin)
 
     # --- Connection -----------------------------------------------------------------------------------------
 
@@ -162,14 +162,18 @@ class Requests:
             if isinstance(outcome, Refused):
                 answer(outcome)
             else:
-                describe(self._reads, [outcome], lambda told: answer(w.ResourceCreated(resource=told[0])))
+                describe(
+                    self._reads,
+                    [outcome],
+                    lambda found: answer(w.ResourceCreated(resource=found[0])),
+                )
 
         self._resources.create(caller.vhost, request, created, caller)
 
     def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
         """Resource.List."""
         found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
-        describe(self._reads, found, lambda told: answer(w.DescriptionList(resources=told)))
+        describe(self._reads, found, lambda descriptions: answer(w.DescriptionList(resources=descriptions)))
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""
@@ -309,7 +313,7 @@ class Requests:
     def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
         """Stage.Describe."""
         may = self._authorization
-        stages = self._stages.told(caller.vhost, request.application)
+        stages = self._stages.describe(caller.vhost, request.application)
         applications = self._committing.of(caller.vhost, request.application)
         answer(
             w.StageList(

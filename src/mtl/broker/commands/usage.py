@@ -45,7 +45,7 @@ class Usage:
         self._stages = stages
         self._over: dict[tuple[str, Quota], Refused] = {}
 
-    def look(self) -> None:
+    def enforce(self) -> None:
         """Sum up, and end the leases that add to usage above a quota. Without users there are no quotas."""
         if not self._users:
             self._over = {}

@@ -186,7 +186,7 @@ class Consumers:
         for lease in self._pauses.over():
             self._wake_all(lease)
 
-    def look(self) -> None:
+    def wake_delayed(self) -> None:
         """Wake the queues in which a backoff is over."""
         for queue in list(self._delayed):
             if queue.state.due(self._outbox.now.mono):

@@ -62,13 +62,13 @@ class DeadLetters:
         self._chunks: dict[Queue, Ahead] = {}
         """The chunk that was read last for each queue with dead letters."""
         self._leases: dict[Queue, WriterLease] = {}
-        self._told: dict[Queue, str] = {}
+        self._reported: dict[Queue, str] = {}
 
-    def look(self) -> None:
+    def move_all(self) -> None:
         """Handle every queue with dead letters: settle those that were appended, append the others."""
         queues = self._queues.burying()
         self._leases = {q: lease for q, lease in self._leases.items() if q in queues}
-        self._told = {q: why for q, why in self._told.items() if q in queues}
+        self._reported = {q: why for q, why in self._reported.items() if q in queues}
         self._chunks = {q: chunks for q, chunks in self._chunks.items() if q in queues}
         for queue in queues:
             self._move(queue)
@@ -77,7 +77,7 @@ class DeadLetters:
         try:
             self._move_letters(queue)
             if queue not in self._chunks or not self._chunks[queue].reading:
-                self._told.pop(queue, None)
+                self._reported.pop(queue, None)
         except (Refused, StorageError) as e:
             self._trouble(queue, str(e))
 
@@ -89,7 +89,7 @@ class DeadLetters:
             owner = queue.resource.record.owner
             self._resources.create(vhost, request, lambda made: self._made(queue, made), owner=owner)
             return
-        if any([self._opening.want(queue.resource.intake), self._opening.want(target.intake)]):
+        if any([self._opening.request(queue.resource.intake), self._opening.request(target.intake)]):
             return
         target.writable()
         intake = target.intake
@@ -162,8 +162,8 @@ class DeadLetters:
 
     def _trouble(self, queue: Queue, why: str) -> None:
         """Log an error once: the move is tried again ten times a second."""
-        if self._told.get(queue) != why:
-            self._told[queue] = why
+        if self._reported.get(queue) != why:
+            self._reported[queue] = why
             log.error("queue %r of %r, dead letters: %s", queue.name, queue.resource.name, why)
 
 

@@ -119,8 +119,8 @@ def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
     if parting is None:
         return record
     log.warning(
-        "resource %r parts with what the queue %r knows of it at %d: its data is another copy, or was lost in a crash. "
-        "What the queue had settled from there up to %d counts no more",
+        "resource %r has other contents than the queue %r settled, from %d on: its data is another copy, or was lost "
+        "in a crash. The settlements from there up to %d do not count any more",
         resource.name,
         record.queue,
         parting,

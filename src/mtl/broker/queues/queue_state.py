@@ -50,7 +50,7 @@ class QueueEvent(Enum):
     CONFIRM = "confirm"
     REJECT = "reject"  # without recycle
     RECYCLE = "recycle"  # rejected with recycle, and may be delivered again
-    LOST = "lost"  # its consumer is gone, and it may be delivered again
+    LOST = "lost"  # its consumer has ended, and it may be delivered again
     EXHAUST = "exhaust"  # its last permitted delivery failed
     DUE = "due"  # its backoff is over
     KEPT = "kept"  # its dead letter is durable
@@ -281,7 +281,7 @@ class QueueState:
                 heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
 
     def lose(self, sequences: Iterable[int]) -> None:
-        """The consumer of these contents is gone: others may have them at once."""
+        """The consumer of these contents has ended: other consumers may get them at once."""
         self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], QueueEvent.LOST)
 
     def release(self, sequences: Sequence[int], *, left: bool) -> None:

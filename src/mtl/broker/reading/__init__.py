@@ -1,4 +1,4 @@
-"""Readers of logs, their reads of what is not in memory, groups' cursors, and the fan-out of the `test` profile.
+"""Readers of logs, their reads of data outside memory, groups' cursors, and the fan-out of the `test` profile.
 
 Read `readers.py` first, then `reads.py`.
 """

@@ -12,7 +12,7 @@ READ_AHEAD_OCTETS = 4 << 20
 """Octets of one read: it takes a few milliseconds from a fast disk, and hides some of the latency of a slow one."""
 
 READ_AHEAD_CHUNKS = 64
-"""Most chunks of one read: small ones cost some 20 microseconds each, whatever their size."""
+"""Most chunks of one read: small ones cost some 20 microseconds each, independent of their size."""
 
 MAX_AHEAD_OCTETS = 256 << 20
 """Octets that are kept for all readers and queues. Above it those that were read first are dropped, and read again
@@ -82,5 +82,5 @@ class AheadLimit:
             oldest.clear()
 
     def ended(self, ahead: Ahead) -> None:
-        """The reader or queue is gone."""
+        """The reader or queue has ended."""
         self._octets -= self._kept.pop(ahead, 0)

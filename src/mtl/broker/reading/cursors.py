@@ -153,7 +153,7 @@ class Cursors:
                 503,
                 OVERLOADED,
                 f"{broker_limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
-                "`mtl cursors delete` forgets those that nobody needs",
+                "`mtl cursors delete` removes those that are not needed",
             )
         if cursor is None:
             cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0))

@@ -1,6 +1,6 @@
 """Reading leases of the durable profiles: windows, sending, and the settlement by Confirms.
 
-PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs the
+PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent only one window, and costs the
 broker no memory beyond the record of that window.
 """
 

@@ -177,8 +177,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
         said = self.authentication
         if self.in_memory and (said.anonymous is not True or self.curve.clients == "known"):
             raise OptionError(
-                f"nobody could log in: a broker with data = {MEMORY} has no users, who are kept in a data directory; "
-                "let everybody in (anonymous = true, clients = any), or set data to a directory"
+                f"no user could log in: a broker with data = {MEMORY} has no users: a data directory stores them; "
+                "admit all clients (anonymous = true, clients = any), or set data to a directory"
             )
         with_key = EXTERNAL in said.mechanisms and self.curve.key_file
         readable = self.protected or said.plain_without_encryption
@@ -190,7 +190,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
                 "clients need a password, and checking it needs scramp: pip install 'pyspark-mtl[scram]'"
             )
         raise OptionError(
-            "nobody could log in: EXTERNAL needs key-file in [curve], PLAIN that or plain-without-encryption; "
+            "no user could log in: EXTERNAL needs key-file in [curve], PLAIN that or plain-without-encryption; "
             "add SCRAM-SHA-256 to mechanisms in [authentication]"
         )
 
@@ -219,7 +219,7 @@ def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides
         except OSError as e:
             raise OptionError(f"cannot read {path}: {e.strerror}") from e
         except msgspec.DecodeError as e:
-            raise OptionError(f"{path} is no TOML: {e}") from e
+            raise OptionError(f"{path} is not TOML: {e}") from e
     members.pop("doors", None)  # for the command line, which runs them with the broker
     members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
     said = members.get("log", {})

@@ -1,4 +1,4 @@
-"""Carries out the core's actions: its sends here, all others by the workers. Reports peers that are full or gone to it.
+"""Carries out the core's actions: its sends here, all others by the workers. Reports full or lost peers to the core.
 
 Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
 always before the contents it announces. Once a content of a lease was not sent, none behind it is sent in the same
@@ -40,7 +40,7 @@ class LoopSender:
         """Carry out one send."""
         match action:
             case a.SendReply():
-                # A REQ that is gone or full does not wait for this reply any more; its client asks again.
+                # A full or closed REQ does not wait for this reply any more; its client asks again.
                 self._sockets.control.send(*action.envelope, *action.frames)
             case a.Send():
                 self._command(action)
@@ -113,7 +113,7 @@ class LoopSender:
         self._broker.blocked(action.lease, sequence, self._clock())
 
     def _run(self, action: a.Deliver) -> Run:
-        """The Contents to be sent; none when what is stored cannot be decoded."""
+        """The Contents to be sent; none when the stored octets cannot be decoded."""
         try:
             return _wire(action)(action)
         except StorageError as e:

@@ -27,8 +27,8 @@ from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.core import Broker
 from mtl.broker.runtime.config import BrokerConfig
-from mtl.broker.runtime.looking import Looking
-from mtl.broker.runtime.rest import Rest, give_back
+from mtl.broker.runtime.engine_monitor import EngineMonitor
+from mtl.broker.runtime.idle_memory import IdleDetector, return_memory
 from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import LoopWatch
@@ -88,9 +88,9 @@ class Server:
             self._watch = LoopWatch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
-            self._looking = Looking(engine.look, self._workers.look, self._wakeup.wake)
+            self._monitor = EngineMonitor(engine.observe, self._workers.run_between_saves, self._wakeup.wake)
             self._opening = True
-            self._rest = Rest(time.monotonic, time.process_time)
+            self._idle_detector = IdleDetector(time.monotonic, time.process_time)
             while not self._broker.ready:
                 self._turn(serving=False)
             opened.pop_all()
@@ -180,7 +180,7 @@ class Server:
 
     def read_users(self) -> None:
         """Look for changes of users and grants at once; safe from any thread."""
-        self._looking.look_at_once()
+        self._monitor.check_soon()
         self._wakeup.wake()
 
     def run(self) -> None:
@@ -201,15 +201,15 @@ class Server:
         for connection in self._sockets.ended:
             self._broker.disconnected(connection, clock())
         if serving:
-            self._take_in(readable)
+            self._receive(readable)
         elif self._stopping:
             self._sockets.discard()
         self._complete()
-        self._looking.tell(self._broker, clock)
+        self._monitor.deliver(self._broker, clock)
         if not self._stopping:
-            self._looking.look(time.monotonic())
-        if self._rest.begins():
-            self._workers.aside(give_back)
+            self._monitor.start_check(time.monotonic())
+        if self._idle_detector.became_idle():
+            self._workers.aside(return_memory)
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False
@@ -241,7 +241,7 @@ class Server:
             return 1000
         return max(0, min(1000, int((due - time.monotonic()) * 1000) + 1))
 
-    def _take_in(self, readable: set[Port]) -> None:
+    def _receive(self, readable: set[Port]) -> None:
         for port in (Port.CONTROL, Port.PACKED, Port.PLAIN):
             if port in readable:
                 self._drain(port)
@@ -301,7 +301,7 @@ class Server:
         deadline = time.monotonic() + broker_limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
-        if self._workers.under_way:  # their threads may hang for ever
+        if self._workers.under_way:  # their threads may never end
             self._abandon(not_synced(self._with_the_disk()))
             return
         saved = self._broker.idle

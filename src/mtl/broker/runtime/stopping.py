@@ -1,4 +1,4 @@
-"""Ends a stopping broker within a bounded time, even if its disk hangs, and reports what is not synced.
+"""Ends a stopping broker within a bounded time, even if its disk hangs, and reports the data that is not synced.
 
 The loop gives a disk `STOP_S`. A thread here watches the loop itself, which may be blocked in a read or a sync
 that never returns. The only way to end such a call is to end the process.
@@ -30,7 +30,7 @@ def not_synced(names: Sequence[str]) -> str:
 
 
 def exit_at_once(line: str) -> None:
-    """End this process with exit status 1: threads that hang in the disk would keep it alive for ever."""
+    """End this process with exit status 1: threads that hang in the disk would keep it alive."""
     sys.stderr.write(f"mtl: {line}\n")
     sys.stderr.flush()
     os._exit(1)

@@ -1,6 +1,6 @@
 """The administration of users: changes of the records in the data directory, with or without a running broker.
 
-The protocol has no command for this, so that no client can be tricked into it: a person who may write the data
+The protocol has no command for this, so that no client can be tricked into it: a person that may write the data
 directory is the administrator. A running broker finds a change within `ACCOUNTS_CHECK_S`.
 """
 
@@ -77,7 +77,7 @@ class Users:
     def remove(self, name: str) -> None:
         """Remove a user with its grants, even a damaged one. A running broker ends its sessions and leases."""
         try:
-            self._store.edit(UserRecord, name, lambda found: void(_there(name, found)))
+            self._store.edit(UserRecord, name, lambda found: void(_require(name, found)))
         except Damaged:
             self._store.forget(UserRecord.kind, name)
 
@@ -105,10 +105,10 @@ class Users:
         given = set(grants)
         for one in given:
             if not is_pattern(one.pattern):
-                raise OptionError(f"{one.pattern!r} is no regular expression of RE2, or too large")
+                raise OptionError(f"{one.pattern!r} is not a regular expression of RE2, or is too large")
 
         def granted(found: UserRecord | None) -> UserRecord:
-            user = found or (UserRecord(name) if name == ANONYMOUS_USER else _there(name, found))
+            user = found or (UserRecord(name) if name == ANONYMOUS_USER else _require(name, found))
             return msgspec.structs.replace(user, grants=tuple(sorted({*user.grants, *given})))
 
         self._store.edit(UserRecord, name, granted)
@@ -130,7 +130,7 @@ class Users:
         self._change(name, without)
 
     def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
-        self._store.edit(UserRecord, name, lambda found: change(_there(name, found)))
+        self._store.edit(UserRecord, name, lambda found: change(_require(name, found)))
 
     def _check_key(self, name: str, key: str) -> None:
         owner = next((u.name for u in self.all() if key in u.keys), name)
@@ -148,7 +148,7 @@ def void(_: object) -> None:
     """Return None: the record is deleted."""
 
 
-def _there(name: str, found: UserRecord | None) -> UserRecord:
+def _require(name: str, found: UserRecord | None) -> UserRecord:
     if found is None:
         raise OptionError(f"there is no user {name!r}; `mtl user add` makes one")
     return found
@@ -156,6 +156,10 @@ def _there(name: str, found: UserRecord | None) -> UserRecord:
 
 def _check_name(name: str) -> None:
     if name == ANONYMOUS_USER:
-        raise OptionError(f"{name!r} stands for those who show no credentials; `mtl grant` is all it needs")
+        raise OptionError(
+            f"{name!r} stands for clients without credentials and cannot be added; use `mtl grant` only"
+        )
     if not name or not is_printable(name) or len(name.encode()) > MAX_USER_NAME:
-        raise OptionError(f"{name!r} is no name of a user: up to {MAX_USER_NAME} printable octets")
+        raise OptionError(
+            f"{name!r} is not a name of a user: expected are up to {MAX_USER_NAME} printable octets"
+        )

@@ -17,7 +17,7 @@ from typing import Protocol
 from mtl.net.ports import Port
 
 AWAKE_S = 0.0005
-"""Seconds for which the loop polls: several times what a writer on the same machine takes from Confirm to send."""
+"""Seconds for which the loop polls: several times a local writer's delay from a Confirm to its next send."""
 
 _RAREST = 64
 """Maximum back-off, in short waits. If polling never pays off, one short wait in _RAREST is spent on it."""

@@ -85,7 +85,7 @@ class ThreadWorkers:
         """The core has the result of an action."""
         self._commits.finished(number)
 
-    def look(self, work: Callable[[], None]) -> None:
+    def run_between_saves(self, work: Callable[[], None]) -> None:
         """Run a function in the lane of `Save`, between two of them."""
         self._lane(Save(0, ())).pool.submit(work)
 
@@ -120,7 +120,7 @@ class ThreadWorkers:
         results: Sequence[object]
         try:
             results = self._timed(actions)
-        except BaseException as e:  # noqa: BLE001 a bug: the loop raises it instead of waiting for ever
+        except BaseException as e:  # noqa: BLE001 a bug: the loop raises it instead of waiting for a result
             results = [e] * len(actions)
         for action, result in zip(actions, results, strict=True):
             if not isinstance(action, Prepare | DropLogs):

@@ -14,7 +14,7 @@ import msgspec
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Leaving, Outbox, Result, refusal
 from mtl.broker.stages.publishing import Answer, Commit
-from mtl.broker.stages.stages import Stage, Stages, damaged, not_its, unknown_stage
+from mtl.broker.stages.stages import Stage, Stages, damaged, stage_of_another, unknown_stage
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -216,7 +216,7 @@ class Committing:
             self._stages.check_readable(name)
             raise unknown_stage(name)
         if (stage.record.application, stage.record.version) != (request.application, request.version):
-            raise not_its(stage, request.application, request.version)
+            raise stage_of_another(stage, request.application, request.version)
         if stage.committing:
             raise Refused(409, w.CLOSED, f"stage {name} is being committed already")
         if stage.damage is not None:

@@ -155,7 +155,7 @@ class Commit:
             self._publish()
 
         def unsure(error: StorageError) -> None:
-            self._hold_up(f"it is not known yet whether version {self.version} is committed: {error}")
+            self._refuse_waiting(f"it is not known yet whether version {self.version} is committed: {error}")
 
         self._outbox.save_surely((application, publish), (), before, saved, unsure)
 
@@ -292,9 +292,9 @@ class Commit:
                 ", ".join(r.name for r in self.targets),
             )
         self.stuck = error
-        self._hold_up(f"version {self.version} is committed, but not visible yet: {error}")
+        self._refuse_waiting(f"version {self.version} is committed, but not visible yet: {error}")
 
-    def _hold_up(self, why: str) -> None:
+    def _refuse_waiting(self, why: str) -> None:
         """Refuse the waiting requests, whose clients ask again. Until it succeeds its resources accept nothing."""
         if self.delay is None:
             waiting = StorageError(f"a commit of application {self.application!r} holds it up: {why}")

@@ -209,9 +209,9 @@ class Stages:
             self.check_readable(name)
             raise unknown_stage(name)
         if stage.record.sealed_us or stage.committing:
-            raise Refused(409, w.CLOSED, f"stage {name} is sealed and takes no more contents")
+            raise Refused(409, w.CLOSED, f"stage {name} is sealed and accepts no further contents")
         if (stage.record.application, stage.record.version) != (spec.application, spec.version):
-            raise not_its(stage, spec.application, spec.version)
+            raise stage_of_another(stage, spec.application, spec.version)
         if stage.damage is not None:
             raise damaged(stage)
         return stage
@@ -240,7 +240,7 @@ class Stages:
     # --- the end --------------------------------------------------------------------------------------------
 
     def seal(self, stage: Stage, lease: str, then: Callable[[w.StageSealed | Refused], None]) -> None:
-        """Seal a stage, durably: it takes no more contents, and outlives its lease. Raises `Refused`."""
+        """Seal a stage, durably: it accepts no further contents, and outlives its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
                 409, w.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
@@ -310,7 +310,7 @@ class Stages:
         if stage.closed_by is not None:
             self._closed_by.pop(stage.closed_by, None)
         for intake in stage.intakes.values():
-            intake.stop(StorageError("the stage is gone"))
+            intake.stop(StorageError("the stage was removed"))
         left = len(stage.intakes)
 
         def idle() -> None:
@@ -378,7 +378,7 @@ class Stages:
             if s.record.vhost == vhost and application in (None, s.record.application) and not s.leaving
         ]
 
-    def told(self, vhost: str, application: str | None) -> list[w.StageInfo]:
+    def describe(self, vhost: str, application: str | None) -> list[w.StageInfo]:
         """The stages for Stage.Describe, oldest first."""
         found = [self._describe(s) for s in self.of(vhost, application)]
         return sorted(found, key=lambda s: (s.created or 0, s.stage))
@@ -419,7 +419,7 @@ def unknown_stage(stage: str) -> Refused:
     return Refused(404, w.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed")
 
 
-def not_its(stage: Stage, application: str, version: int) -> Refused:
+def stage_of_another(stage: Stage, application: str, version: int) -> Refused:
     """The 400 for a stage that was opened for another application or version."""
     record = stage.record
     return Refused(

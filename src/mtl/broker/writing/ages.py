@@ -11,7 +11,7 @@ forward or back by hours. So an age is not the difference of two of its readings
 A difference between the wall clock and the count above CLOCK_JUMP_S is a jump. It is logged, and kept in the note.
 After a jump forward all earlier stamps count as younger by the size of the jump. A jump back cancels earlier jumps
 forward, up to its own size: a wrong clock was corrected. A stamp ahead of the corrected clock has the age 0 until the
-clock has reached it. So an age exceeds the true one by no more than those two limits: no jump removes contents early.
+clock has reached it. So an age exceeds the true one by at most those two limits: no jump removes contents early.
 A jump may keep them longer, by its own size.
 """
 
@@ -81,7 +81,7 @@ class Ages:
         """The wall clock minus the count, in microseconds, as of the start or the last jump."""
         if noted is not None:
             self._offset_us = self._expected(noted, now) - _counted_us(now)
-            self.look()
+            self.compare_clocks()
 
     def _expected(self, noted: ClockRecord, now: a.Now) -> int:
         """The reading that the wall clock would have now without a jump since the note."""
@@ -92,7 +92,7 @@ class Ages:
 
     # --- the clocks -----------------------------------------------------------------------------------------
 
-    def look(self) -> Jump | None:
+    def compare_clocks(self) -> Jump | None:
         """Compare the clocks, as read in the outbox's `now`. Returns the jump that they show, if any."""
         now = self._outbox.now
         offset = now.wall_us - _counted_us(now)
@@ -104,10 +104,10 @@ class Ages:
         if by > 0:
             self._remember(jump)
         else:
-            self._take_back(-by)
+            self._cancel_jumps(-by)
         log.warning(
-            "the wall clock jumped %s by %.0f s. Nothing is removed because of that: what was stamped before counts "
-            "as younger by so much",
+            "the wall clock jumped %s by %.0f s. Nothing is removed because of that: contents that were stamped before "
+            "count as younger by that much",
             "forward" if by > 0 else "back",
             abs(by) / 1e6,
         )
@@ -120,7 +120,7 @@ class Ages:
             (start, end), second, *rest = self._jumps
             self._jumps = [Jump(second.start - (end - start), second.end), *rest]
 
-    def _take_back(self, by: int) -> None:
+    def _cancel_jumps(self, by: int) -> None:
         """Cancel earlier jumps forward by up to `by` µs, the latest first: both together only lower ages."""
         while self._jumps and by > 0:
             last = self._jumps.pop()

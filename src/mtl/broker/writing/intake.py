@@ -45,7 +45,7 @@ class Inbound:
 
     @property
     def full(self) -> bool:
-        """Whether no more contents may be accepted for now."""
+        """Whether further contents have to be refused for now."""
         return self.octets > broker_limits.INBOUND_OCTETS
 
     def take(self, octets: int) -> None:
@@ -173,7 +173,7 @@ class Intake:
 
     def withdraw(self, key: WriterKey, then: Callable[[], None]) -> None:
         """Drop the pending contents of a replaced writer; call `then` once its group with the disk, if any, is done."""
-        self._lose([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
+        self._drop_lost([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
         if any(x.lease.key == key for x in self._group):
             self._afterwards.append(then)
         else:
@@ -182,7 +182,7 @@ class Intake:
     def stop(self, error: StorageError) -> None:
         """Accept nothing more, and drop the pending contents."""
         self._stopped = error
-        self._lose(list(self._pending))
+        self._drop_lost(list(self._pending))
 
     def go_on(self) -> None:
         """Accept contents again after a `stop`."""
@@ -318,9 +318,9 @@ class Intake:
 
     def _appended(self, group: list[Arrival], failed: StorageError | None) -> None:
         self._group = []
-        self._tell_trouble(failed)
+        self._log_trouble(failed)
         if failed is not None:
-            self._lose(group)
+            self._drop_lost(group)
         else:
             self._keep(group)
         afterwards, self._afterwards = self._afterwards, []
@@ -328,14 +328,12 @@ class Intake:
             then()
         self._turns.done()
 
-    def _tell_trouble(self, error: StorageError | None) -> None:
+    def _log_trouble(self, error: StorageError | None) -> None:
         """Log trouble once when it begins and once when it is over: writers try again several times a second."""
         if error is not None and self._unkept is None:
-            log.error(
-                "%s keeps nothing of what comes, writers are asked to send it again: %s", self.key, error
-            )
+            log.error("%s stores no contents, writers are asked to send them again: %s", self.key, error)
         elif error is None and self._unkept is not None:
-            log.info("%s keeps what comes again", self.key)
+            log.info("%s stores contents again", self.key)
         self._unkept = error
 
     def _keep(self, group: list[Arrival]) -> None:
@@ -351,7 +349,7 @@ class Intake:
         self._echoes = [x for x in self._echoes if not x.done]
         self._durable(self, [*group, *heard])
 
-    def _lose(self, lost: list[Arrival]) -> None:
+    def _drop_lost(self, lost: list[Arrival]) -> None:
         """Drop contents that were not stored, and the pending ones of the same writers behind them: later numbers would
         make duplicates of contents that are sent again. Their echoes are dropped, too.
         """

@@ -82,8 +82,8 @@ class Names:
             raise Refused(
                 404,
                 w.UNKNOWN_WRITER,
-                f"there is no writer name {name!r} (any more), so no epoch of it: nobody used it for long, or the "
-                "broker's data was replaced. Ask without epoch to begin again",
+                f"there is no writer name {name!r} (any more), so no epoch of it: it was not used for long, or "
+                "the broker's data was replaced. Ask without epoch to begin again",
             )
         # Of two holders one is newer. With the same epoch they got the name from different copies of the data.
         another = holder != session or (known is not None and known.epoch != epoch)

@@ -46,7 +46,7 @@ class _Wait:
         self._left = len(self.todo)
         self._then = then
 
-    def seen_to(self) -> None:
+    def count_down(self) -> None:
         """One of the logs is open or has failed."""
         self._left -= 1
         if not self._left:
@@ -113,7 +113,7 @@ class LogOpening:
         self._failed.pop(intake.key, None)
         if gone is not None:
             gone.state = _State.DONE
-            self._seen_to(gone, final=True)
+            self._notify_waits(gone, final=True)
 
     def expects(self, intake: Intake) -> bool:
         """Whether this log is not open yet and will be, at once or after a retry."""
@@ -147,7 +147,7 @@ class LogOpening:
         self._waits.append(wait)
         self._go_on()
 
-    def want(self, intake: Intake) -> bool:
+    def request(self, intake: Intake) -> bool:
         """Have a log opened before others; returns whether it is being opened or will be next."""
         found = self._unopened.get(intake.key)
         if found is not None and not found.waits:
@@ -223,7 +223,7 @@ class LogOpening:
             if result is not None:
                 one.intake.opened(*result)
             one.opened()
-            self._seen_to(one, final=True)
+            self._notify_waits(one, final=True)
         if one is self._probe:
             self._probed(opened=one.intake.reader is not None)
         self._go_on()
@@ -236,14 +236,14 @@ class LogOpening:
         if not for_good:
             self._failed[one.intake.key] = one
             self._set_timer()
-        self._seen_to(one, final=for_good)
+        self._notify_waits(one, final=for_good)
 
-    def _seen_to(self, one: Unopened, *, final: bool) -> None:
+    def _notify_waits(self, one: Unopened, *, final: bool) -> None:
         """Notify the requests that wait for a log: all of them, or all but the patient ones."""
         waits, one.waits = one.waits, [] if final else [x for x in one.waits if x.patient]
         for wait in waits:
             if final or not wait.patient:
-                wait.seen_to()
+                wait.count_down()
 
     # --- trying again ---------------------------------------------------------------------------------------
 
@@ -254,10 +254,10 @@ class LogOpening:
     def _set_timer(self) -> None:
         if not self._timer:
             self._timer = True
-            self._outbox.later(self._retry_s, self._look_again)
+            self._outbox.later(self._retry_s, self._retry_oldest)
             self._retry_s = min(2 * self._retry_s, broker_limits.OPEN_RETRY_TOP_S)
 
-    def _look_again(self) -> None:
+    def _retry_oldest(self) -> None:
         """Try the log that failed longest ago again; the other failed ones wait for the outcome."""
         self._timer = False
         one = next(iter(self._failed.values()), None)

@@ -200,7 +200,7 @@ def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLo
         parting,
         position,
         f"resource {name!r}: the contents before {position}{seen} are the log's only up to {parting}; the rest is "
-        "lost. The broker's data was replaced by another copy, or a crash took what was not synced; or the position "
+        "lost. The broker's data was replaced by another copy, or a crash lost unsynced contents; or the position "
         "belongs to another resource",
         resume=None if epoch is None else parting,
     )

@@ -220,7 +220,7 @@ class Resources:
                     (),
                     (),
                     lambda saved: self._saved(key, record, reader, saved, caller),
-                    lambda error: self._hold_up(key, error),
+                    lambda error: self._refuse_waiting(key, error),
                 )
 
         options = log_options(record, self._segment_bytes)
@@ -263,7 +263,7 @@ class Resources:
         self._outbox.actions.append(DropLogs((log_key(record),)))
         self._created(key, Refused(503, w.STORAGE, str(error)))
 
-    def _hold_up(self, key: ResourceKey, error: StorageError) -> None:
+    def _refuse_waiting(self, key: ResourceKey, error: StorageError) -> None:
         """The outcome of a creation is unknown: refuse the waiting requests, whose clients ask again."""
         no = Refused(503, w.STORAGE, f"it is not known yet whether resource {key[1]!r} was made: {error}")
         self._undecided[key] = no

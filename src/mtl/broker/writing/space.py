@@ -33,7 +33,7 @@ class Space:
 
     @property
     def is_low(self) -> bool:
-        """Whether no more contents may be accepted."""
+        """Whether further contents have to be refused."""
         return self._low is not None
 
     def check(self) -> None:

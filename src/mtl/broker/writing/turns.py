@@ -16,11 +16,11 @@ class Turns:
         self._free = most
         self._line: dict[Hashable, Callable[[], bool]] = {}
 
-    def ask(self, who: Hashable, begin: Callable[[], bool]) -> None:
-        """Call `begin` when a turn is free, now or later. It returns False if `who` no longer needs the turn, and the
+    def ask(self, key: Hashable, begin: Callable[[], bool]) -> None:
+        """Call `begin` when a turn is free, now or later. It returns False if `key` no longer needs the turn, and the
         next in line gets it. Asking again meanwhile changes nothing.
         """
-        self._line.setdefault(who, begin)
+        self._line.setdefault(key, begin)
         self._go_on()
 
     def done(self) -> None:

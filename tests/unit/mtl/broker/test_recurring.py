@@ -16,7 +16,7 @@ class Clock:
     def round(self, mono: float) -> None:
         self.outbox.now = Now(mono, 0)
         self.outbox.run_due()
-        self.recurring.look()
+        self.recurring.set_timers()
 
 
 def test_work_is_done_once_per_period() -> None:

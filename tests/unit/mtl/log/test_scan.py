@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mtl.log.chunk import ChunkHeader, ChunkPlace, NewChunk, RunEntry, encode, encode_header
 from mtl.log.files import write_fully
 from mtl.log.limits import SCAN_BLOCK
-from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
+from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
 from mtl.log.segment import SegmentHeader
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
@@ -104,19 +104,19 @@ def test_chunks_larger_than_a_block() -> None:
 def test_looks_beyond_for_whole_headers() -> None:
     file, size, offsets = file_of(*[NewChunk(2, b"x" * 80)] * 4)
     write_fully(file, [b"\xff"], offsets[1])
-    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[3], 4, size, 8)
+    assert scan_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[3], 4, size, 8)
     write_fully(file, [b"\xff"], offsets[3])
-    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[2], 4, size, 6)
-    assert look_beyond(file, SEGMENT, offsets[3], size) == Beyond(0, None, size)
+    assert scan_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[2], 4, size, 6)
+    assert scan_beyond(file, SEGMENT, offsets[3], size) == Beyond(0, None, size)
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 64, 5_000, 2 * SCAN_BLOCK])
 def test_zeros_at_the_end_are_nothing_that_was_written(zeros: int) -> None:
     file, size, _ = file_of(NewChunk(2, b"some"))
     write_fully(file, [b"\xff", bytes(zeros)], size)
-    assert look_beyond(file, SEGMENT, size, size + 1 + zeros).end == size + min(1 + zeros, 64)
+    assert scan_beyond(file, SEGMENT, size, size + 1 + zeros).end == size + min(1 + zeros, 64)
     write_fully(file, [b"\0"], size)
-    assert look_beyond(file, SEGMENT, size, size + 1 + zeros).end == size
+    assert scan_beyond(file, SEGMENT, size, size + 1 + zeros).end == size
 
 
 @pytest.mark.parametrize("gap", [0, 64, SCAN_BLOCK - 64, SCAN_BLOCK, SCAN_BLOCK + 64])
@@ -128,4 +128,4 @@ def test_looks_beyond_across_blocks_and_past_what_only_looks_like_a_header(gap: 
     write_fully(
         file, encode(NewChunk(1, b""), ChunkPlace(9, 0, at + 64, 999, SEGMENT.salt + 1)), at + 64
     )  # not ours
-    assert look_beyond(file, SEGMENT, bad, at + 128) == Beyond(123, 9, at + 128, 10)
+    assert scan_beyond(file, SEGMENT, bad, at + 128) == Beyond(123, 9, at + 128, 10)

@@ -445,7 +445,7 @@ def test_saves_have_a_lane_with_one_thread(caller: Caller) -> None:
 
 
 def test_the_room_is_told(caller: Caller) -> None:
-    seen = caller.engine.look()
+    seen = caller.engine.observe()
     assert seen.free is not None
     assert 0 < seen.free <= seen.total
     assert seen.users is None

@@ -28,18 +28,18 @@ def engine(data: Path) -> Iterator[DirectoryEngine]:
 
 
 def test_the_room_is_that_of_the_file_system(engine: DirectoryEngine, data: Path) -> None:
-    seen, room = engine.look(), os.statvfs(data)
+    seen, room = engine.observe(), os.statvfs(data)
     assert seen.total == room.f_blocks * room.f_frsize
     assert seen.free is not None
     assert 0 < seen.free <= seen.total
 
 
 def test_users_that_somebody_else_changed_are_seen_once(engine: DirectoryEngine, data: Path) -> None:
-    assert engine.look().users is None
+    assert engine.observe().users is None
     with Users(data) as users:
         users.add("etl", None, [])
-    assert [user.name for user in engine.look().users or ()] == ["etl"]
-    assert engine.look().users is None
+    assert [user.name for user in engine.observe().users or ()] == ["etl"]
+    assert engine.observe().users is None
 
 
 def test_a_directory_that_is_gone_is_reported_and_users_are_looked_for(
@@ -49,7 +49,7 @@ def test_a_directory_that_is_gone_is_reported_and_users_are_looked_for(
         users.add("etl", None, [])
     engine._data = str(data / "gone")
     with caplog.at_level(logging.ERROR):
-        seen = engine.look()
+        seen = engine.observe()
     assert "could not be measured" in caplog.text
     assert seen.free is None
     assert [user.name for user in seen.users or ()] == ["etl"]

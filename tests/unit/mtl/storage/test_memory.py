@@ -49,7 +49,7 @@ def test_contents_are_bounded_and_trimming_makes_room() -> None:
     assert "memory for contents is full" in str(refused)
     assert "memory-bytes" in str(refused)
     assert (memory.used, len(caller.bodies(a))) == (used, 3)
-    assert caller.engine.look().free == memory.octets - used
+    assert caller.engine.observe().free == memory.octets - used
     caller.views[a].trim(2)
     caller.change(a, Trim(caller.id(), a, 2))
     assert not isinstance(caller.append(a, chunk(1000)), StorageFull)

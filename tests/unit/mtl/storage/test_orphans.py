@@ -9,7 +9,7 @@ import pytest
 from mtl.errors import StorageFailed
 from mtl.log.log import create_log
 from mtl.storage.keys import place_of
-from mtl.storage.orphans import Orphan, Orphans, lies_there, look
+from mtl.storage.orphans import Orphan, Orphans, lies_there, read_orphan
 from mtl.storage.records import ResourceRecord, StageRecord, encode_owner
 from tests.support.faulty_disk import FaultyDisk
 
@@ -32,7 +32,7 @@ def test_places() -> None:
 
 
 def test_what_they_were(disk: FaultyDisk) -> None:
-    resource, stage = look(disk, "/data", "resources/l1"), look(disk, "/data", "stages/s1")
+    resource, stage = read_orphan(disk, "/data", "resources/l1"), read_orphan(disk, "/data", "stages/s1")
     assert (resource.owner, stage.owner) == (RESOURCE, STAGE)
     assert resource.is_empty
     assert str(resource) == "it was resource 'a' of virtual host '/', without contents"
@@ -42,7 +42,7 @@ def test_what_they_were(disk: FaultyDisk) -> None:
 @pytest.mark.parametrize("owner", [b"", b"[]", b'["cursor",{}]', encode_owner(STAGE)])
 def test_an_owner_that_is_none(disk: FaultyDisk, owner: bytes) -> None:
     create_log(disk, "/data/resources/l2", 0, owner=owner)
-    found = look(disk, "/data", "resources/l2")
+    found = read_orphan(disk, "/data", "resources/l2")
     assert found.owner is None
     assert "not known" in str(found)
 
@@ -56,7 +56,7 @@ def test_the_next_free_name(disk: FaultyDisk) -> None:
 
 def test_errors_are_named(disk: FaultyDisk) -> None:
     with pytest.raises(StorageFailed):
-        look(disk, "/data", "stages/nowhere")
+        read_orphan(disk, "/data", "stages/nowhere")
     disk.fail("remove_dir")
     with pytest.raises(StorageFailed):
         Orphans(disk, "/data").remove("stages/s1")

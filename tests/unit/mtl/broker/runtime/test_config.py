@@ -194,7 +194,7 @@ def test_a_broker_that_nobody_could_log_in_to_does_not_start(
     if right:
         config.check_logins()
     else:
-        with pytest.raises(OptionError, match="scramp" if not extra else "nobody could log in"):
+        with pytest.raises(OptionError, match="scramp" if not extra else "no user could log in"):
             config.check_logins()
 
 

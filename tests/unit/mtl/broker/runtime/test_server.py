@@ -19,7 +19,7 @@ import zmq
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.config import BrokerConfig
-from mtl.broker.runtime.rest import Rest
+from mtl.broker.runtime.idle_memory import IdleDetector
 from mtl.broker.runtime.server import Server, clock, secret
 from mtl.broker.runtime.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
@@ -96,8 +96,8 @@ def test_it_serves_and_stops(tmp_path: Path) -> None:
 
 def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = threading.Event()
-    monkeypatch.setattr(Rest, "begins", lambda _: not given.is_set())
-    monkeypatch.setattr("mtl.broker.runtime.server.give_back", given.set)
+    monkeypatch.setattr(IdleDetector, "became_idle", lambda _: not given.is_set())
+    monkeypatch.setattr("mtl.broker.runtime.server.return_memory", given.set)
     with running(Server(config(tmp_path))):
         assert given.wait(30)
 

@@ -22,7 +22,7 @@ def test_memory_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     engine = open_engine(BrokerConfig(data="memory:", memory_bytes=1 << 20))
     assert isinstance(engine, MemoryEngine)
-    assert engine.look().total == 1 << 20
+    assert engine.observe().total == 1 << 20
     assert list(tmp_path.iterdir()) == []
 
 

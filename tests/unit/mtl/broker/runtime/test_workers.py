@@ -135,12 +135,12 @@ def test_a_bug_of_the_engine_is_told_for_every_action() -> None:
     assert at.workers.under_way == []
 
 
-def test_a_look_comes_between_saves() -> None:
+def test_a_function_runs_between_two_saves() -> None:
     at = Setting(Engine())
     seen: list[int] = []
     at.engine.go.clear()
     at.workers.begin(Save(1, ()))
-    at.workers.look(lambda: seen.append(len(at.answers)))
+    at.workers.run_between_saves(lambda: seen.append(len(at.answers)))
     at.workers.begin(Save(2, ()))
     at.end()
     assert seen == [1]

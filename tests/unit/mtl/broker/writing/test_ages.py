@@ -47,7 +47,7 @@ class Machine:
 
     def look(self) -> None:
         self.outbox.now = self.now()
-        self.ages.look()
+        self.ages.compare_clocks()
         self.take()
 
     def note(self) -> None:

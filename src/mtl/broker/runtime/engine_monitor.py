@@ -14,29 +14,32 @@ from mtl.broker.runtime.ports import Clock
 from mtl.storage.api import Seen
 
 
-class Looking:
-    """`see` is the engine's `look`, `run` calls a function in the thread of the records, `wake` wakes the loop."""
+class EngineMonitor:
+    """`observe` is that of the engine, `run` calls a function in the thread of the records, `wake` wakes the loop."""
 
     def __init__(
-        self, see: Callable[[], Seen], run: Callable[[Callable[[], None]], object], wake: Callable[[], None]
+        self,
+        observe: Callable[[], Seen],
+        run: Callable[[Callable[[], None]], object],
+        wake: Callable[[], None],
     ) -> None:
-        self._see = see
+        self._observe = observe
         self._run = run
         self._wake = wake
         self._found: deque[Seen] = deque()
         self._due = 0.0
 
-    def look(self, now: float) -> None:
+    def start_check(self, now: float) -> None:
         """Start a check when it is due; `now` is in monotonic seconds."""
         if now >= self._due:
             self._due = now + broker_limits.ACCOUNTS_CHECK_S
-            self._run(self._look)
+            self._run(self._check)
 
-    def look_at_once(self) -> None:
+    def check_soon(self) -> None:
         """Make the next check due at once; safe from any thread."""
         self._due = 0.0
 
-    def tell(self, broker: Broker, now: Clock) -> None:
+    def deliver(self, broker: Broker, now: Clock) -> None:
         """Pass the queued results to the core."""
         while self._found:
             seen = self._found.popleft()
@@ -45,9 +48,9 @@ class Looking:
             if seen.users is not None:
                 broker.users(seen.users, now())
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Ask for both; runs in the thread."""
-        seen = self._see()
+        seen = self._observe()
         self._found.append(seen)
         if seen.users is not None:
             self._wake()
