@@ -99,7 +99,7 @@ def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
         ("[quotas]\nconnections-per-second = 0.0", "connections-per-second"),
         ("[quotas.users.etl]\nlaeses = 1", "laeses"),
         ("[quotas.users.etl]\nleases = 0", "leases of etl"),
-        ("no toml", "no TOML"),
+        ("no toml", "not TOML"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, names: str) -> None:
