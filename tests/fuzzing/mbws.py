@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtl.doors.mbws import asking
+from mtl.doors.mbws import subscription_query
 from mtl.doors.mbws.codec import Acknowledge, CachingDecoder, Connect, Kind, Message, decode, encode
 from mtl.errors import Malformed, Refused
 from tests.fuzzing.target import check_refusal
@@ -46,8 +46,8 @@ def run(data: bytes) -> None:
 def run_query(data: bytes) -> None:
     """What is asked for can be said again."""
     try:
-        asked = asking.parse("/?" + data.decode("latin-1"))
+        asked = subscription_query.parse("/?" + data.decode("latin-1"))
     except Refused as refused:
         check_refusal(refused)
     else:
-        assert asking.parse(f"/?{asked.query}" if asked.query else "/") == asked
+        assert subscription_query.parse(f"/?{asked.query}" if asked.query else "/") == asked

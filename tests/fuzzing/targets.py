@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from mtl.broker.access.patterns import matching
-from mtl.doors.mbws import kept
+from mtl.doors.mbws import connection_records
 from mtl.errors import Malformed, OffsetError, Refused
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.storage.records import KINDS
@@ -148,7 +148,7 @@ TARGETS = (
     Target("reactive", reactive.run, reactive.MESSAGES),
     Target("offsets", codec(decode_offset, encode_offset, OffsetError), examples.OFFSETS),
     Target("mbws", mbws.run, mbws.MESSAGES, mbws.TOKENS),
-    Target("mbws-kept", codec(kept.decode, kept.encode), mbws.KEPT),
+    Target("mbws-kept", codec(connection_records.decode, connection_records.encode), mbws.KEPT),
     Target("mbws-query", mbws.run_query, mbws.QUERIES),
     Target("mc0", mc0.run, mc0.MESSAGES, mc0.TOKENS),
     Target("micromessage", micromessage.run, micromessage.SEEDS, micromessage.TOKENS),
