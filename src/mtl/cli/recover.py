@@ -62,7 +62,7 @@ def _list(data: Path, items: list[Item], *, json: bool) -> None:
         if json:
             print_json(item._asdict())
             continue
-        out.print(f"{item.name}: {item.description}", markup=False, soft_wrap=True)
+        out.print(f"{item.what}: {item.about}", markup=False, soft_wrap=True)
         if item.option:
             out.print(f"    mtl recover {data} {item.option}", markup=False, soft_wrap=True)
     if not items and not json:

@@ -345,7 +345,7 @@ def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
     affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
     return Damaged(
         f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
-        "`mtl verify` shows what is still whole, a copy of the file can replace it",
+        "`mtl verify` shows the intact parts, a copy of the file can replace it",
         file=path,
         offset=offset,
         first=first,

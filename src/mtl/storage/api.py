@@ -5,7 +5,7 @@ Two guarantees: a log has at most one action at a time under way, apart from any
 `DropLogs` are performed in the order in which they were made.
 
 The answer to a failed action is its `StorageError`; then no part of it was stored that the broker may show. After
-`LogStopped` it is unknown what was stored: the log accepts nothing until it is opened again. An engine also answers
+`LogStopped` the stored part is unknown: the log accepts nothing until it is opened again. An engine also answers
 with it when another broker has taken the log over: only contents that are certainly stored are confirmed.
 """
 

@@ -40,8 +40,8 @@ KEPT_MANIFEST = "manifest.damaged"
 class Item(NamedTuple):
     """A problem or an unused log: its name, a description, and the option of `mtl recover` for it (empty: none)."""
 
-    name: str
-    description: str
+    what: str
+    about: str
     option: str
 
 

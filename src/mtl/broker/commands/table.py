@@ -55,7 +55,7 @@ COMMANDS: Final[Commands] = {
         of=DURABLE, logs=NeededLogs.resource, method=Requests.delete_resource,
         rights=((MANAGE, NamesAsked.resource),),
         client="delete_resource", command_line="resource delete"),
-    # Shows what may be seen.
+    # The answer contains only visible names.
     w.ResourceList: Command(
         of=DURABLE, logs=NeededLogs.listed, method=Requests.list_resources,
         client="list_resources", command_line="resource list"),
@@ -106,7 +106,7 @@ COMMANDS: Final[Commands] = {
         of=DURABLE, logs=NeededLogs.nothing, method=Requests.forget_application,
         rights=((WRITE, NamesAsked.committed), (APPLICATION, NamesAsked.application)),
         client="stage_forget", command_line="stages forget"),
-    # Shows what may be seen.
+    # The answer contains only visible names.
     w.StageDescribe: Command(
         of=DURABLE, logs=NeededLogs.with_stages, method=Requests.describe_stages,
         client="stages", command_line="stages list"),

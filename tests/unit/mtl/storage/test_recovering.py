@@ -137,7 +137,7 @@ def test_what_cannot_be_told_needs_a_name(data: Path) -> None:
 def test_manifests_are_made_again(data: Path, recovery: Recovery) -> None:
     (data / "resources/l1/manifest").unlink()
     (data / "stages/s1/0/manifest").write_bytes(b"x")
-    assert {(x.name, x.option) for x in recovery.items()} == {
+    assert {(x.what, x.option) for x in recovery.items()} == {
         ("resources/l1", "--manifests"),
         ("stages/s1/0", "--manifests"),
     }
@@ -150,7 +150,7 @@ def test_rows_that_are_nothing_are_kept_elsewhere(data: Path) -> None:
     with Recovery(data) as recovery:
         assert {x.option for x in recovery.items()} == {"--accept-records"}
         assert any("rows that are not records" in x for x in recovery.accept())
-        assert [x.name for x in recovery.items()] == ["lost+found/broker.db-rows-1.jsonl"]
+        assert [x.what for x in recovery.items()] == ["lost+found/broker.db-rows-1.jsonl"]
     assert CURSOR not in records(data)
     assert "'x'" in (data / "lost+found/broker.db-rows-1.jsonl").read_text()
 
