@@ -140,7 +140,7 @@ async def test_the_resource_is_the_doors_own(mtl_broker: RunningBroker) -> None:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 @in_loop
 async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker, how: signal.Signals) -> None:
-    """What a killed door had is not there: the client begins anew, and nothing is lost."""
+    """What a killed door had is not there: the client begins again, and nothing is lost."""
     arguments = ["mbws", "--connect", mtl_broker.endpoint, "--listen"]
     async with one_door(*arguments, "127.0.0.1:0", how=how) as url:
         c = await mbws.connect(url)
@@ -153,8 +153,8 @@ async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker,
             await w.send(b"%d" % n)
         await w.flush()
         got += [(await r.next()).body for _ in range(200)]
-        anew = 1 if how is signal.SIGTERM else 2
-        assert [link.beginnings for link in (r.link, c.link)] == [anew, anew]
+        beginnings = 1 if how is signal.SIGTERM else 2
+        assert [link.beginnings for link in (r.link, c.link)] == [beginnings, beginnings]
         await c.close()
     assert got == [b"%d" % n for n in range(300)]
 

@@ -76,7 +76,7 @@ def read_all(reader: LogReader) -> list[Stored]:
     while ref is not None:
         found.append(Stored(ref.base, ref.count, bytes(reader.snapshot().read(ref))))
         assert not found[:-1] or found[-2].end == ref.base, "a gap"
-        ref = reader.snapshot().following(ref)
+        ref = reader.snapshot().find(ref.end)
     return found
 
 

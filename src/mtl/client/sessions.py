@@ -72,13 +72,13 @@ class Sessions:
         channel = self.lend(profile)
         part = make(self._loop, channel)
 
-        def look() -> None:
+        def conclude() -> None:
             outcome = part.lease or part.error
             if outcome is not None:
                 part.listener = nothing
                 done(outcome)
 
-        part.listener = look
+        part.listener = conclude
         self._loop.post(part.flow.start)
         return part, lambda: self.give_back(channel)
 

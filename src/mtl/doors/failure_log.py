@@ -1,4 +1,4 @@
-"""Log lines for failed subscriptions: the peer, the resource and the reason. The message to the peer is in `telling`.
+"""Log lines for failed subscriptions: the peer, the resource and the reason. `peer_messages` has the peer's message.
 
 A peer can repeat a forbidden request without end, so the number of lines per address is limited.
 """

@@ -6,9 +6,11 @@ reads the disk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from mtl.errors import StorageError
 from mtl.log.change import ChunkRef
 
 
@@ -78,3 +80,30 @@ class NewestTime:
 
 Question: TypeAlias = Contents | ByTime | RangeFrom | NewestTime
 Answer: TypeAlias = tuple[Chunk, ...] | ChunkRef | Range | int | None
+
+
+def collect(
+    asked: Contents,
+    earliest: int,
+    find: Callable[[int], ChunkRef | None],
+    read: Callable[[ChunkRef], Chunk],
+) -> tuple[Chunk, ...]:
+    """The answer to `Contents` of a log that begins at `earliest`. `find` gives the chunk that holds a sequence.
+
+    An error behind the first chunk ends the answer: the next question begins there, and has the error as its answer.
+    """
+    found: list[Chunk] = []
+    octets = 0
+    ref = find(max(asked.first, earliest))
+    while ref is not None and ref.base < asked.end:
+        octets += ref.size
+        if found and (octets > asked.octets or len(found) >= asked.most):
+            break
+        try:
+            found.append(read(ref))
+            ref = find(ref.end)
+        except StorageError:
+            if not found:
+                raise
+            break
+    return tuple(found)

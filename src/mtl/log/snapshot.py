@@ -10,7 +10,6 @@ import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 
-from mtl.errors import StorageError
 from mtl.log.cache import ReadCache
 from mtl.log.change import ChunkRef
 from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, is_chunk, padded
@@ -26,6 +25,7 @@ from mtl.log.questions import (
     Question,
     Range,
     RangeFrom,
+    collect,
 )
 from mtl.log.recovery import missing
 from mtl.log.segment import INDEX_ENTRY, Index
@@ -89,10 +89,6 @@ class LogSnapshot:
         if sequence >= segment.base + index.contents:
             raise missing(self._store, segment.base + index.contents, segment.end)
         return self._ref(segment, index, index.find(sequence - segment.base))
-
-    def following(self, ref: ChunkRef) -> ChunkRef | None:
-        """The next chunk, None at the end."""
-        return self.find(max(ref.end, self.earliest))
 
     def at_time(self, us: int) -> ChunkRef | None:
         """The first chunk appended at or after `us`, None when all are older."""
@@ -216,21 +212,7 @@ class LogSnapshot:
         return None if body is None else Chunk(ref, memoryview(body).cast("B").toreadonly())
 
     def _contents(self, asked: Contents) -> tuple[Chunk, ...]:
-        found: list[Chunk] = []
-        octets = 0
-        ref = self.find(max(asked.first, self.earliest))
-        while ref is not None and ref.base < asked.end:
-            if found and (octets + ref.size > asked.octets or len(found) >= asked.most):
-                break
-            octets += ref.size
-            try:
-                found.append(self._chunk_of(ref, asked.place_from))
-                ref = self.following(ref)
-            except StorageError:
-                if not found:
-                    raise
-                break  # the next question begins there, and has the error as its answer
-        return tuple(found)
+        return collect(asked, self.earliest, self.find, lambda ref: self._chunk_of(ref, asked.place_from))
 
     def _chunk_of(self, ref: ChunkRef, place_from: int | None) -> Chunk:
         if place_from is not None and ref.size >= place_from:

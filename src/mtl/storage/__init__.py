@@ -15,8 +15,9 @@ broker's runtime chooses an engine and performs the core's actions on its thread
 broker nor the network. `.importlinter` has the rules.
 
 State: durable state belongs to the engine and is changed by `Engine.perform` only, on a thread. The core has a
-`LogView` of each log, on the loop's thread. Only `Changes` are passed between the two. So a content is visible when,
-and only when, the engine has answered that it is stored.
+`LogView` of each log, on the loop's thread, with what is in memory. `Changes` come from the engine to the view; a
+`Read` takes a `Snapshot` of the view to a thread, and its answer is a value. So a content is visible when, and only
+when, the engine has answered that it is stored.
 
 Decisions, checked against the design of a log on an object store:
 
@@ -28,6 +29,6 @@ Decisions, checked against the design of a log on an object store:
   `ChunkRef`.
 - Threads belong to the loop. An engine blocks, so the simulator and a test perform the same actions one by one, in
   any order that the interface allows.
-- The view answers at once: indexes and recent contents are in memory, or on a fast disk. A store whose reads take
-  50 ms needs an action for a read, with an answer, like every write; that is not part of this interface yet.
+- The view never reads: what is not in memory is the answer to a `Read`. A store whose reads take 50 ms delays only the
+  reader or the request that needs one.
 """

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtl.log.manifest import Epoch, History, begun, epoch_of
+from mtl.log.questions import collect
 from mtl.storage.api import (
     Answer,
     ByTime,
@@ -67,7 +68,7 @@ class MemorySnapshot:
         """Answer at once, and without an error."""
         match question:
             case Contents():
-                return self._contents(question)
+                return collect(question, self.earliest, self.find, self.read)
             case ByTime(us):
                 return self._at_time(us)
             case RangeFrom():
@@ -77,24 +78,15 @@ class MemorySnapshot:
                 found = place < len(self._bases) and self._bases[place] == base
                 return self._chunks[place].ref.time_us if found else None
 
-    def chunk(self, sequence: int) -> Chunk | None:
+    def find(self, sequence: int) -> ChunkRef | None:
         """The chunk that holds a content."""
         if not self.earliest <= sequence < self.next:
             return None
-        kept = self._chunks[bisect_right(self._bases, sequence) - 1]
-        return Chunk(kept.ref, memoryview(kept.body))
+        return self._chunks[bisect_right(self._bases, sequence) - 1].ref
 
-    def _contents(self, asked: Contents) -> tuple[Chunk, ...]:
-        found: list[Chunk] = []
-        octets = 0
-        chunk = self.chunk(max(asked.first, self.earliest))
-        while chunk is not None and chunk.ref.base < asked.end:
-            if found and (octets + chunk.ref.size > asked.octets or len(found) >= asked.most):
-                break
-            octets += chunk.ref.size
-            found.append(chunk)
-            chunk = self.chunk(chunk.ref.end)
-        return tuple(found)
+    def read(self, ref: ChunkRef) -> Chunk:
+        """A chunk with its body."""
+        return Chunk(ref, memoryview(self._chunks[bisect_left(self._bases, ref.base)].body))
 
     def _at_time(self, us: int) -> ChunkRef | None:
         place = bisect_left(self._chunks, us, key=lambda kept: kept.ref.time_us)
@@ -103,17 +95,17 @@ class MemorySnapshot:
 
     def _range(self, asked: RangeFrom) -> Range:
         start = max(asked.start, self.earliest)
-        first = self.chunk(start)
+        first = self.find(start)
         if first is None:
             return Range(start, 0, None)
         end = self.next if asked.contents is None else min(self.next, start + asked.contents)
         if asked.octets is not None:
-            until = first.ref.offset + asked.octets
+            until = first.offset + asked.octets
             place = bisect_right(self._chunks, until, key=lambda kept: kept.ref.offset + kept.ref.stored)
-            end = min(end, max(first.ref.end, self._chunks[place - 1].ref.end if place else 0))
-        last = self.chunk(end - 1)
-        octets = 0 if last is None else last.ref.offset + last.ref.stored - first.ref.offset
-        return Range(end, octets, first.ref.time_us)
+            end = min(end, max(first.end, self._chunks[place - 1].ref.end if place else 0))
+        last = self.find(end - 1)
+        octets = 0 if last is None else last.offset + last.stored - first.offset
+        return Range(end, octets, first.time_us)
 
 
 class MemoryLog:
@@ -160,7 +152,9 @@ class MemoryLog:
 
     def tail(self, sequence: int) -> Chunk | None:
         """The chunk that holds a content."""
-        return self.snapshot().chunk(sequence) if self._at_hand else None
+        snapshot = self.snapshot()
+        ref = snapshot.find(sequence) if self._at_hand else None
+        return None if ref is None else snapshot.read(ref)
 
     def place(self, chunk: Chunk) -> Chunk:
         """There is no file. Raises `LookupError`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mutation.mutants import mutants
+from mutation.verdicts import reasons
 
 
 def changes(source: str) -> list[tuple[str, str]]:
@@ -69,3 +72,11 @@ def test_a_key_tells_equal_changes_apart_and_stays_when_lines_are_added() -> Non
     keys = [one.key for one in mutants(source, "a.py")]
     assert keys == ["a.py::A.f: g() -> pass", "a.py::A.f: g() -> pass #2"]
     assert [one.key for one in mutants(b"\n\n" + source, "a.py")] == keys
+
+
+def test_the_survivors_with_a_reason_are_mutants_of_the_code() -> None:
+    """After a change of the code an entry may be of no use any more: give it the new key, or remove it."""
+    root = Path(__file__).parents[3]
+    for key in reasons(root / "tests" / "requirements" / "survivors.toml"):
+        path = key.split("::")[0]
+        assert key in {one.key for one in mutants((root / path).read_bytes(), path)}

@@ -60,7 +60,8 @@ class ThreadWorkers:
     @property
     def under_way(self) -> list[AnsweredAction]:
         """The actions that the engine is performing, except reads: those that a clean stop waits for."""
-        return [action for action in self._under_way.values() if not isinstance(action, Read)]
+        # A copy first, in one step: threads add and remove actions meanwhile.
+        return [action for action in list(self._under_way.values()) if not isinstance(action, Read)]
 
     def begin(self, action: StorageAction | CheckPassword) -> None:
         """Have an action performed in a thread; changes of a log wait for the end of the turn."""

@@ -112,7 +112,7 @@ class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Wr
         """Once the lease is granted, end it."""
         end = part.abandon if isinstance(part, Pump) else part.close
 
-        def look() -> None:
+        def leave_if_granted() -> None:
             if self._loop.running and (part.lease is not None or part.error is not None):
                 part.listener = nothing
                 self._loop.post(leave)  # not now: the flow has not used the lease yet
@@ -123,8 +123,8 @@ class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Wr
             else:
                 end(lambda _: give_back(), within=self.settings.request_timeout)
 
-        part.listener = look
-        look()
+        part.listener = leave_if_granted
+        leave_if_granted()
 
     # --- closing --------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from mtl.wire.fields import Value, encode_properties
 class MessageEncoder:
     """Encodes contents as messages to or from one address, in one form; a body that is not text is always binary.
 
-    With `numbered` the last property of each message is its content's place in the log. `alike` is called before
-    `message` and encodes the properties once for all contents that share them.
+    With `numbered` the last property of each message is its content's place in the log. `set_properties` is called
+    before `message` and encodes the properties once for all contents that share them.
     """
 
     def __init__(self, address: str, kind: Kind, *, characters: bool = False, numbered: bool = False) -> None:

@@ -55,7 +55,7 @@ def test_finds_what_a_search_through_everything_finds(log: LogUnderTest, data: s
     ref = reader.snapshot().find(reader.earliest)
     while ref is not None:
         refs.append(ref)
-        ref = reader.snapshot().following(ref)
+        ref = reader.snapshot().find(ref.end)
     log.check()
 
     for sequence in range(reader.earliest - 1, reader.next + 2):

@@ -10,20 +10,24 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import zmq
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.actions import Now
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.idle_memory import IdleDetector
 from mtl.broker.runtime.server import Server, clock, secret
 from mtl.broker.runtime.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
-from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.origin import NO_ORIGIN
+from mtl.net.ports import Port
 from mtl.net.router import BindFailed
 from mtl.storage.api import Trim
 from mtl.storage.database import VERSION
@@ -31,9 +35,6 @@ from mtl.storage.directory import DirectoryEngine
 from mtl.storage.local import Storage
 from mtl.storage.records import GrantRecord
 from mtl.storage.sqlite import SqliteStore
-
-REQUESTS = 3
-"""So many requests wait in a socket."""
 
 OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
 
@@ -102,31 +103,28 @@ def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch:
         assert given.wait(30)
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(60.0, REQUESTS), (0.0, 1)])
 def test_a_turn_takes_from_one_socket_for_a_limited_time(
-    seconds: float, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtl.broker.limits.DRAIN_S", seconds)
-    taken: list[int] = []
-    received = BrokerSockets.requests
+    """Then the others have their turn, however much waits on the first."""
+    server = Server(config(tmp_path))
+    now = 100.0
+    handled = 0
 
-    def counted(sockets: BrokerSockets) -> Iterator[Any]:
-        """All that the clients sent, as if it had arrived before."""
-        taken.append(0)
-        while sum(taken) < REQUESTS:
-            for one in received(sockets):
-                taken[-1] += 1
-                yield one
+    def control(*_: object) -> None:
+        nonlocal now, handled
+        now += broker_limits.DRAIN_S / 4
+        handled += 1
 
-    monkeypatch.setattr(BrokerSockets, "requests", counted)
-    with running(Server(config(tmp_path))) as server, ExitStack() as clients:
-        dealers = [clients.enter_context(zmq.Context()).socket(zmq.DEALER) for _ in range(REQUESTS)]
-        for dealer in dealers:
-            clients.callback(dealer.close, 0)
-            dealer.connect(server.endpoint)
-            dealer.send_multipart([b"", b"Connection.Open", OPEN])
-        assert all(dealer.poll(10_000) for dealer in dealers)
-    assert max(taken) == most
+    with monkeypatch.context() as patch:
+        patch.setattr(server._sockets, "requests", lambda: repeat(([b"id", b"", b"", b""], NO_ORIGIN), 100))
+        patch.setattr(server._broker, "control", control)
+        patch.setattr("mtl.broker.runtime.server.clock", lambda: Now(now, 0))
+        patch.setattr("mtl.broker.runtime.server.time", SimpleNamespace(monotonic=lambda: now))
+        server._drain(Port.CONTROL)
+    assert handled == 5
+    with running(server):
+        pass
 
 
 def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
