@@ -50,10 +50,10 @@ def _of_source(source: Mapping[str, Any], now_us: int) -> dict[str, Lag]:
     for name, last in ends.resources.items():
         reached = end.resources.get(name)
         if reached is not None and reached.incarnation == last.incarnation:
-            told = latest["resources"][name]
-            since = told.get("since", now_us)
+            reported = latest["resources"][name]
+            since = reported.get("since", now_us)
             found[name] = Lag(
-                max(0, last.next - reached.next), told.get("bytes", 0), max(0, now_us - since) / 1e6
+                max(0, last.next - reached.next), reported.get("bytes", 0), max(0, now_us - since) / 1e6
             )
     return found
 

@@ -171,7 +171,7 @@ class BrokerProcess:
                 burst.bodies.append(second)
         for peer, burst in bursts.items():
             self.broker.burst(peer, burst.headers, burst.bodies, now)
-            self._sender.heard(peer)
+            self._sender.on_frame(peer)
 
     # --- the disk -------------------------------------------------------------------------------------------
 

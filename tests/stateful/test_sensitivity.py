@@ -21,7 +21,7 @@ FAULTS: dict[str, Fault] = {
     "a writer may leave numbers out": lambda m: m.setattr(Writers, "_in_turn", lambda *_: True),
     "a moved reader has its Summon still": lambda m: m.setattr(FanoutLease, "rebound", lambda *_: None),
     "a consumer's window is of no account": lambda m: m.setattr(QueueLease, "room", lambda *_: 9),
-    "what a lost consumer had is forgotten": lambda m: m.setattr(QueueState, "lose", lambda *_: None),
+    "what a lost consumer had is forgotten": lambda m: m.setattr(QueueState, "return_lost", lambda *_: None),
     "what comes again is not marked": lambda m: m.setattr(queue_state, "_COUNTED", frozenset()),
     "a pause never doubles": lambda m: m.setattr(queue_state, "backoff", lambda _: 0.1),
     "no delivery is the last": lambda m: m.setattr(QueueState, "_exhausted", lambda *_: False),

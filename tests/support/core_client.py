@@ -201,7 +201,7 @@ class Flow:
     def queue(self, header: bytes, body: Buffer = b"") -> None:
         """Send without letting the broker act: what is queued so arrives in one turn."""
         self.rig.broker.data(self.peer, header, body, self.rig.now(), self.connection)
-        self.rig.sender.heard(self.peer)
+        self.rig.sender.on_frame(self.peer)
 
     def lease(self, token: str) -> int:
         return self._asked(lambda n: c.Lease(n, token))

@@ -40,7 +40,7 @@ class Readings(Protocol):
     def reject(self, lease: Any, command: c.Reject) -> None:
         """Handle a Reject; a sequence that was not sent is ignored (MTL-98)."""
 
-    def heard(self, lease: Any) -> None:
+    def on_frame(self, lease: Any) -> None:
         """A frame came from the reader's peer."""
 
 
@@ -153,9 +153,9 @@ class Flows:
             return 0
         taken = self._writers.run(flow.writer, headers, bodies, at)
         if taken:
-            flow.heartbeat.heard(self._outbox.now.mono)
+            flow.heartbeat.received(self._outbox.now.mono)
             if flow.reader is not None:
-                self._readings[type(flow.reader)].heard(flow.reader)
+                self._readings[type(flow.reader)].on_frame(flow.reader)
         return taken
 
     def received(self, peer: a.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
@@ -182,7 +182,7 @@ class Flows:
         if flow is None:
             self._stranger(peer, command)
             return
-        flow.heartbeat.heard(self._outbox.now.mono)
+        flow.heartbeat.received(self._outbox.now.mono)
         try:
             flow.session.received(command)
         except OutOfTurn as e:
@@ -192,7 +192,7 @@ class Flows:
         if event is not None:
             event(flow, command)
         if flow.reader is not None:
-            self._readings[type(flow.reader)].heard(flow.reader)
+            self._readings[type(flow.reader)].on_frame(flow.reader)
 
     def unreachable(self, peer: a.Peer) -> None:
         """The socket has no such peer any more: the peer's leases are unbound until they are presented again."""
@@ -248,7 +248,7 @@ class Flows:
             flow = self._flows[peer] = DataFlow(self._outbox, peer, connection, heartbeat)
             if connection:
                 self._by_connection[connection] = flow
-        flow.heartbeat.heard(self._outbox.now.mono)
+        flow.heartbeat.received(self._outbox.now.mono)
         try:
             flow.session.received(command)
         except OutOfTurn:

@@ -339,7 +339,7 @@ class Flow:
             if not self._queue and link is self._link:
                 self._user.writable()
         if LinkEvents.READABLE in what and link is self._link:
-            self._heartbeat.heard(self._loop.clock())
+            self._heartbeat.received(self._loop.clock())
             self._take_in(link)
         if LinkEvents.DOWN in what and link is self._link:
             self._lost()

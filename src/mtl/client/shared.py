@@ -12,7 +12,7 @@ from collections import deque
 
 import pyarrow as pa
 
-from mtl.net.shared import borrowed
+from mtl.net.shared import borrow
 from mtl.wire.control import SharedMemory
 from mtl.wire.packs import ArrowBuffer, RecordBatch, batch_size, encode_batch_into
 from mtl.wire.places import SHARED_FROM, Span
@@ -75,9 +75,9 @@ class Shared:
         self._spaces = Spaces(SHARED_FROM, len(memory))
 
     @classmethod
-    def of(cls, told: SharedMemory | None) -> Shared | None:
+    def of(cls, place: SharedMemory | None) -> Shared | None:
         """The memory that a lease offers; None if it offers none, or this process cannot open it."""
-        memory = borrowed(told) if told is not None else None
+        memory = borrow(place) if place is not None else None
         return cls(memory) if memory is not None else None
 
     def encode(self, batch: RecordBatch, max_pack: int) -> ArrowBuffer | None:

@@ -85,7 +85,7 @@ class SocketLink:
                 sent += 1
         except zmq.Again:
             pass
-        self._tell()
+        self._report_use()
         return sent
 
     def receive(self) -> Frames | None:
@@ -116,10 +116,10 @@ class SocketLink:
             weight += len(second)
             firsts.append(first)
             seconds.append(second.buffer if view else second.bytes)
-        self._tell()
+        self._report_use()
         return firsts, seconds
 
-    def _tell(self) -> None:
+    def _report_use(self) -> None:
         if self.used is not None:
             self.used()
 

@@ -322,8 +322,8 @@ class RouterSocket:
 
     def _drain_monitor(self) -> None:
         while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
-            told, _ = self.monitor.recv_multipart(_NOW)
-            event, descriptor = _EVENT.unpack(told)
+            message, _ = self.monitor.recv_multipart(_NOW)
+            event, descriptor = _EVENT.unpack(message)
             if event == _BEGAN:
                 self._opened.opened(self.endpoint, descriptor)
                 continue

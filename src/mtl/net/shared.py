@@ -52,7 +52,7 @@ class Lent:
         except OSError:
             os.close(self._fd)
             raise
-        self.told = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)
+        self.place = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)
 
     def octets(self, span: Span) -> bytes:
         """A copy of the octets of `span`. Malformed when `span` is outside the memory or larger than a pack."""
@@ -78,21 +78,21 @@ class Lent:
         os.close(self._fd)
 
 
-def borrowed(told: SharedMemory) -> mmap.mmap | None:
+def borrow(place: SharedMemory) -> mmap.mmap | None:
     """The writer's side: the memory that a broker offers. None when this process cannot open it, because the broker is
     in another container or belongs to another user.
     """
     with contextlib.suppress(OSError, ValueError):
         # If the broker is in another container, the path is another file here: check it before opening, which may wait.
-        if not str(Path(told.file).readlink()).startswith(f"/memfd:{_NAME}"):
+        if not str(Path(place.file).readlink()).startswith(f"/memfd:{_NAME}"):
             return None
-        fd = os.open(told.file, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(place.file, os.O_RDWR | os.O_CLOEXEC)
         try:
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() == _seals()
-            known = os.pread(fd, len(told.key), 0) == told.key.encode()
-            if sealed and known and os.fstat(fd).st_size == told.size > SHARED_FROM:
+            known = os.pread(fd, len(place.key), 0) == place.key.encode()
+            if sealed and known and os.fstat(fd).st_size == place.size > SHARED_FROM:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                memory = mmap.mmap(fd, told.size)  # mmap duplicates the descriptor, which keeps the lock
+                memory = mmap.mmap(fd, place.size)  # mmap duplicates the descriptor, which keeps the lock
                 memory[_KEY] = _TAKEN
                 return memory
         finally:

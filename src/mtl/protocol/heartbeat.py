@@ -24,40 +24,40 @@ class Heartbeat:
     `interval` is in seconds; 0 turns heartbeats off. A peer is dead only after it did not answer a Ping.
     """
 
-    __slots__ = ("_heard", "_interval", "_patience", "_pinged", "_sent")
+    __slots__ = ("_interval", "_patience", "_pinged", "_received", "_sent")
 
     def __init__(self, now: float, interval: float, dead_after: int = 3) -> None:
         self._interval = interval
         self._patience = interval * dead_after
-        self._heard = now
+        self._received = now
         self._sent = now
         self._pinged = False
 
-    def heard(self, now: float) -> None:
-        """Something arrived from the peer."""
-        self._heard = now
+    def received(self, now: float) -> None:
+        """A command was received from the peer."""
+        self._received = now
         self._pinged = False
 
     def sent(self, now: float) -> None:
-        """Something was sent to the peer."""
+        """A command was sent to the peer."""
         self._sent = now
 
     @property
     def due(self) -> float:
-        """The time of the next PING or DEAD, unless a command is sent or heard before; infinite without an interval."""
+        """The time of the next PING or DEAD if no command is sent or received before; infinite without an interval."""
         if not self._interval:
             return math.inf
         ping = self._sent + self._interval
-        return min(ping, self._heard + (self._patience if self._pinged else self._interval))
+        return min(ping, self._received + (self._patience if self._pinged else self._interval))
 
     def check(self, now: float) -> HeartbeatVerdict:
         """The action that is due. A PING counts as sent: the caller sends it."""
         if not self._interval:
             return HeartbeatVerdict.QUIET
-        if self._pinged and now - self._heard >= self._patience:
+        if self._pinged and now - self._received >= self._patience:
             return HeartbeatVerdict.DEAD
-        unheard = not self._pinged and now - self._heard >= self._interval
-        if unheard or now - self._sent >= self._interval:
+        silent = not self._pinged and now - self._received >= self._interval
+        if silent or now - self._sent >= self._interval:
             self._sent = now
             self._pinged = True
             return HeartbeatVerdict.PING

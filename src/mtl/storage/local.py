@@ -52,7 +52,7 @@ from mtl.storage.api import (
 from mtl.storage.database import WITH_MANIFESTS
 from mtl.storage.interrupted import barred
 from mtl.storage.keys import log_key, staged_log_keys
-from mtl.storage.orphans import Orphans, lies_there
+from mtl.storage.orphans import Orphans, may_own
 from mtl.storage.records import AnyRecord, RecordDamage, ResourceRecord, RunRecord, StageRecord, encode_owner
 from mtl.storage.sqlite import RecordStore
 from mtl.storage.tombstones import Tombstones
@@ -264,7 +264,7 @@ class Storage:
             now_us=now_us,
             earliest=earliest,
             owner=owner,
-            is_owner=lambda kept: lies_there(kept, key),
+            is_owner=lambda kept: may_own(kept, key),
             run=run,
         )
         try:

@@ -65,8 +65,8 @@ def _contents(logs: Sequence[tuple[str, Extent]]) -> str:
     return ", ".join([*(ranges or ["without contents"]), *damages])
 
 
-def lies_there(owner: bytes, key: str) -> bool:
-    """Whether the log `key` can belong to the owner in its manifest. True for an owner that cannot be decoded."""
+def may_own(owner: bytes, key: str) -> bool:
+    """Whether the owner in a manifest can have a log at `key`. True for an owner that cannot be decoded."""
     try:
         place = place_of(decode_owner(owner))
     except msgspec.MsgspecError:

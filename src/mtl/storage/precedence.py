@@ -21,7 +21,7 @@ NAME = "waiting"
 PRECEDENCE_S = 1.0
 """How long a broker waits at most: a suspended process of an administrator must not stop the broker."""
 
-_LOOK_S = 0.002
+_RETRY_S = 0.002
 
 
 class Precedence:
@@ -41,20 +41,20 @@ class Precedence:
             if self._first:
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
             else:
-                self._let_pass()
+                self._wait_for_administrators()
         try:
             yield
         finally:
             if self._first:
                 self.close()
 
-    def _let_pass(self) -> None:
+    def _wait_for_administrators(self) -> None:
         until = time.monotonic() + PRECEDENCE_S
         while time.monotonic() < until:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(_LOOK_S)
+                time.sleep(_RETRY_S)
             else:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
                 return

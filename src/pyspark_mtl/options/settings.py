@@ -151,8 +151,8 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         raise OptionError(f"a read needs one of the options resources and resourcePattern; {trouble}")
     starting = _starting(given, streaming=streaming)
     ending = _ending(given, streaming=streaming)
-    for what, places in (("start", starting), ("end", ending)):
-        _names_fit(what, places, resources)
+    for end, places in (("start", starting), ("end", ending)):
+        _check_named(end, places, resources)
     return ReadSettings(
         connect=_connect(given),
         resources=resources,
@@ -285,7 +285,7 @@ def _limits(given: Given) -> Limits:
 
 
 def _starting(given: Given, *, streaming: bool) -> ReadPlaces:
-    places = _foremost(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    places = _first_given(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
     if "startingOffsetsByTimestampStrategy" in given and not (places and places.uses("time")):
         raise OptionError("startingOffsetsByTimestampStrategy has no meaning without a starting time")
     if places is None:
@@ -298,7 +298,7 @@ def _starting(given: Given, *, streaming: bool) -> ReadPlaces:
 
 
 def _ending(given: Given, *, streaming: bool) -> ReadPlaces:
-    places = _foremost(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    places = _first_given(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     if places and places.uses("latest") and streaming:
         raise OptionError(
             "endingOffsets=latest has no meaning in a streaming read: a restart would find another end; "
@@ -307,18 +307,18 @@ def _ending(given: Given, *, streaming: bool) -> ReadPlaces:
     return places or ReadPlaces(LATEST)
 
 
-def _foremost(given: Given, *names: str) -> ReadPlaces | None:
+def _first_given(given: Given, *names: str) -> ReadPlaces | None:
     """The value of the first option that is given. The order is Kafka's, so that settings mean the same here."""
     return next((given[name] for name in names if name in given), None)
 
 
-def _names_fit(what: str, places: ReadPlaces, resources: tuple[str, ...] | None) -> None:
+def _check_named(end: str, places: ReadPlaces, resources: tuple[str, ...] | None) -> None:
     """Check that a JSON object of places names all listed resources and no others, as with Kafka."""
     if resources is None or not places.named:
         return
     for name in places.named:
         if name not in resources:
-            raise OptionError(f"a place to {what} is given for {name!r}, which resources does not name")
+            raise OptionError(f"a place to {end} is given for {name!r}, which resources does not name")
     for name in resources:
         if name not in places.named:
-            raise OptionError(f"no place to {what} is given for the resource {name!r}")
+            raise OptionError(f"no place to {end} is given for the resource {name!r}")

@@ -60,9 +60,9 @@ class TypedRows:
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         if options.metadata:
             with_properties = "properties" in self._shape.columns.names
-            beside = frames.rows(pack, resource, first, timestamp_us, include_properties=with_properties)
-            beside = beside.drop_columns(["body"])
-            columns |= zip(beside.schema.names, _spread(beside, origin).columns, strict=True)
+            others = frames.rows(pack, resource, first, timestamp_us, include_properties=with_properties)
+            others = others.drop_columns(["body"])
+            columns |= zip(others.schema.names, _spread(others, origin).columns, strict=True)
         if self._shape.corrupt is not None:
             columns[self._shape.corrupt] = _spread(_corrupt(pack, bad), origin).column(0)
         batch = pa.RecordBatch.from_arrays(
@@ -105,11 +105,11 @@ def raw(shape: Shape, rows: Iterable[Any]) -> Iterator[Any]:
     for frame in rows:
         given = frame.cast(shape.columns)
         body = given.select(shape.body.names)
-        beside = [name for name in given.schema.names if name not in shape.body.names]
+        others = [name for name in given.schema.names if name not in shape.body.names]
         if shape.options.format == "arrow":
             yield from _bundled(given, body)
         else:
-            columns = {name: given.column(name) for name in beside}
+            columns = {name: given.column(name) for name in others}
             bodies = encode(shape.options.format, body)
             yield pa.RecordBatch.from_pydict(columns | {"body": bodies})
 

@@ -58,7 +58,7 @@ _UNITS: Final[dict[Quota, tuple[str, str]]] = {
 class QuotaSettings:
     """[quotas] of broker.toml: the quotas of every user, and other values for single users."""
 
-    everybody: Mapping[Quota, int] = field(default_factory=lambda: DEFAULTS)
+    of_every_user: Mapping[Quota, int] = field(default_factory=lambda: DEFAULTS)
     users: Mapping[str, Mapping[Quota, int]] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ class Quotas:
         """The quota of this principal; None where it has none."""
         if not self.owner(principal):
             return None
-        return self._settings.users.get(principal, {}).get(quota, self._settings.everybody[quota])
+        return self._settings.users.get(principal, {}).get(quota, self._settings.of_every_user[quota])
 
     def check(self, principal: str, quota: Quota, used: int, more: int = 1) -> None:
         """Raises `Refused` 403 when `used` and `more` together are above the quota."""

@@ -34,7 +34,7 @@ class Session:
         self.exchange: Exchange | None = None
         self.failed = 0
         self.profile: Profile | None = None
-        self.heard = now
+        self.last_request = now
 
     @property
     def caller(self) -> Caller:

@@ -81,7 +81,7 @@ class Sessions:
             found = Session(*names, identity, origin, self._vhosts[0], self._outbox.now.mono)
             if opening:
                 self._keep(found)
-        found.heard = self._outbox.now.mono
+        found.last_request = self._outbox.now.mono
         found.origin = origin  # the key is the same; a client that reconnects may have another address
         return found
 
@@ -100,14 +100,14 @@ class Sessions:
         self._by_identity[session.identity] = session
 
     def _make_room(self) -> None:
-        """Evict several sessions, since finding them takes a look at all; but at most one with leases."""
+        """Evict several sessions, since all sessions are examined to find them; but at most one with leases."""
         most = max(1, broker_limits.MAX_SESSIONS // broker_limits.SESSIONS_LEAVING)
         leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
         for session in leaving[:1] + [x for x in leaving[1:] if not self._leases.in_use(x.id)]:
             self._end(session)
 
     def _worth(self, session: Session) -> tuple[bool, bool, float]:
-        return self._leases.in_use(session.id), bool(session.principal), session.heard
+        return self._leases.in_use(session.id), bool(session.principal), session.last_request
 
     def _admit(self, principal: str) -> None:
         """Make room for one more session of this principal. At its quota its longest silent session without leases
@@ -118,7 +118,7 @@ class Sessions:
         if limit is None or used < limit:
             return
         own = (s for s in self._by_id.values() if s.principal == principal and not self._leases.in_use(s.id))
-        leaving = min(own, key=lambda s: s.heard, default=None)
+        leaving = min(own, key=lambda s: s.last_request, default=None)
         if leaving is None:
             self._quotas.check(principal, Quota.SESSIONS, used)
         else:
@@ -144,7 +144,7 @@ class Sessions:
         Sessions with a live lease are kept: a task may write for hours without a control request.
         """
         horizon = self._outbox.now.mono - broker_limits.SESSION_IDLE_S
-        silent = [s for s in self._by_id.values() if s.heard < horizon]
+        silent = [s for s in self._by_id.values() if s.last_request < horizon]
         for session in silent:
             if not self._leases.in_use(session.id):
                 self._end(session)

@@ -243,8 +243,8 @@ class WriterGrants:
 
         self._granting.grant(lease, ended)
         self._lend(lease, request)
-        told = lease.memory.told if lease.memory is not None else None
-        return self._granting.data_lease(lease.terms, lease.packed, memory=told, **granted)
+        place = lease.memory.place if lease.memory is not None else None
+        return self._granting.data_lease(lease.terms, lease.packed, memory=place, **granted)
 
     def _lend(self, lease: WriterLease, request: w.Writer) -> None:
         """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""

@@ -184,7 +184,7 @@ class Polls:
         describe(
             self._reads,
             found,
-            lambda told: answer(w.DescriptionList(resources=told)),
+            lambda found: answer(w.DescriptionList(resources=found)),
             history=request.history,
         )
 

@@ -21,7 +21,7 @@ RequestKey = tuple[str, str, str, str]
 @dataclass(slots=True)
 class LeaseTerms:
     """The terms of a lease. `resources` empty means any and all (MTL-46) that the principal has the rights to
-    (`allows`). `needs` are the rights that the request needed; `heard` is when the lease's flow last sent a frame.
+    (`allows`). `needs` are the rights that the request needed; `last_frame` is when the lease's flow last sent a frame.
     `key` is the CURVE key of the client that asked, `owner` the user that owned the key. `request_id` is the id that
     the client gave this lease, if any. With `binding` the Response to a Lease command says whether that command bound
     the lease.
@@ -34,7 +34,7 @@ class LeaseTerms:
     profile: Profile
     resources: tuple[str, ...]
     confirm: str
-    heard: float
+    last_frame: float
     needs: tuple[Need, ...]
     allows: Callable[[str], bool]
     key: str = ""

@@ -122,7 +122,7 @@ class Consumers:
             self._changed(queue)
         self._wake_all(lease)
 
-    def heard(self, lease: QueueLease) -> None:
+    def on_frame(self, lease: QueueLease) -> None:
         """A frame came from this peer: its queue may have room again."""
         if self._pauses.end(lease):
             self._wake_all(lease)
@@ -157,7 +157,7 @@ class Consumers:
             elif lease.closing:
                 queue.state.release(sequences, left=True)
             else:
-                queue.state.lose(sequences)
+                queue.state.return_lost(sequences)
             self._changed(queue)
         for queue in lease.summoned.values():
             self._left(queue, lease)
@@ -189,7 +189,7 @@ class Consumers:
     def wake_delayed(self) -> None:
         """Wake the queues in which a backoff is over."""
         for queue in list(self._delayed):
-            if queue.state.due(self._outbox.now.mono):
+            if queue.state.end_backoffs(self._outbox.now.mono):
                 self.wake(queue)
             if queue.state.next_due is None:
                 del self._delayed[queue]

@@ -280,7 +280,7 @@ class QueueState:
                 held.avoid = consumer
                 heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
 
-    def lose(self, sequences: Iterable[int]) -> None:
+    def return_lost(self, sequences: Iterable[int]) -> None:
         """The consumer of these contents has ended: other consumers may get them at once."""
         self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], QueueEvent.LOST)
 
@@ -292,8 +292,8 @@ class QueueState:
                 held.again = True
         self._return(sequences, QueueEvent.RELEASE)
 
-    def due(self, now: float) -> bool:
-        """Make the contents ready whose backoff is over; returns whether there were any."""
+    def end_backoffs(self, now: float) -> bool:
+        """Make the contents ready whose backoff is over; return whether there were any."""
         over: list[int] = []
         while self._delays and self._delays[0][0] <= now:
             over.append(heapq.heappop(self._delays)[1])

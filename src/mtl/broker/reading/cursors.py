@@ -270,7 +270,7 @@ class Cursors:
         damaged = {k: CursorRecord(*k, "", 0) for k in keys if self.is_damaged(k) and k not in self._deleting}
         leaving = [*known, *damaged]
         for key in leaving:
-            self._let_go(key)
+            self._end_leases_of(key)
             self._dirty.pop(key, None)
         self._deleting |= dict.fromkeys(leaving)
 
@@ -278,7 +278,7 @@ class Cursors:
             for key in leaving:
                 del self._deleting[key]
                 if gone:
-                    self._let_go(key)
+                    self._end_leases_of(key)
                     self._dirty.pop(key, None)
                     self._cursors.pop(key, None)
                     self._unreadable.resolved(CursorRecord, record_key(*key))
@@ -291,7 +291,7 @@ class Cursors:
         """Whether the record of exactly this cursor cannot be read; `delete` forgets it."""
         return key not in self._cursors and self._unreadable.is_known(CursorRecord, record_key(*key))
 
-    def _let_go(self, key: CursorKey) -> None:
+    def _end_leases_of(self, key: CursorKey) -> None:
         cursor = self._cursors.get(key)
         if cursor is not None and cursor.holding is not None:
             held, cursor.holding = cursor.holding, None
@@ -302,7 +302,7 @@ class Cursors:
         if cursor.holding is not None:
             for lease in cursor.holding.leases.values():
                 self._fenced.setdefault(lease.terms.session, {})[key] = why
-            self._let_go(key)
+            self._end_leases_of(key)
 
     # --- positions ------------------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ class Fanout:
         if content.resource in reader.summoned:
             reader.back(content)
 
-    def heard(self, reader: FanoutLease) -> None:
+    def on_frame(self, reader: FanoutLease) -> None:
         """A frame came from this peer: its queue may have room again."""
         self.flush(reader)
 

@@ -158,7 +158,7 @@ class Readers:
             self.counts["rejected"] += 1
             lease.settle(command.sequence, command.multiple)
 
-    def heard(self, lease: ReaderLease) -> None:
+    def on_frame(self, lease: ReaderLease) -> None:
         """A frame came from this peer: its queue or its window may have room again."""
         self._pauses.end(lease)
         self.wake(lease)

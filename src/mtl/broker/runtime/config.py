@@ -75,7 +75,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
-        for where, quotas in [("quotas", self.everybody), *self.users.items()]:
+        for where, quotas in [("quotas", self.of_every_user), *self.users.items()]:
             for quota, value in quotas.items():
                 if value < 1:
                     raise OptionError(f"the quota {quota} of {where} has to be above 0")
@@ -85,14 +85,14 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             )
 
     @property
-    def everybody(self) -> dict[Quota, int]:
+    def of_every_user(self) -> dict[Quota, int]:
         """The quotas of every user."""
         return {quota: getattr(self, quota.replace("-", "_")) for quota in Quota}
 
     @property
     def settings(self) -> QuotaSettings:
         """The quotas as the core's settings."""
-        return QuotaSettings(self.everybody, self.users)
+        return QuotaSettings(self.of_every_user, self.users)
 
     def pace(self, clock: Callable[[], float]) -> Pace:
         """How fast one address may open connections; `clock` is in monotonic seconds."""

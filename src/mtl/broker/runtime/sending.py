@@ -49,7 +49,7 @@ class LoopSender:
             case a.Relay():
                 self._relay(action)
 
-    def heard(self, peer: a.Peer) -> None:
+    def on_frame(self, peer: a.Peer) -> None:
         """A frame came from this peer: its queue may have room again."""
         if peer in self._waiting:
             self._flush_peer(peer)

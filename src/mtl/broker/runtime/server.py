@@ -209,7 +209,7 @@ class Server:
         if not self._stopping:
             self._monitor.start_check(time.monotonic())
         if self._idle_detector.became_idle():
-            self._workers.aside(return_memory)
+            self._workers.run_unawaited(return_memory)
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False
@@ -260,7 +260,7 @@ class Server:
             if self._sockets.shared and is_command(frames):
                 identity, header, body = frames
                 self._broker.data((Port.CONTROL, identity), header, body, now, origin.connection)
-                self._sender.heard((Port.CONTROL, identity))
+                self._sender.on_frame((Port.CONTROL, identity))
             else:
                 self._broker.control(frames, now, origin)
             yield
@@ -270,7 +270,7 @@ class Server:
         for bursts in self._sockets.commands(port, alone=self._alone):
             for identity, burst in bursts.items():
                 broker.burst((port, identity), burst.headers, burst.bodies, now, burst.connection)
-                sender.heard((port, identity))
+                sender.on_frame((port, identity))
             yield
 
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:

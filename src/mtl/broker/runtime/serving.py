@@ -19,7 +19,7 @@ from mtl.errors import OptionError
 log = logging.getLogger("mtl.broker")
 
 
-class Beside(Protocol):
+class Companions(Protocol):
     """Clients that start and stop with the broker: the doors of its configuration."""
 
     def start(self, endpoint: str) -> None:
@@ -32,7 +32,7 @@ class Beside(Protocol):
 def serve(
     config: BrokerConfig,
     say: Callable[[str], None] = print,
-    beside: Beside | None = None,
+    companions: Companions | None = None,
     *,
     reload: Callable[[], None] = lambda: None,
     until_eof: bool = False,
@@ -64,8 +64,8 @@ def serve(
     started.append(server)
 
     def stop() -> None:
-        if beside is not None:
-            beside.stop()
+        if companions is not None:
+            companions.stop()
         server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,15 +75,15 @@ def serve(
         threading.Thread(target=_after_input, args=(stop,), daemon=True).start()
     say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
     try:
-        if beside is not None:
-            beside.start(server.endpoint)
+        if companions is not None:
+            companions.start(server.endpoint)
         server.run()
     except BaseException:
         server.stop()  # the process has to end after any error
         raise
     finally:
-        if beside is not None:
-            beside.stop()
+        if companions is not None:
+            companions.stop()
     return 0
 
 

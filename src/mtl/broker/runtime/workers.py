@@ -90,7 +90,7 @@ class ThreadWorkers:
         """Run a function in the lane of `Save`, between two of them."""
         self._lane(Save(0, ())).pool.submit(work)
 
-    def aside(self, work: Callable[[], object]) -> None:
+    def run_unawaited(self, work: Callable[[], object]) -> None:
         """Run a function whose result is not needed."""
         self._passwords.submit(work)
 

@@ -63,7 +63,7 @@ class Jump(NamedTuple):
 
 
 class Ages:
-    """Computes ages. `look` is called with every reading of the clocks, before an age is asked for.
+    """Computes ages. `compare_clocks` is called with every reading of the clocks, before an age is asked for.
 
     `noted` is the last note of the previous run. Without it (an older version, a damaged record, a kill before the
     first note) earlier jumps are unknown, and every stamp before this start counts as made now. `boot` identifies this

@@ -343,11 +343,11 @@ class Intake:
             arrival.settle()
             if arrival.lease.confirmed_flow:
                 self.numbers.keep(arrival.lease.key, arrival.last)
-        heard = [x for x in self._echoes if x.last <= self.numbers.durable(x.lease.key)]
-        for echo in heard:
+        echoes = [x for x in self._echoes if x.last <= self.numbers.durable(x.lease.key)]
+        for echo in echoes:
             echo.settle()
         self._echoes = [x for x in self._echoes if not x.done]
-        self._durable(self, [*group, *heard])
+        self._durable(self, [*group, *echoes])
 
     def _drop_lost(self, lost: list[Arrival]) -> None:
         """Drop contents that were not stored, and the pending ones of the same writers behind them: later numbers would

@@ -35,7 +35,7 @@ class Packs(Protocol):
 class WriterMemory(Protocol):
     """Memory in which a writer on this machine puts packs, instead of sending them (PROTOCOL.md 5.7)."""
 
-    told: SharedMemory
+    place: SharedMemory
     """The place of the memory, for the writer."""
 
     def octets(self, span: Span) -> bytes:

@@ -67,8 +67,8 @@ def of_sink(columns: Any, options: Bodies) -> Shape:
 
 def _divided(columns: Any, options: Bodies, corrupt: str | None) -> Shape:
     check_names(columns.names)
-    beside = {corrupt, *_metadata(columns, options)}
-    body = pa.schema([field for field in columns if field.name not in beside])
+    others = {corrupt, *_metadata(columns, options)}
+    body = pa.schema([field for field in columns if field.name not in others])
     if not len(body):
         raise SchemaError("the schema has no column for the body")
     for field in body:

@@ -8,7 +8,7 @@ import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
-from mtl.net.shared import Lent, borrowed
+from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append
 from mtl.wire import commands as c
 from mtl.wire.fields import encode_table
@@ -34,7 +34,7 @@ class Sharing:
         self.client.create("a")
         self.lease = self.client.writer("a", packed=True, local="here")
         assert self.lease.memory is not None
-        memory = borrowed(self.lease.memory)
+        memory = borrow(self.lease.memory)
         assert memory is not None
         self.memory = memory
         self.flow = self.client.flow(self.lease)

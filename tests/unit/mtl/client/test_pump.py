@@ -365,7 +365,7 @@ class Sharing(Setting):
 
     @staticmethod
     def granted(lent: Lent | None) -> w.DataLease:
-        memory = lent.told if lent is not None else None
+        memory = lent.place if lent is not None else None
         return msgspec.structs.replace(GRANTED, packed=True, memory=memory, max_pack=1 << 20)
 
     def pack(self, rows: pa.RecordBatch) -> None:

@@ -23,7 +23,7 @@ SIZE = 1 << 16
 @pytest.fixture
 def shared() -> Iterator[tuple[Lent, Shared]]:
     lent = Lent(SIZE)
-    memory = Shared.of(lent.told)
+    memory = Shared.of(lent.place)
     assert memory is not None
     yield lent, memory
     lent.close()
@@ -108,7 +108,7 @@ def test_a_pack_lives_longer_than_the_rest(shared: tuple[Lent, Shared]) -> None:
     pack = memory.encode(rows(100), MAX_PACK)
     assert pack is not None
     another = Lent(SIZE)
-    other = Shared.of(another.told)
+    other = Shared.of(another.place)
     another.close()
     assert other is not None
     del memory, shared
@@ -141,6 +141,6 @@ def test_other_octets_lie_elsewhere(shared: tuple[Lent, Shared]) -> None:
 
 def test_nothing_told_is_nothing_shared(shared: tuple[Lent, Shared]) -> None:
     lent, _ = shared
-    lent.told = lent.told.__class__(file="/proc/1/fd/1", size=SIZE, key=lent.told.key)
-    assert Shared.of(lent.told) is None
+    lent.place = lent.place.__class__(file="/proc/1/fd/1", size=SIZE, key=lent.place.key)
+    assert Shared.of(lent.place) is None
     assert Shared.of(None) is None

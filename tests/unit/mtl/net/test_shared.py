@@ -13,7 +13,7 @@ import pytest
 
 from mtl import limits
 from mtl.errors import Malformed
-from mtl.net.shared import Lent, borrowed
+from mtl.net.shared import Lent, borrow
 from mtl.wire.control import SharedMemory
 from mtl.wire.places import SHARED_FROM, Span
 from tests.support.descriptors import descriptors
@@ -30,17 +30,17 @@ def lent() -> Iterator[Lent]:
 
 
 def test_what_the_writer_puts_there_the_broker_sees(lent: Lent) -> None:
-    memory = borrowed(lent.told)
+    memory = borrow(lent.place)
     assert memory is not None
 
     memory[100:105] = b"hello"
 
     assert bytes(lent.octets(Span(100, 5))) == b"hello"
-    assert len(memory) == lent.told.size == SIZE
+    assert len(memory) == lent.place.size == SIZE
 
 
 def test_what_the_broker_took_out_the_writer_cannot_change(lent: Lent) -> None:
-    memory = borrowed(lent.told)
+    memory = borrow(lent.place)
     assert memory is not None
     memory[100:105] = b"hello"
     octets = lent.octets(Span(100, 5))
@@ -61,15 +61,15 @@ def test_it_is_nobodys_after_the_lease() -> None:
     other = Lent(SIZE)
     other.close()
 
-    assert borrowed(other.told) is None
+    assert borrow(other.place) is None
 
 
 def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:
     assert not lent.left()  # nobody has it yet
-    memory = borrowed(lent.told)
+    memory = borrow(lent.place)
     assert memory is not None
     assert not lent.left()
-    assert borrowed(lent.told) is None  # one writer for each
+    assert borrow(lent.place) is None  # one writer for each
 
     memory.close()
 
@@ -80,17 +80,17 @@ def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:
 _WRITER = """
 import sys
 import msgspec
-from mtl.net.shared import borrowed
+from mtl.net.shared import borrow
 from mtl.wire.control import SharedMemory
 
-memory = borrowed(msgspec.json.decode(sys.argv[1], type=SharedMemory))
+memory = borrow(msgspec.json.decode(sys.argv[1], type=SharedMemory))
 print(memory is not None, flush=True)
 sys.stdin.read()
 """
 
 
 def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
-    command = [sys.executable, "-c", _WRITER, msgspec.json.encode(lent.told).decode()]
+    command = [sys.executable, "-c", _WRITER, msgspec.json.encode(lent.place).decode()]
     with killed_after(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"
@@ -101,7 +101,7 @@ def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
 
 def test_who_does_not_say_that_it_has_it_keeps_it(lent: Lent) -> None:
     """Another client may not know of the lock: its memory goes with its lease."""
-    fd = os.open(lent.told.file, os.O_RDWR)
+    fd = os.open(lent.place.file, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.close(fd)
     assert not lent.left()
@@ -118,7 +118,7 @@ def test_nothing_outside_is_touched(lent: Lent, span: Span) -> None:
 def test_nobody_can_change_its_size(lent: Lent) -> None:
     """The broker reads it by its address: a page that is gone would end the process."""
     for size in (0, 2 * SIZE):
-        fd = os.open(lent.told.file, os.O_RDWR)
+        fd = os.open(lent.place.file, os.O_RDWR)
         try:
             with pytest.raises(PermissionError) as refused:
                 os.ftruncate(fd, size)
@@ -137,23 +137,23 @@ def unsealed() -> int:
 def test_another_file_is_not_written_to(lent: Lent, tmp_path: Path) -> None:
     """In another container the number of the broker's process is somebody else's, and so is the file."""
     file = tmp_path / "file"
-    file.write_bytes(lent.told.key.encode() + bytes(SIZE))
+    file.write_bytes(lent.place.key.encode() + bytes(SIZE))
     os.mkfifo(tmp_path / "fifo")
     open_file, memory = os.open(file, os.O_RDWR), unsealed()
     fifo = os.open(tmp_path / "fifo", os.O_RDWR)
     here = f"/proc/{os.getpid()}/fd"
     try:
         for told in (
-            SharedMemory(file=f"{here}/{open_file}", size=SIZE, key=lent.told.key),
-            SharedMemory(file=f"{here}/{fifo}", size=SIZE, key=lent.told.key),
+            SharedMemory(file=f"{here}/{open_file}", size=SIZE, key=lent.place.key),
+            SharedMemory(file=f"{here}/{fifo}", size=SIZE, key=lent.place.key),
             SharedMemory(file=f"{here}/{memory}", size=SIZE, key="k" * 32),
-            SharedMemory(file=str(file), size=SIZE, key=lent.told.key),
-            SharedMemory(file=f"{here}/999999", size=SIZE, key=lent.told.key),
-            SharedMemory(file="nul\0", size=SIZE, key=lent.told.key),
-            SharedMemory(file=lent.told.file, size=SIZE, key="of another lease"),
-            SharedMemory(file=lent.told.file, size=2 * SIZE, key=lent.told.key),
+            SharedMemory(file=str(file), size=SIZE, key=lent.place.key),
+            SharedMemory(file=f"{here}/999999", size=SIZE, key=lent.place.key),
+            SharedMemory(file="nul\0", size=SIZE, key=lent.place.key),
+            SharedMemory(file=lent.place.file, size=SIZE, key="of another lease"),
+            SharedMemory(file=lent.place.file, size=2 * SIZE, key=lent.place.key),
         ):
-            assert borrowed(told) is None
+            assert borrow(told) is None
         assert not fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     finally:
         for fd in (open_file, memory, fifo):

@@ -15,7 +15,7 @@ def test_a_silent_end_pings_once_per_interval() -> None:
     assert pulse.check(4.9) is HeartbeatVerdict.QUIET
     assert pulse.check(5.0) is HeartbeatVerdict.PING
     assert pulse.check(5.1) is HeartbeatVerdict.QUIET
-    pulse.heard(6.0)
+    pulse.received(6.0)
     assert pulse.check(9.0) is HeartbeatVerdict.QUIET
     assert pulse.check(10.0) is HeartbeatVerdict.PING
 
@@ -31,7 +31,7 @@ def test_a_peer_without_any_sign_of_life_is_given_up_after_three_intervals() -> 
 def test_any_command_is_a_sign_of_life() -> None:
     pulse = Heartbeat(0.0, 5.0)
     pulse.check(5.0)
-    pulse.heard(14.0)
+    pulse.received(14.0)
     assert pulse.check(15.0) is not HeartbeatVerdict.DEAD
 
 
@@ -49,7 +49,7 @@ def test_a_busy_sender_pings_a_peer_that_says_nothing() -> None:
 def test_nobody_is_given_up_without_having_been_asked() -> None:
     pulse = Heartbeat(0.0, 5.0)
     assert pulse.check(1_000.0) is HeartbeatVerdict.PING, "the machine was suspended"
-    pulse.heard(1_000.5)
+    pulse.received(1_000.5)
     assert pulse.check(1_001.0) is HeartbeatVerdict.QUIET
 
 
@@ -67,10 +67,12 @@ def test_a_peer_that_answers_every_ping_is_never_given_up(steps: list[tuple[floa
         verdict = pulse.check(now)
         assert verdict is not HeartbeatVerdict.DEAD
         if verdict is HeartbeatVerdict.PING:
-            pulse.heard(now)
+            pulse.received(now)
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["sent", "heard", "nothing"])), max_size=30))
+@given(
+    st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["sent", "received", "nothing"])), max_size=30)
+)
 def test_nothing_is_due_before_it_says_so_and_something_then(steps: list[tuple[float, str]]) -> None:
     """An end that sleeps until then misses nothing."""
     pulse, now = Heartbeat(0.0, 1.0), 0.0

@@ -9,7 +9,7 @@ import pytest
 from mtl.errors import StorageFailed
 from mtl.log.log import create_log
 from mtl.storage.keys import place_of
-from mtl.storage.orphans import Orphan, Orphans, lies_there, read_orphan
+from mtl.storage.orphans import Orphan, Orphans, may_own, read_orphan
 from mtl.storage.records import ResourceRecord, StageRecord, encode_owner
 from tests.support.faulty_disk import FaultyDisk
 
@@ -71,9 +71,9 @@ def test_whose_a_log_can_be() -> None:
         encode_owner(ResourceRecord("/", "a", "i1", "l1")),
         encode_owner(StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)),
     )
-    assert lies_there(resource, "resources/l1")
-    assert not lies_there(resource, "resources/l11")
-    assert lies_there(stage, "stages/s1/0")
-    assert not lies_there(stage, "stages/s11/0")
-    assert not lies_there(stage, "resources/s1")
-    assert lies_there(b"", "resources/l1"), "a log that keeps no owner"
+    assert may_own(resource, "resources/l1")
+    assert not may_own(resource, "resources/l11")
+    assert may_own(stage, "stages/s1/0")
+    assert not may_own(stage, "stages/s11/0")
+    assert not may_own(stage, "resources/s1")
+    assert may_own(b"", "resources/l1"), "a log that keeps no owner"

@@ -14,7 +14,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
 from mtl.log.segment import segment_base
-from mtl.net.shared import Lent, borrowed
+from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -422,8 +422,8 @@ def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPat
     for lease in (third, first):
         client.close_lease(lease)
 
-    assert borrowed(first.memory) is None
-    assert borrowed(second.memory) is not None
+    assert borrow(first.memory) is None
+    assert borrow(second.memory) is not None
     assert client.ask(HERE, w.DataLease).memory is not None
     assert client.ask(HERE, w.DataLease).memory is None
 

@@ -128,8 +128,8 @@ def test_a_recycled_content_waits_longer_each_time_and_then_is_dead() -> None:
         queue.recycle([1], "a", now)
         due = queue.next_due or 0.0
         assert due == pytest.approx(now + backoff(delivery))
-        assert not queue.due(due - 0.001)
-        assert queue.due(due)
+        assert not queue.end_backoffs(due - 0.001)
+        assert queue.end_backoffs(due)
         now = due
     assert take(queue, alone=True) == Run(1, 1, again=True)
     queue.recycle([1], "a", now)
@@ -147,7 +147,7 @@ def test_a_recycled_content_goes_to_another_consumer_where_there_is_one() -> Non
     queue = state()
     take(queue)
     queue.recycle([1], "a", 0.0)
-    queue.due(60.0)
+    queue.end_backoffs(60.0)
     assert queue.peek(END, "a", alone=False) == 2
     assert queue.peek(END, "b", alone=False) == 1
     assert queue.peek(END, "a", alone=True) == 1
@@ -156,11 +156,11 @@ def test_a_recycled_content_goes_to_another_consumer_where_there_is_one() -> Non
 def test_a_lost_consumer_counts_and_one_that_gives_back_does_not() -> None:
     queue = state(max_deliveries=2)
     take(queue, 2)
-    queue.lose([1])
+    queue.return_lost([1])
     queue.release([2], left=True)
     assert queue.deliveries() == {1: 1}
     assert take(queue, 2) == Run(1, 2, again=True)
-    queue.lose([1, 2])
+    queue.return_lost([1, 2])
     assert queue.letters == {1: Letter(1, "deliveries", 2)}
     assert queue.deliveries() == {2: 1}
 
@@ -174,7 +174,7 @@ def test_with_too_much_to_remember_nothing_new_is_handed_out(monkeypatch: pytest
     take(queue, 8)
     queue.confirm([2, 4, 6])
     assert queue.peek(END, "a", alone=True) is None
-    queue.lose([1])
+    queue.return_lost([1])
     assert take(queue) == Run(1, 1, again=True)
     queue.confirm([1])
     assert queue.peek(END, "a", alone=True) == 9
@@ -205,10 +205,10 @@ def test_retention_takes_contents_out_of_any_state() -> None:
     take(queue, 5)
     queue.recycle([1], "a", 0.0)
     queue.reject([2])
-    queue.lose([3])
+    queue.return_lost([3])
     queue.trim(5)
     assert (queue.settled.low, queue.held, queue.letters, queue.deliveries()) == (5, 1, {}, {})
-    assert not queue.due(100.0)
+    assert not queue.end_backoffs(100.0)
     queue.confirm([4, 5])
     assert (queue.settled.low, queue.next) == (6, 6)
     queue.trim(9)
@@ -219,7 +219,7 @@ def test_an_earlier_run_is_gone_on_with() -> None:
     before = state(max_deliveries=5)
     take(before, 5)
     before.confirm([1, 3])
-    before.lose([2])
+    before.return_lost([2])
     before.reject([4])
     after = QueueState(
         before.claimed(),
@@ -233,7 +233,7 @@ def test_an_earlier_run_is_gone_on_with() -> None:
     assert take(after, 9) == Run(5, 5, again=True)
     assert take(after, 1) == Run(6, 6, again=False)
     assert after.letters == {4: Letter(1, "rejected", 1)}
-    after.lose([2])
+    after.return_lost([2])
     assert after.deliveries() == {2: 2}
 
 
@@ -319,7 +319,7 @@ class Queueing(RuleBasedStateMachine):
         elif what == "recycle":
             self.queue.recycle(some, consumer, self.now)
         elif what == "lose":
-            self.queue.lose(some)
+            self.queue.return_lost(some)
         else:
             self.queue.release(some, left=what == "release")
 
@@ -338,7 +338,7 @@ class Queueing(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.01, 5.0))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.queue.due(self.now)
+        self.queue.end_backoffs(self.now)
 
     @rule()
     def save(self) -> None:

@@ -110,7 +110,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, names: str) -> None:
 def test_quotas_of_everybody_and_of_single_users(tmp_path: Path) -> None:
     text = "[quotas]\nwriter-names = 7\n[quotas.users.etl]\nstage-bytes = 9\n"
     said = load(write(tmp_path, text)).quotas.settings
-    assert said.everybody == DEFAULTS | {Quota.WRITER_NAMES: 7}
+    assert said.of_every_user == DEFAULTS | {Quota.WRITER_NAMES: 7}
     assert said.users == {"etl": {Quota.STAGE_BYTES: 9}}
 
 

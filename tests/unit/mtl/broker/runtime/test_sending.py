@@ -86,7 +86,7 @@ def test_commands_wait_for_room_in_their_order() -> None:
     assert desk.sent() == commands[1:3]
     desk.room(None)
     desk.command(c.Pong())
-    desk.sender.heard(PEER)
+    desk.sender.on_frame(PEER)
     assert desk.sent() == [commands[3], c.Pong()]
 
 
@@ -129,7 +129,7 @@ def test_a_peer_that_is_gone(waiting: bool) -> None:
     else:
         desk.command(c.Ping())
     assert desk.core.heard == [("unreachable", PEER)]
-    desk.sender.heard(PEER)
+    desk.sender.on_frame(PEER)
     assert desk.sent() == []
 
 

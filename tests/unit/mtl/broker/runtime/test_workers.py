@@ -153,7 +153,7 @@ def test_a_password_is_checked_beside_everything_else() -> None:
     verifier = make_verifier("secret", bytes(16), 4096)
     at.workers.begin(CheckPassword(2, "secret", verifier))
     done = threading.Event()
-    at.workers.aside(done.set)
+    at.workers.run_unawaited(done.set)
     assert done.wait(WAIT_S)
     assert at.answers == {2: True}
     at.end()
