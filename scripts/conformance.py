@@ -94,7 +94,7 @@ def document(path: Path) -> Document:
             if requirement.level not in LEVELS or not requirement.text or not requirement.how:
                 raise Unusable(f"{path.name}: {requirement.id} needs text, how, and a level of {set(LEVELS)}")
             if requirement.id in seen:
-                raise Unusable(f"{path.name}: {requirement.id} is there twice")
+                raise Unusable(f"{path.name}: {requirement.id} is defined twice")
             seen.add(requirement.id)
         sections[section["title"]] = requirements
     return Document(content["title"], content["source"], sections)

@@ -32,7 +32,7 @@ FLIGHTS, DAILY = "flights", "daily"
 """The resources, as query.py names them."""
 
 BATCHES = 12
-"""Micro-batches with contents, unless told otherwise; Spark adds one that closes the last windows."""
+"""Micro-batches with contents, by default; Spark adds one that closes the last windows."""
 
 LEAST_SAMPLE = 1_000
 """Fewer flights would not make every batch close a window."""
@@ -176,7 +176,7 @@ class Demo:
             f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised"
         )
         if told.stages:
-            self._say(f"{len(told.stages)} stages of killed tasks are left, which nobody will ever see")
+            self._say(f"{len(told.stages)} stages of killed tasks are left, which no reader will see")
 
     def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
         found = connection.describe([resource])[resource].contents

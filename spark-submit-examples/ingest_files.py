@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     spark = SparkSession.builder.appName("ingest").getOrCreate()
     lines = spark.readStream.option("maxFilesPerTrigger", arguments.files_per_batch).text(arguments.files)
     contents = (
-        # A property tells where a content came from, without touching its body.
+        # A property says where a content came from, without touching its body.
         lines.select(
             F.col("value").alias("body"),
             F.create_map(F.lit("file"), F.col("_metadata.file_name")).alias("properties"),

@@ -44,7 +44,7 @@ def add_query(found: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--every",
         metavar="INTERVAL",
-        help="go on for ever, a batch every '10 seconds' (default: what is there now)",
+        help="run without end, a batch every '10 seconds' (default: what is there now)",
     )
     found.add_argument(
         "--limit",

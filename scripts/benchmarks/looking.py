@@ -11,7 +11,7 @@ import pyarrow as pa
 def look() -> Callable[[Any], int]:
     """What adds up a buffer's octets, as fast as the processor reads them, and says how many there are.
 
-    Only who receives packs asks for it: Arrow's functions are thousands of objects, which every later round of Python's
+    Only receivers of packs import it: Arrow's functions are thousands of objects, which every later round of Python's
     garbage collector looks at, and roles that take contents one by one lose a third of their speed.
     """
     from pyarrow import compute  # noqa: PLC0415 see above

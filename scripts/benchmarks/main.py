@@ -129,9 +129,9 @@ def run(bench: Bench, options: argparse.Namespace) -> tuple[Results, list[str]]:
 
 
 def again(bench: Bench, results: Results) -> None:
-    """Measure once more what looks slower than the baseline; then the rounds of both times count."""
+    """Measure again each workload that seems slower than the baseline; then the rounds of both times count."""
     for name in guard.suspects(results.rows):
-        print(f"{name} looks slower than the baseline; once more")
+        print(f"{name} seems slower than the baseline; measured again")
         twice = {row.key: row for row in measured(bench, name)}
         rows = [
             pooled(row, twice[row.key]) if row.key in twice else row

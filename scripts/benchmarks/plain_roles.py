@@ -70,7 +70,7 @@ def publish(
 
 
 def _writers(connection: Connection, resources: Sequence[str], *, packed: bool) -> list[tuple[Writer, str]]:
-    """Who sends to which resource."""
+    """The senders of each resource."""
     writers = []
     for at in range(0, len(resources), NAMES_PER_LEASE):
         names = list(resources[at : at + NAMES_PER_LEASE])

@@ -95,7 +95,7 @@ def _flame_graph(work: Work, path: Path) -> str:
 
     What is returned names the file, or says why there is none: some systems let only root look into processes.
     """
-    # --gil: py-spy takes threads that wait for a lock or a queue for busy ones, but knows who holds the interpreter.
+    # --gil: py-spy counts threads that wait for a lock or a queue as busy, but knows which one holds the interpreter.
     options = ["--subprocesses", "--threads", "--gil", "--rate", str(RATE), "--pid", str(os.getpid())]
     command = [str(Path(sys.executable).with_name("py-spy")), "record", *options, "--output", str(path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as spy:

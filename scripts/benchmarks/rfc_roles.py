@@ -29,7 +29,7 @@ def rfc_publish(endpoint: str, resource: str, octets: int, count: int, connectio
 
 
 def bare_publish(port: int, resource: str, octets: int, count: int, connections: int) -> Prepared:
-    """The same to somebody who knows no leases, and answers as if there were one."""
+    """The same for a peer without leases; it answers as if there were one."""
     context = _context(connections)
     flows: list[Socket] = [context.socket(zmq.DEALER) for _ in range(connections)]
     for flow in flows:

@@ -94,7 +94,7 @@ def struck(blow: Blow, sight: Sight) -> int | None:
 
 
 class Hook:
-    """The other end of the sink in `held`: it tells the published batch, and waits while it is to be held."""
+    """The other end of the sink in `held`: it reports the published batch, and waits while it is held."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -168,7 +168,7 @@ class _Wound:
 
 
 class Chaos:
-    """Strikes the blows, one after the other, while a query runs. `say` tells people."""
+    """Strikes the blows, one after the other, while a query runs. `say` prints a line."""
 
     def __init__(self, scene: Scene, blows: list[Blow], say: Callable[[str], None]) -> None:
         self.events: list[Event] = []

@@ -22,7 +22,7 @@ ANSWERED = "MTL_DEMO_ANSWERED"
 with ".hold" added, the sink waits."""
 
 LONGEST_S = 60.0
-"""Longest wait, so that a forgotten file cannot stop a query for ever."""
+"""Longest wait, so that a forgotten file cannot stop a query without end."""
 
 _LOOK_S = 0.02
 
@@ -31,7 +31,7 @@ class HeldWriter(StreamWriter):
     """Waits after each commit."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
-        """Publish the batch, tell its number, and wait while it is to be held."""
+        """Publish the batch, report its number, and wait while it is held."""
         super().commit(messages, batchId)
         answered(Path(os.environ[ANSWERED]), batchId)
 

@@ -15,7 +15,7 @@ def publish(
 ) -> None:
     """Send the contents, packed, and wait until the last one is on the broker's disk.
 
-    `moved` hears how many are sent and how many of these are confirmed, that is on the disk.
+    `moved` is called with the number sent and the number of these that are confirmed, that is on the disk.
     """
     with connection.writer(resource, packed=True) as writer:
         for number, body in enumerate(contents, 1):

@@ -31,7 +31,7 @@ CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 TELLING = frozenset({"log", "logger", "logging", "warnings", "print"})
-"""What a call begins with that only tells something; dropping one changes no behaviour."""
+"""Names of calls that only report something; dropping one changes no behaviour."""
 
 WORD = 40
 """The longest text that is taken for a word of a protocol. A longer one is a message for people."""
@@ -43,7 +43,7 @@ SHOWN = 60
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """One change of one file. `where` is the function or class, dotted; `start` and `end` are octets of the source that
-    `text` replaces. `number` tells equal changes of one function apart.
+    `text` replaces. `number` distinguishes equal changes of one function.
     """
 
     path: str
@@ -95,7 +95,7 @@ _Change = tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt | None]
 
 
 def _changes(node: ast.AST, where: str) -> Iterator[_Change]:
-    """The changes of a node and of all below it, but for types, docstrings and texts for people."""
+    """The changes of a node and of all below it, except types, docstrings and texts for people."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         where = f"{where}.{node.name}" if where else node.name
     if _for_types(node):

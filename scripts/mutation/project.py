@@ -64,7 +64,7 @@ class Project:
         self.code = place / "src"
 
     def copied(self) -> Project:
-        """Copy it. Compiled files are told by their source, not by times: a mutant may be written within a second."""
+        """Copy it. Compiled files are checked by source, not by time: two mutants may be written in one second."""
         shutil.copytree(self.root, self.place, ignore=NOT_COPIED, symlinks=True)
         compileall.compile_dir(
             self.place, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH, maxlevels=20

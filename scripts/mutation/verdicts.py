@@ -1,4 +1,4 @@
-"""What became of each mutant: kept in a file, so that a run can be continued, and told in a table."""
+"""The verdict on each mutant: kept in a file, so that a run can be continued, and shown in a table."""
 
 from __future__ import annotations
 

@@ -97,24 +97,24 @@ class Unreachable(MtlError):
     def __init__(
         self, endpoint: str, waited: float, doing: str, *, denied: bool = False, sent_back: bool = False
     ) -> None:
-        what = "nobody answered at"
+        problem = "no answer from"
         hint = (
             "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); where it may be away for "
             "longer, give a longer deadline (retryDeadline, retry_deadline)"
         )
         if denied:
             hint = (
-                "somebody listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
+                "a server listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
                 "CURVE at all, and whether it lets your key in"
             )
         elif sent_back:
-            what = "nothing was kept by the broker at"
+            problem = "no content was stored by the broker at"
             hint = (
                 "it asks for the contents again and again, as it does while its disk is full or fails: `mtl resource "
                 "describe`, `mtl stages list` and its log say why; where that may last longer, give a longer deadline "
                 "(retryDeadline, retry_deadline)"
             )
-        super().__init__(f"{what} {endpoint} within {waited:.1f} s ({doing}); {hint}")
+        super().__init__(f"{problem} {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
 
@@ -209,8 +209,8 @@ class OldRecords(StorageError):
     """
 
     WAYS = (
-        "There are two ways on: put the newest broker.db and its broker.db-wal in place, or accept what is here with "
-        "`mtl recover DIR --accept-records`, which says what is affected"
+        "There are two ways on: put the newest broker.db and its broker.db-wal in place, or accept these records with "
+        "`mtl recover DIR --accept-records`, which lists what is affected"
     )
 
 

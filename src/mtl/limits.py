@@ -11,11 +11,11 @@ MAX_CONTENT = 4 << 20
 """Body of one content. A pack is one unit on the wire and in a chunk, so a body must fit into one."""
 
 MAX_PACK = 4 << 20
-"""Bodies and properties of one pack, in octets; PACK_OVERHEAD is what Arrow may add. One pack is one allocation at
+"""Bodies and properties of one pack, in octets; Arrow may add PACK_OVERHEAD. One pack is one allocation at
 both ends and the unit of the reader's window; above some MiB nothing gets faster."""
 
 PACK_OVERHEAD = 384 << 10
-"""What Arrow may add to a pack: at 40,000 contents 320 KB of offsets and 10 KB of validity bitmaps, and the metadata.
+"""Octets that Arrow may add to a pack: at 40,000 contents 320 KB of offsets and 10 KB of validity bitmaps; metadata.
 It also lets one content of MAX_CONTENT with properties of MAX_TABLE into a pack of its own."""
 
 MAX_PACK_CONTENTS = 40_000

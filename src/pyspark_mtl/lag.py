@@ -31,7 +31,7 @@ def lags(sources: Iterable[Mapping[str, Any]], timestamp: str) -> dict[str, Lag]
     """The lag in each resource, from the `sources` and the `timestamp` (ISO 8601) of a query's progress.
 
     If several sources read a resource (a self-join), the larger lag counts. Sources of other formats, and sources
-    without a first look at the broker, have no lag.
+    without a first query of the broker, have no lag.
     """
     found: dict[str, Lag] = {}
     for source in sources:

@@ -54,7 +54,7 @@ DEAD_LETTER_REASON = 500
 
 LAST_QUERIES = 1000
 """Queries whose last lag the listener keeps: more than a driver runs at a time. Bounds the memory of a driver that
-starts queries for ever."""
+starts queries all the time."""
 
 RELEASE_S = 2.0
 """How long a reader process that ends waits until the broker has released its holdings. Spark shows the error that

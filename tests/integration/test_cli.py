@@ -204,7 +204,7 @@ def run_failing(*arguments: str) -> str:
 
 def test_nobody_there_is_one_line_and_exit_code_1() -> None:
     said = run("--timeout", "0.5", "resource", "list", "--endpoint", "tcp://127.0.0.1:1", code=1)
-    assert said.startswith("mtl: nobody answered at tcp://127.0.0.1:1 within ")
+    assert said.startswith("mtl: no answer from tcp://127.0.0.1:1 within ")
     assert said.count("\n") == 1
 
 

@@ -252,7 +252,7 @@ def test_a_broker_whose_disk_takes_nothing_is_called_that_and_nothing_is_lost(
     writer = connection.writer("orders", packed=False)
     for _ in range(20):
         writer.send(bytes(limit // 10))
-    with pytest.raises(Unreachable, match=rf"nothing was kept by the broker at {mtl_broker.endpoint} "):
+    with pytest.raises(Unreachable, match=rf"no content was stored by the broker at {mtl_broker.endpoint} "):
         writer.flush(timeout=2.0)
     assert "File too large" in (connection.describe(["orders"])["orders"].trouble or "")
     mtl_broker.kill()

@@ -31,7 +31,7 @@ class Topics:
         return set(self._admin.listTopics().names().get())
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         self._admin.close()
 
     def _list(self, *items: Any) -> Any:

@@ -16,7 +16,7 @@ from mtl.client.settings import Settings
 class Consumer(ConsumingLease, BlockingLease):
     """A lease to consume from the queues of one or more resources, together with other consumers.
 
-    Iteration gives `QueuedContent`s for ever. The lease survives restarts of the broker. Several threads may answer
+    Iteration gives `QueuedContent`s without end. The lease survives restarts of the broker. Several threads may answer
     contents while one takes them. Any method may raise `Unreachable` if the broker does not answer for
     `retry_deadline`, `Refused` if a resource is gone. `close` sends the last answers; unanswered contents go back to
     the queue.
@@ -44,7 +44,7 @@ class Consumer(ConsumingLease, BlockingLease):
         return content
 
     def __iter__(self) -> Iterator[QueuedContent]:
-        """Every content, for ever."""
+        """Every content; waits for more without a limit."""
         while True:
             content = self.next()
             if content is not None:

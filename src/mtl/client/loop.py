@@ -1,6 +1,6 @@
 """The loop of a client: its links, timers and posted calls, one round at a time.
 
-A round never waits longer than it is told to. Three drivers run rounds: the IO thread of the blocking client
+A round never waits longer than its argument. Three drivers run rounds: the IO thread of the blocking client
 (`mtl.client.io`), the event loop of an asyncio client (`mtl.client.aio.loop`), and the simulator of the tests. All
 sessions and flows run in rounds, so they need no locks.
 """

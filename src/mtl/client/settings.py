@@ -1,4 +1,4 @@
-"""The settings of a connection: endpoint, timeouts, credentials. The one type for all who connect to a broker."""
+"""The settings of a connection: endpoint, timeouts, credentials. The one type for all that connect to a broker."""
 
 from __future__ import annotations
 

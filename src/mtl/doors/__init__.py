@@ -1,7 +1,7 @@
 """Front doors: other protocols' ways to the broker's resources.
 
 A door is a server of its protocol on one side and an MTL client (`mtl.aio`) on the other, so it runs on any machine
-with access to the broker: in a process beside the broker (`[doors.mc0]` in broker.toml, `mtl door mc0`) or elsewhere.
+with access to the broker: in a process of the broker's (`[doors.mc0]` in broker.toml, `mtl door mc0`) or elsewhere.
 
     peer ──► codec ──► session (sans IO, a table of states) ──► door (sockets, tasks) ──► Bridge ──► broker
 

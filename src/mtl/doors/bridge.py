@@ -78,7 +78,7 @@ class Bridge:
         return not self._held
 
     async def connection(self) -> Connection:
-        """The connection. Raises what opening it raises; the next call tries again."""
+        """The connection. Raises the errors of opening it; the next call tries again."""
         if self._opened is None or (self._opened.done() and self._opened.exception() is not None):
             self._opened = asyncio.ensure_future(self._open())
         return await asyncio.shield(self._opened)
@@ -153,7 +153,7 @@ class Bridge:
         """Consume `QueuedContent`s of the resource's default queue. Each must be answered, and no other consumer gets
         it until then. At most `window` of them are unanswered.
 
-        Raises what `subscribe` does.
+        Raises the errors of `subscribe`.
         """
         return await self._open_subscription(
             peer,

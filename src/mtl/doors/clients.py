@@ -52,7 +52,7 @@ async def reconnect_forever(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> NoReturn:
-    """Reconnect for ever: `life` runs one connection and returns whether the other end said anything.
+    """Reconnect until cancelled: `life` runs one connection and returns whether the other end sent anything.
 
     Raises the errors of `life`, and `Unreachable` (while `doing`) after more than `deadline` seconds of silence.
     """
@@ -205,14 +205,14 @@ class ContentReader(ABC):
 
     @abstractmethod
     async def next(self) -> Received:
-        """The next content; waits for ever."""
+        """The next content; waits without a limit."""
 
     @abstractmethod
     async def close(self) -> None:
         """End it. Harmless when repeated."""
 
     async def __aiter__(self) -> AsyncIterator[Received]:
-        """Every content; it waits for more for ever."""
+        """Every content; waits for more without a limit."""
         while True:
             yield await self.next()
 

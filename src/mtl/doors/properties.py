@@ -37,6 +37,6 @@ def from_texts(headers: Iterable[tuple[str, Value]]) -> dict[str, Value]:
                 400, BAD_PROPERTIES, f"{name!r}: names that begin with {RESERVED} are the broker's"
             )
         if name in properties:
-            raise DoorRefusal(400, BAD_PROPERTIES, f"{name!r} is there twice")
+            raise DoorRefusal(400, BAD_PROPERTIES, f"{name!r} is given twice")
         properties[name] = value
     return properties

@@ -423,7 +423,7 @@ class LogWriter:
                 if base != sequence:
                     store.remove(segment_name(base))
                     store.sync_names()
-                    # From here on the segment is gone: a retry must not look for it if removing its index fails.
+                    # From here on the segment is removed: a retry must not search it if removing its index fails.
                     self._bases.pop()
                     store.remove(index_name(base))
             if plan.index is not None:

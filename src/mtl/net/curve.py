@@ -38,7 +38,7 @@ def write_keys(name: Path) -> tuple[Path, Path]:
     private, public_file = (name.with_name(name.name + suffix) for suffix in (PRIVATE_SUFFIX, PUBLIC_SUFFIX))
     for path in (private, public_file):
         if path.exists():
-            raise OptionError(f"{path} is there already and is not overwritten; choose another name")
+            raise OptionError(f"{path} already exists and is not overwritten; choose another name")
     public, secret = make_keys()
     _write(private, 0o600, _certificate("keep this file to yourself", public, secret))
     _write(public_file, 0o644, _certificate("this file is public", public, None))
@@ -58,7 +58,7 @@ def _write(path: Path, mode: int, text: str) -> None:
         with os.fdopen(file, "w", encoding="ascii") as opened:
             opened.write(text)
     except FileExistsError as error:
-        raise OptionError(f"{path} is there already and is not overwritten; choose another name") from error
+        raise OptionError(f"{path} already exists and is not overwritten; choose another name") from error
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror}") from error
 

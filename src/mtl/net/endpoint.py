@@ -69,7 +69,7 @@ class Poll(Protocol):
     """Waits for many links at once."""
 
     def add(self, link: Link, watcher: Watcher) -> None:
-        """Tell `watcher` when `link` is up, down or readable."""
+        """Notify `watcher` when `link` is up, down or readable."""
 
     def remove(self, link: Link) -> None:
         """Forget `link`. Harmless when it is unknown."""

@@ -76,7 +76,7 @@ class Control(_Key):
 
 
 class RequestKind(_Key):
-    """The kinds of control requests that the table tells apart."""
+    """The kinds of control requests that the table distinguishes."""
 
     OPEN = "open"
     AUTHORIZE = "authorize"

@@ -36,7 +36,7 @@ from mtl.storage.keys import LogKey
 from mtl.storage.records import AnyRecord, RecordDamage, UserRecord
 from mtl.wire.fields import Buffer
 
-__all__ = [  # what others may import from here although it is defined elsewhere
+__all__ = [  # with names of other modules that are part of this interface
     "STAGE_WRITER",
     "Answer",
     "ByTime",
@@ -307,7 +307,7 @@ class Restored:
 
 class Seen(NamedTuple):
     """Changes without an action of the broker. `free` and `total` are octets for contents, `free` is None when it could
-    not be measured. `users` are all users if another process changed one since the last look, otherwise None.
+    not be measured. `users` are all users if another process changed one since the last measurement, otherwise None.
     """
 
     free: int | None

@@ -79,7 +79,7 @@ class DiskEngine:
 
 
 class DirectoryEngine(DiskEngine):
-    """`data` is the path of a directory that is there; `segment_bytes` is for staged logs. Raises `OptionError` for a
+    """`data` is the path of an existing directory; `segment_bytes` is for staged logs. Raises `OptionError` for a
     directory that cannot be used, `DirectoryInUse` while another process has it, and the errors of `open_records`.
     """
 

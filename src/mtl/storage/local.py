@@ -209,7 +209,7 @@ class Storage:
 
     def _create(self, action: CreateLog) -> object:
         parent = self._path(action.log).rpartition("/")[0]
-        # Also when it is there: another log of the same stage may have made it a moment ago, and not synced it yet.
+        # Also when it exists: another log of the same stage may have made it a moment ago, and not synced it yet.
         self._disk.make_dir(parent)
         self._disk.fsync_dir(parent.rpartition("/")[0])
         run = self._run if action.log.startswith("resources/") else None
@@ -237,7 +237,7 @@ class Storage:
         return opened
 
     def _was_made(self, path: str) -> bool:
-        """Whether a staged log is there. An older version may have left a directory with neither a segment nor a
+        """Whether a staged log exists. An older version may have left a directory with neither a segment nor a
         manifest: nothing was confirmed in that log, and it is made again when it is needed.
         """
         names = self._disk.list_dir(path) if self._disk.exists(path) else ()
@@ -312,7 +312,7 @@ class Storage:
 
     def _seal(self, key: LogKey, now_us: int) -> None:
         """Make a staged log complete. If an earlier failure of this stopped it, it is opened again: it is committed, so
-        there is no alternative. A log that never opened has no writer; its parts tell whether it is complete.
+        there is no alternative. A log that never opened has no writer; its parts show whether it is complete.
         """
         writer = self._writers.get(key)
         if writer is not None and writer.stopped:

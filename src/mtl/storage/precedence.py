@@ -22,6 +22,7 @@ PRECEDENCE_S = 1.0
 """How long a broker waits at most: a suspended process of an administrator must not stop the broker."""
 
 _RETRY_S = 0.002
+"""Seconds between two attempts of a broker to take the lock."""
 
 
 class Precedence:

@@ -71,7 +71,7 @@ class Recovery:
         items += [Item(name, reason, "--manifests") for name, reason in self._without_manifest()]
         items += [Item(name, str(orphan), name) for name, orphan in self._lost()]
         items += [
-            Item(f"{LOST_FOUND}/{path.name}", "damaged or replaced records, kept for you to look at", "")
+            Item(f"{LOST_FOUND}/{path.name}", "damaged or replaced records, kept for inspection", "")
             for path in sorted((self._directory / LOST_FOUND).glob("broker.db-*"))
         ]
         return items
@@ -254,7 +254,7 @@ class Recovery:
     def _move_back(self, name: str, place: str) -> None:
         target = f"{self._directory}/{place}"
         if self._disk.exists(target):
-            raise OptionError(f"{target} is there already")
+            raise OptionError(f"{target} already exists")
         try:
             self._disk.rename(f"{self._directory}/{LOST_FOUND}/{name}", target)
             self._disk.fsync_dir(target.rpartition("/")[0])

@@ -83,7 +83,7 @@ def encode_pack(
 
 def _encode_bodies(bodies: Sequence[Buffer], sizes: Sequence[int], octets: int) -> bytes:
     """A pack of contents without properties, with the same octets as from Arrow. Arrow takes 35 us, which would delay a
-    single content, and copies every body once more.
+    single content, and copies every body a second time.
     """
     head = _head_of_one(octets) if len(sizes) == 1 else _head(sizes, octets)
     return b"".join((head, *bodies, bytes(_padding(octets))))

@@ -243,7 +243,7 @@ def _check_replay(
     if now == then or (many_rows and now.keys() == then.keys()):
         return
     text = (
-        f"batch {batch.version} of {batch.application} was published with {then} contents and comes again with "
+        f"batch {batch.version} of {batch.application} was published with {then} contents and is repeated with "
         f"{dict(now)}: the checkpoint was rolled back or copied, or the query is not repeatable. The first contents "
         "stay, and nothing was published now"
     )

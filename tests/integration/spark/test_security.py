@@ -161,7 +161,7 @@ def test_a_planted_secret_is_nowhere_to_be_seen(
         "may not",
         "unknown option 'passwrod'",
         "contradict",
-        "nobody answered",
+        "no answer from",
         "With mode=PERMISSIVE",
     ):
         assert said in told

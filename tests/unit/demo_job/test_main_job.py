@@ -79,7 +79,7 @@ def test_a_failure_is_the_exit_code_and_everything_is_kept(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main_job.main() == 1
     assert (tmp_path / "run" / "evidence").exists()
-    assert "FAILED: nobody answered" in capsys.readouterr().err
+    assert "FAILED: no answer from" in capsys.readouterr().err
 
 
 def test_the_demo_begins_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,8 @@ class Authenticator:
         self._follow(session, session.exchange, outcome, then)
 
     def _refuse_locked_out(self, session: Session, exchange: Exchange) -> None:
-        """Raises `Refused` 403 during a lock-out, before the credentials are checked: the answer must not tell a right
-        password from a wrong one.
+        """Raises `Refused` 403 during a lock-out, before the credentials are checked: the answer must not reveal
+        whether a password is right.
         """
         address, guesses = session.origin.address, self._guesses
         if guesses.reached((address, exchange.user), broker_limits.FAILED_LOGINS) or guesses.reached(

@@ -115,7 +115,7 @@ class ReaderGrants:
     ) -> None:
         """The holding of a group's reader; None for members and for readers without a group.
 
-        A holder that comes back names its earlier epoch, and so learns of a newer holder even if its session was
+        A holder that reconnects names its earlier epoch, and so learns of a newer holder even if its session was
         forgotten.
         """
         if request.group is None:

@@ -1,6 +1,6 @@
 """Long polls: Resource.Describe with `after` and `wait`, answered when there is something new (PROTOCOL.md 5.1).
 
-Polls are indexed by the resources that they ask for, so that a group commit looks only at those for its resource. The
+Polls are indexed by the resources that they ask for, so that a group commit checks only those for its resource. The
 matches of a pattern change only when resources are created or deleted.
 """
 

@@ -9,8 +9,8 @@ MAX_QUEUES = 100_000
 """Queues of a broker; each costs some 2 KB of memory, and a row that is written at most ten times a second."""
 
 QUEUE_TICK_S = 0.1
-"""Seconds between two looks at queues: settlements are written, backoffs end, dead letters are moved. After a crash of
-the broker contents that were settled since the last look are delivered again."""
+"""Seconds between two checks of queues: settlements are written, backoffs end, dead letters are moved. After a crash
+of the broker contents that were settled since the last check are delivered again."""
 
 QUEUE_RANGES = 10_000
 """Most ranges of settled contents above a queue's low-water mark. They are written with every change, 20 octets each. A
@@ -44,4 +44,4 @@ MAX_QUEUE_DELIVERIES = 1_000_000
 """Largest configurable number of deliveries; at the longest backoff they take a year."""
 
 QUEUE_BURY = 100
-"""Most dead letters appended for one queue at a look: the loop reads each from the log."""
+"""Most dead letters appended for one queue at a check: the loop reads each from the log."""

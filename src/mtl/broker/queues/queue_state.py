@@ -285,7 +285,7 @@ class QueueState:
         self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], QueueEvent.LOST)
 
     def release(self, sequences: Sequence[int], *, left: bool) -> None:
-        """These contents come back without a failure. `left`: the consumer may have seen them."""
+        """These contents are returned without a failure. `left`: the consumer may have seen them."""
         for sequence in sequences:
             held = self._held.get(sequence)
             if held is not None and left:
@@ -352,7 +352,7 @@ class QueueState:
         self.letters[sequence] = Letter(self.buried, reason, self._held[sequence].deliveries)
 
     def _return(self, sequences: Sequence[int], event: QueueEvent) -> bool:
-        """Make contents ready again; contents that come back together are sorted in together."""
+        """Make contents ready again; contents that are returned together are sorted in together."""
         back = [s for s in sequences if self._happen(s, event)]
         self._ready += back
         self._ready.sort()

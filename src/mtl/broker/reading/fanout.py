@@ -64,7 +64,7 @@ class FanoutLease(Lease):
         return dropped
 
     def back(self, content: c.Content) -> None:
-        """Return a content of `take` that was not sent; all from the first unsent one on come back, in order."""
+        """Return a content of `take` that was not sent; all from the first unsent one on are returned, in order."""
         self._returned.append(content)
         self.octets += _cost(content)
 

@@ -179,7 +179,7 @@ class Server:
         self._wakeup.wake()
 
     def read_users(self) -> None:
-        """Look for changes of users and grants at once; safe from any thread."""
+        """Check for changes of users and grants at once; safe from any thread."""
         self._monitor.check_soon()
         self._wakeup.wake()
 
@@ -358,7 +358,7 @@ def void(_: object) -> None:
 
 
 def _local_reads(directory: Path | None) -> LocalReads | None:
-    """The members for readers on this machine; None where machines cannot be told apart, or for an engine without a
+    """The members for readers on this machine; None where machines cannot be identified, or for an engine without a
     directory. Writes the key file.
     """
     machine = machine_mark()
@@ -375,7 +375,7 @@ def _local_reads(directory: Path | None) -> LocalReads | None:
 
 
 def _local_writes() -> LocalWrites | None:
-    """The lender of memory to writers on this machine; None where machines cannot be told apart."""
+    """The lender of memory to writers on this machine; None where machines cannot be identified."""
     machine = machine_mark()
     return LocalWrites(machine, Lent) if machine is not None else None
 

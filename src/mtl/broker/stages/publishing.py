@@ -320,7 +320,7 @@ class Commit:
 
     @property
     def without_leaving(self) -> tuple[PublishRecord, PublishRecord]:
-        """The record before and after the deletion of `leaving`, for which a redo must not look."""
+        """The record before and after the deletion of `leaving`, which a redo must not expect."""
         assert self._record is not None
         assert self.leaving is not None
         name = self.leaving.name

@@ -1,4 +1,4 @@
-"""Records the ends of idle logs, so that later damage can be told from an unfinished write."""
+"""Records the ends of idle logs, so that later damage can be distinguished from an unfinished write."""
 
 from __future__ import annotations
 

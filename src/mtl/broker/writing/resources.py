@@ -327,7 +327,7 @@ def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
 
 
 def _exists(name: str) -> Refused:
-    return Refused(409, w.EXISTS, f"resource {name!r} is there already", resource=name)
+    return Refused(409, w.EXISTS, f"resource {name!r} already exists", resource=name)
 
 
 def _being_deleted(resource: Resource) -> Refused:

@@ -51,6 +51,6 @@ class Consumer(ConsumingLease, AwaitingLease):
         return together
 
     async def __aiter__(self) -> AsyncIterator[QueuedContent]:
-        """Every content, for ever."""
+        """Every content; waits for more without a limit."""
         while (content := await self.next()) is not None:
             yield content

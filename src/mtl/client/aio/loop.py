@@ -39,7 +39,7 @@ class EventLoop(Loop):
         try:
             self.step(0.0)
         except Exception:
-            self.end()  # a bug: what waits must not wait for ever
+            self.end()  # a bug: waiting tasks must not wait without end
             raise
         pause = self.pause()
         if pause == 0.0:

@@ -184,7 +184,7 @@ def connect(
     authorization: str | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
 ) -> Opening[MbwsConnection]:
-    """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close what it gives.
+    """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close the result.
 
     With `text`, messages whose body is text are text frames. `tls` is for a wss: URL; by default it trusts the system's
     authorities. Credentials are `authorization` (`websocket_client.basic` or `.bearer`) or a client certificate in

@@ -190,7 +190,7 @@ def decode(message: bytes | str, *, characters: bool = False) -> Frame:
         case other:
             raise Malformed(f"there is no frame {other!r}")
     if of.rest():
-        raise Malformed("the frame is longer than what it holds")
+        raise Malformed("the frame is longer than its fields")
     return frame
 
 

@@ -2,7 +2,7 @@
 
 A door that stops, by SIGTERM or with its broker, waits for the Confirms of everything under way to the broker. Then it
 knows exactly what it has received from each client. It stores this state (`connection_records`) in the resource
-`mbws.connections` before the session ends. For a reconnect with an unknown name a door looks there. So a connection
+`mbws.connections` before the session ends. For a reconnect with an unknown name a door reads it. So a connection
 continues after a restart of the door, for example with another version, and at any other door of the same broker.
 
 Only one door may continue a connection: two would deliver twice. So a door writes a claim and reads the resource up to
@@ -50,7 +50,7 @@ class ConnectionStore:
 
     def __init__(self, bridge: Bridge, clock: Callable[[], float] = time.time) -> None:
         self.turn = asyncio.Lock()
-        """Held while a connection is looked for and claimed."""
+        """Held while a connection is searched and claimed."""
         self._bridge = bridge
         self._clock = clock
         self._failure_logged = False

@@ -157,7 +157,7 @@ class MbwsLink:
             )
         except MtlError as error:
             self.fail(error)
-        except Exception as bug:  # a bug: no task may wait for ever for a connection that is over
+        except Exception as bug:  # a bug: no task may wait without end for a connection that is over
             self.fail(Closed(f"the client failed: {bug!r}"))
             raise
 

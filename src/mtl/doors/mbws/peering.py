@@ -75,7 +75,7 @@ class Peering:
             await asyncio.wait(self._tasks)
 
     async def _send_forever(self, name: str, peer: PeerConfig, resource: str) -> None:
-        """Send one resource's contents to one peer, for ever."""
+        """Send one resource's contents to one peer, until cancelled."""
         last_error = ""
         while True:
             try:

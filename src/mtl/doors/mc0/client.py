@@ -310,7 +310,7 @@ def connect(
     curve_server: str | os.PathLike[str] | None = None,
     curve_key_file: str | os.PathLike[str] | None = None,
 ) -> Opening[Mc0Connection]:
-    """Connect to an mc0 middleware; `async with`, or await it and close what it gives.
+    """Connect to an mc0 middleware; `async with`, or await it and close the result.
 
     `ttl` (seconds) is the liveness period of both ends. `compat="mc0d"` puts an empty frame before every message, which
     older middlewares require. `curve_server` is the middleware's public key in Z85 or its file, for CURVE;

@@ -81,7 +81,7 @@ def decode(frames: Sequence[bytes]) -> tuple[Mc0Message, bool]:
         for name, value in zip(head[::2], head[1::2], strict=False):
             key = name.decode()
             if key in headers:
-                raise BadMessage(f"header {key!r} is there twice", _id(head))
+                raise BadMessage(f"header {key!r} is given twice", _id(head))
             headers[key] = value.decode()
         verb = _VERBS.get(frames[0])
         said = frames[0].decode() if verb is None else verb

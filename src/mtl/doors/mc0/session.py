@@ -54,7 +54,7 @@ STEPS: Final[dict[Mc0State, dict[Verb, Mc0State]]] = {
 """The commands of a client; a missing entry is answered with ERROR."""
 
 ANSWERS = frozenset({Verb.OK, Verb.ERROR})
-"""Messages that are never answered: two ends would answer each other for ever."""
+"""Messages that are never answered: two ends would answer each other without end."""
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Mc0Session:
                 self.state = Mc0State.IMPLICIT
                 self.ttl = None
                 raise DoorRefusal(
-                    408, "absent", "nothing was heard of you for longer than your TTL; CONNECT and SUB again"
+                    408, "absent", "you sent nothing for longer than your TTL; CONNECT and SUB again"
                 )
             raise DoorRefusal(400, "bad-verb", f"{message.verb} is not for a client to send")
         event = _READ[message.verb](self, message)

@@ -399,7 +399,7 @@ def connect(
     tls: ssl.SSLContext | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
 ) -> Opening[MicroConnection]:
-    """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close what it gives.
+    """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close the result.
 
     `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
     no acknowledgements, and a lost connection loses contents under way). With `json` every payload is JSON, with

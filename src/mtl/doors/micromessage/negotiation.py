@@ -2,8 +2,8 @@
 
     extensions  name[:property=value[,property=value]] joined by ";"          (MM2-15)
 
-Final lists: required is what either requires, optional what both offer. Ids are 1-based places in the final lists,
-required before optional (MM2-26). Where both kinds of acknowledgement are in them, the first one holds.
+Final lists: an extension is required if either end requires it, and optional if both offer it. Ids are 1-based places
+in the final lists, required before optional (MM2-26). Of two kinds of acknowledgement the first one holds.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def encode_list(extensions: Sequence[Extension]) -> str:
 
 
 def decode_list(text: str) -> tuple[Extension, ...]:
-    """The extensions of a list. Raises `Malformed`, also for one that is there twice and for too many."""
+    """The extensions of a list. Raises `Malformed`, also for one that is listed twice and for too many."""
     found = {}
     for one in parts(text, ";"):
         name, _, properties = one.partition(":")
         extension = Extension(read_field(name), decode_arguments(properties, "=:"))
         if name in found:
-            raise Malformed(f"extension {name!r} is there twice")
+            raise Malformed(f"extension {name!r} is listed twice")
         found[name] = extension
         if len(found) > MM2_EXTENSIONS:
             raise Malformed(f"more than {MM2_EXTENSIONS} extensions")

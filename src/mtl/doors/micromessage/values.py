@@ -177,7 +177,7 @@ def _unique(pairs: Iterable[tuple[str, str]], decode: Callable[[str], T]) -> dic
     values: dict[str, T] = {}
     for name, value in pairs:
         if name in values:
-            raise Malformed(f"{name[:40]!r} is there twice")
+            raise Malformed(f"{name[:40]!r} is given twice")
         values[name] = decode(value)
     return values
 

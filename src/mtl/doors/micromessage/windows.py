@@ -1,6 +1,6 @@
 """Sequence numbers and acknowledgements of one direction: from 1, after 65535 comes 1 again (MM2-37, MM2-66).
 
-Both ends count, so neither looks at a number alone: `OutgoingWindow` knows which are outstanding, `IncomingWindow`
+Both ends count, so a number alone has no meaning: `OutgoingWindow` knows which are outstanding, `IncomingWindow`
 which is next. `window` None: nothing is acknowledged (MM2-04).
 """
 

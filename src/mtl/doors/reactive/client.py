@@ -7,7 +7,7 @@
             async for received in r: ...
 
 The protocol keeps no state between connections, so the client does not reconnect: after a loss every call raises
-`Unreachable`. Connect again, and continue reading from `ReactiveReader.position`. The results of `send` tell which
+`Unreachable`. Connect again, and continue reading from `ReactiveReader.position`. The results of `send` show which
 contents are durable.
 """
 

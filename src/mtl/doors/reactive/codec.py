@@ -47,7 +47,7 @@ class Goodbye(Struct, frozen=True):
 
 
 class GoodbyeAck(Struct, frozen=True):
-    """The answer to a goodbye in later drafts; understood, never sent. What follows it is read no more."""
+    """The answer to a goodbye in later drafts; understood, never sent. The octets after it are not read."""
 
 
 class Subscribe(Struct, frozen=True):
@@ -359,7 +359,7 @@ class ReactiveDecoder:
         return len(self._octets)
 
     def _read_all(self, buf: memoryview, at: int) -> tuple[Message, int]:
-        """An onNext, and those of its stream that follow at once: what is decoded most, without the table."""
+        """An onNext and those of its stream that follow it: the most frequent messages, decoded without the table."""
         subscriber, first = _read_varint(buf, at + 1)
         head, end, fixed = bytes(buf[at:first]), len(buf), self._sizes.get(subscriber)
         elements: list[bytes] = []

@@ -1,4 +1,4 @@
-"""One peer of the Reactive Streams door: the streams that it subscribed to, and what it publishes."""
+"""One peer of the Reactive Streams door: the streams that it subscribed to and those that it publishes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class HelloArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The connection is over with all its streams: send what is left in `take_output`, then close it."""
+    """The connection is over with all its streams: send the rest of `take_output`, then close it."""
 
     reason: str
 
@@ -144,7 +144,7 @@ class ReactiveSession:
             raise Malformed(f"{type(message).__name__} before {_HELLO[self._role].__name__}")
         assert isinstance(message, (m.ClientHello, m.ServerHello))
         if message.version != m.VERSION:
-            # RS-09; it also tells a client that its messages were discarded (RS-15).
+            # RS-09; it also shows a client that its messages were discarded (RS-15).
             raise Malformed(f"version {message.version}; this is version {m.VERSION}")
         self.state = ReactiveState.OPEN
         return HelloArrived(message.extensions)

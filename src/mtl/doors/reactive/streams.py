@@ -72,7 +72,7 @@ class ReactiveReader(ContentReader, Stream):
         self._taken = 0
 
     async def next(self) -> Received:
-        """The next content; waits for ever. Raises `Refused` with the door's message, `Unreachable`, `Closed`."""
+        """The next content; waits for it. Raises `Refused` with the door's message, `Unreachable`, `Closed`."""
         one = await self._inbox.get()
         self._taken += 1
         if self._taken == self._renewal and self.error is None:

@@ -79,7 +79,7 @@ def test_a_batch_without_rows_has_its_place_in_the_order(client: FakeClient) -> 
     writer.commit([message(writer), message(writer), None], 7)
     assert client.commits["query"][0] == 7
     writer.commit([message(writer, 3)], 8)
-    with pytest.raises(Refused, match=r"published with \{'a': 3\} contents and comes again with \{\}"):
+    with pytest.raises(Refused, match=r"published with \{'a': 3\} contents and is repeated with \{\}"):
         writer.commit([message(writer)], 8)
 
 
@@ -109,7 +109,7 @@ def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None
         with pytest.raises(Refused, match="the checkpoint was rolled back or copied") as caught:
             writer.commit([message(writer, count)], 7)
         assert (caught.value.status, caught.value.reason) == (409, ROLLED_BACK)
-        assert f"published with {{'a': 3}} contents and comes again with {{'a': {count}}}" in str(
+        assert f"published with {{'a': 3}} contents and is repeated with {{'a': {count}}}" in str(
             caught.value
         )
     assert len(client.logs["a"].bodies) == 3
@@ -121,7 +121,7 @@ def test_a_repeated_commit_of_other_rows_may_be_meant(
     writer = StreamWriter(settings(failOnDataLoss="false"))
     writer.commit([message(writer, 3)], 7)
     writer.commit([message(writer, 4)], 7)
-    assert "published with {'a': 3} contents and comes again with {'a': 4}" in caplog.text
+    assert "published with {'a': 3} contents and is repeated with {'a': 4}" in caplog.text
     assert len(client.logs["a"].bodies) == 3
 
 
@@ -194,7 +194,7 @@ def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
         messages = [message(writer, count) for count in counts]
         writer.commit([*messages, message(writer)], batch)
         assert visible(client) == sum(counts)
-    with pytest.raises(Refused, match=r"batch 3 of query was published with \{\} contents and comes again"):
+    with pytest.raises(Refused, match=r"batch 3 of query was published with \{\} contents and is repeated"):
         writer.commit([message(writer, 9)], 3)
     assert visible(client) == 0, "batch 3 was there already"
 

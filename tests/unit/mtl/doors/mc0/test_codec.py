@@ -47,7 +47,7 @@ def test_the_documents_own_examples() -> None:
 @pytest.mark.requirement("MC0-14")
 def test_a_name_that_is_there_twice_is_bad() -> None:
     frames = [b"CONNECT", b"TTL", b"1000", b"ID", b"7", b"TTL", b"1000"]
-    with pytest.raises(BadMessage, match="'TTL' is there twice") as bad:
+    with pytest.raises(BadMessage, match="'TTL' is given twice") as bad:
         decode(frames)
     assert bad.value.id == "7"
 
