@@ -22,14 +22,14 @@ def accounts(*users: UserRecord) -> Accounts:
 # --- who somebody is ----------------------------------------------------------------------------------------
 
 
-def test_the_verifier_of_a_user_is_the_one_that_is_kept() -> None:
+def test_verifier_of_a_user_is_the_stored_one() -> None:
     known = accounts(user("etl", "secret"))
     assert proves("secret", known.verifier("etl"))
     assert not proves("wrong", known.verifier("etl"))
 
 
-def test_a_user_that_there_is_not_cannot_be_told_from_one_that_there_is() -> None:
-    """Salt and iterations are what a client is shown: always the same, of the same size, and from the same range."""
+def test_verifier_of_an_unknown_user_is_indistinguishable_from_a_real_one() -> None:
+    """A client sees salt and iterations: constant per name, of the same size, and from the same range."""
     known = accounts(user("etl", "secret"), user("keyed"))
     for name in ("nobody", "keyed", ""):
         made_up = known.verifier(name)
@@ -42,12 +42,12 @@ def test_a_user_that_there_is_not_cannot_be_told_from_one_that_there_is() -> Non
     assert accounts().verifier("nobody").iterations == limits.SCRAM_ITERATIONS
 
 
-def test_keys_have_an_owner() -> None:
+def test_a_key_belongs_to_one_user() -> None:
     known = accounts(user("etl", keys=["k1", "k2"]), user("bi", keys=["k3"]))
     assert [known.owner(k) for k in ("k1", "k2", "k3", "k4", "")] == ["etl", "etl", "bi", None, None]
 
 
-def test_who_is_concerned_by_a_change() -> None:
+def test_a_change_of_records_lists_users_with_changed_proof_or_grants() -> None:
     a, b, c, d = (user(n, "secret", "read x", keys=[n]) for n in "abcd")
     known = accounts(a, b, c, d)
     changes = known.replace(
@@ -62,7 +62,7 @@ def test_who_is_concerned_by_a_change() -> None:
 # --- what somebody may do -----------------------------------------------------------------------------------
 
 
-def test_a_grant_is_for_whole_names_of_one_virtual_host_and_one_right() -> None:
+def test_a_grant_matches_whole_names_in_one_virtual_host_for_one_right() -> None:
     known = accounts(user("etl", None, "read orders.*", "write raw"))
     names = ["orders", "orders.eu", "my-orders", "raw", "raw2"]
     assert known.may("etl", "/", READ, names) == [True, True, False, False, False]
@@ -73,19 +73,19 @@ def test_a_grant_is_for_whole_names_of_one_virtual_host_and_one_right() -> None:
     assert known.may("etl", "/", READ, []) == []
 
 
-def test_who_enters_a_virtual_host() -> None:
+def test_a_virtual_host_is_entered_by_users_with_a_grant_in_it() -> None:
     known = accounts(user("etl", None, "read x", vhost="a"))
     assert [known.enters("etl", v) for v in ("a", "b")] == [True, False]
     assert known.enters("anonymous", "b")
 
 
-def test_those_without_limits_need_no_grant() -> None:
+def test_unlimited_users_need_no_grant() -> None:
     known = accounts(user("etl"))
     assert known.may("anonymous", "/", READ, ["x"]) == [True]
     assert [known.exists(n) for n in ("anonymous", "etl", "x")] == [True, True, False]
 
 
-def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_cached_until_records_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_RIGHTS_REMEMBERED", 3)
     known = accounts(user("etl", None, "read a.*"))
     for _ in range(2):
@@ -95,11 +95,11 @@ def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.Mon
     assert known.may("etl", "/", READ, ["d", "a"]) == [True, False]
 
 
-def test_a_pattern_that_is_none_grants_nothing() -> None:
+def test_a_grant_with_an_invalid_pattern_grants_nothing() -> None:
     assert accounts(user("etl", None, "read (")).may("etl", "/", READ, ["(", "x"]) == [False, False]
 
 
-def test_names_of_ones_own_begin_with_the_users_name_and_a_dot() -> None:
+def test_a_users_own_names_begin_with_its_name_and_a_dot() -> None:
     known = accounts(user("a", None, "read x"), user("a.b", None, "read x", "group shared.*"))
     names = ["a.g", "a.b.g", "a.bc.g", "a.b.", "a", "a.", "b.g", "anonymous.g", ".g", "shared.g"]
     group = frozenset({Right.GROUP})
@@ -112,7 +112,7 @@ def test_names_of_ones_own_begin_with_the_users_name_and_a_dot() -> None:
     assert known.may("a", "/", group, ["a.b.g"]) == [True]
 
 
-def test_the_names_of_a_user_whose_record_is_damaged_are_nobodys() -> None:
+def test_names_of_a_user_with_a_damaged_record_belong_to_no_other_user() -> None:
     damaged = Unreadable([RecordDamage("user", "a.b", "flipped")])
     known = Accounts(b"secret", (), damaged)
     known.replace([user("a", None, "read x")])

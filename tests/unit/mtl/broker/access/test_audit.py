@@ -1,4 +1,4 @@
-"""The audit log: what is written, how often, and that it has no secret."""
+"""The audit log: its events, its rate limit, and the absence of secrets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 # --- log-ins ------------------------------------------------------------------------------------------------
 
 
-def test_a_log_in(lines: Lines) -> None:
+def test_a_log_in_is_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret"))
     lines()
     logged_in(rig, "me", origin=HERE)
@@ -70,10 +70,10 @@ def test_a_log_in(lines: Lines) -> None:
         ("idle", "secret", "idle", "no grant"),
     ],
 )
-def test_a_refusal_says_why_and_names_users_that_there_are(
+def test_a_refused_log_in_is_logged_with_reason_and_existing_user(
     lines: Lines, name: str, password: str, shown: str | None, reason: str
 ) -> None:
-    """A name that is no user's may be a password."""
+    """An unknown name is not logged: it may be a password."""
     rig = rig_with(user("me", "secret"), user("idle", "secret", "read x", vhost="/other"))
     lines()
     with pytest.raises(Refused):
@@ -84,7 +84,7 @@ def test_a_refusal_says_why_and_names_users_that_there_are(
     assert reason in line["reason"]
 
 
-def test_a_mechanism_that_is_not_offered_a_key_of_another_user_and_a_lock_out(lines: Lines) -> None:
+def test_unoffered_mechanism_foreign_key_and_lock_out_are_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret", keys=["mine"]), user("you", "secret"), protected=True)
     lines()
     client = Client(rig, Origin("10.0.0.7", "1 mine"))
@@ -107,7 +107,7 @@ def test_a_mechanism_that_is_not_offered_a_key_of_another_user_and_a_lock_out(li
 # --- what is done -------------------------------------------------------------------------------------------
 
 
-def test_what_changes_something_is_written_with_who_did_it(lines: Lines) -> None:
+def test_changes_are_logged_with_their_user(lines: Lines) -> None:
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me", origin=HERE)
     lines()
@@ -132,7 +132,7 @@ def test_what_changes_something_is_written_with_who_did_it(lines: Lines) -> None
     assert (found[1]["resource"], found[1]["group"], found[3]["stages"]) == ("a", "g", ["s"])
 
 
-def test_resources_that_a_lease_makes(lines: Lines) -> None:
+def test_resources_made_by_a_lease_request_are_logged(lines: Lines) -> None:
     rig = Rig(auto_create=["a*"])
     rig.client().writer("a1")
     assert [(x["event"], x["resource"], x["user"]) for x in lines()] == [
@@ -140,7 +140,7 @@ def test_resources_that_a_lease_makes(lines: Lines) -> None:
     ]
 
 
-def test_a_right_that_is_missing(lines: Lines) -> None:
+def test_a_missing_right_is_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret", "read a"))
     client = logged_in(rig, "me", origin=HERE)
     lines()
@@ -152,7 +152,7 @@ def test_a_right_that_is_missing(lines: Lines) -> None:
     assert "'b'" in two["reason"]
 
 
-def test_a_quota_that_is_used_up(lines: Lines) -> None:
+def test_an_exceeded_quota_is_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret"))
     rig.settings["quotas"] = QuotaSettings(DEFAULTS | {Quota.LEASES: 1})
     rig.restart()
@@ -167,7 +167,7 @@ def test_a_quota_that_is_used_up(lines: Lines) -> None:
     assert "its quota leases is 1" in line["reason"]
 
 
-def test_users_and_grants_that_change(lines: Lines) -> None:
+def test_changes_of_users_and_grants_are_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret", "read a"), user("old", "secret"))
     lines()
     rig.broker.users([user("me", "other", "write b", keys=["key"]), user("new", None, "read c")], rig.now())
@@ -183,7 +183,7 @@ def test_users_and_grants_that_change(lines: Lines) -> None:
     ]
 
 
-def test_leases_that_end_with_a_right(lines: Lines) -> None:
+def test_leases_ended_by_a_revoked_right_are_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me", origin=HERE)
     client.create("a")
@@ -199,7 +199,9 @@ def test_leases_that_end_with_a_right(lines: Lines) -> None:
 # --- lines --------------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_does_too_much_gets_a_count(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_an_address_above_the_rate_are_counted_in_one_line(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = rig_with(user("me", "secret", "read a"))
     client, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "me", origin=Origin("10.0.0.8", "2"))
     lines()
@@ -216,7 +218,7 @@ def test_an_address_that_does_too_much_gets_a_count(lines: Lines, monkeypatch: p
     assert lines() == []
 
 
-def test_what_is_counted_is_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_addresses_are_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "AUDIT_LEFT_OUT", 2)
     monkeypatch.setattr(audit, "AUDIT_BURST", 0)
     written = Audit(lambda: 0.0)
@@ -226,7 +228,7 @@ def test_what_is_counted_is_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatc
     assert [(x["address"], x["lines"]) for x in lines()] == [("a", 1), ("b", 1), ("others", 2)]
 
 
-def test_a_line_is_one_line_and_not_longer_than_it_has_to_be(
+def test_a_line_has_no_line_break_and_a_bounded_length(
     lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     written = Audit(lambda: 0.0)
@@ -238,7 +240,7 @@ def test_a_line_is_one_line_and_not_longer_than_it_has_to_be(
     assert lines()[0]["stages"][-1] == "and 990 more"
 
 
-def test_no_line_has_a_secret(lines: Lines) -> None:
+def test_lines_contain_no_secret(lines: Lines) -> None:
     rig = rig_with(user("me", "hunter22"), plain_without_encryption=True)
     for name, password in (("me", "hunter23"), ("hunter24", "me"), ("me", "hunter22")):
         try:
@@ -255,6 +257,6 @@ def test_no_line_has_a_secret(lines: Lines) -> None:
         assert str(client.session) not in written
 
 
-def test_every_event_is_in_the_document() -> None:
+def test_the_document_lists_every_event() -> None:
     told = (Path(__file__).parents[5] / "SECURITY.md").read_text(encoding="utf-8")
     assert [event for event in AuditEvent if f"`{event.value}`" not in told] == []

@@ -33,7 +33,7 @@ def plainly(name: str, password: str) -> w.Authorize:
 
 
 @pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
-def test_anonymous_may_be_said_too(rig: Rig) -> None:
+def test_anonymous_may_be_requested_explicitly(rig: Rig) -> None:
     client = Client(rig)
     client.ask(OPEN, w.Ready)
     ready = client.ask(w.Authorize(mechanism="anonymous", response="aGk="), w.Ready)
@@ -42,14 +42,14 @@ def test_anonymous_may_be_said_too(rig: Rig) -> None:
     assert "ANONYMOUS" in unauthorized.mechanisms
 
 
-def test_a_response_that_is_no_base64(rig: Rig) -> None:
+def test_a_response_that_is_not_base64_is_refused(rig: Rig) -> None:
     client = Client(rig)
     client.ask(OPEN, w.Ready)
     assert client.refused(w.Authorize(mechanism="ANONYMOUS", response="!")).status == 400
 
 
 @pytest.mark.requirement("MTL-27", "MTL-28")
-def test_without_anonymous_nobody_comes_in_without_credentials() -> None:
+def test_without_anonymous_a_client_needs_credentials() -> None:
     client = Client(rig_with())
     offered = ["SCRAM-SHA-256"]
     assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
@@ -70,9 +70,7 @@ def test_without_anonymous_nobody_comes_in_without_credentials() -> None:
         ({"anonymous": "granted"}, "", ["SCRAM-SHA-256", "ANONYMOUS"]),
     ],
 )
-def test_what_is_offered_is_what_can_be_used(
-    settings: dict[str, object], key: str, offered: list[str]
-) -> None:
+def test_usable_mechanisms_are_offered(settings: dict[str, object], key: str, offered: list[str]) -> None:
     client = Client(
         rig_with(user("me", "secret", keys=["mine"]), **settings), Origin("here", f"1 {key}" if key else "")
     )
@@ -93,8 +91,8 @@ def test_scram() -> None:
 
 
 @pytest.mark.requirement("MTL-31")
-def test_plain_is_checked_elsewhere() -> None:
-    """It takes a while on purpose; the broker serves others meanwhile."""
+def test_plain_passwords_are_checked_off_the_loop() -> None:
+    """The check is slow on purpose; the broker serves other clients meanwhile."""
     rig = rig_with(user("me", "secret"), protected=True)
     client, other = Client(rig), Client(rig)
     client.ask(OPEN, w.Unauthorized)
@@ -108,7 +106,7 @@ def test_plain_is_checked_elsewhere() -> None:
     client.ask(w.Profile(profile="log"), w.Ok)
 
 
-def test_so_many_passwords_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_password_checks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_PASSWORD_CHECKS", 1)
     rig = rig_with(user("me", "secret"), protected=True)
     first, second = Client(rig), Client(rig)
@@ -123,13 +121,13 @@ def test_so_many_passwords_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.requirement("MTL-27")
-def test_plain_on_a_connection_that_others_can_read() -> None:
+def test_plain_is_refused_on_an_unencrypted_connection() -> None:
     client = Client(rig_with(user("me", "secret")))
     client.ask(OPEN, w.Unauthorized)
     assert "PLAIN" not in client.ask(plainly("me", "secret"), w.Unauthorized).mechanisms
 
 
-def test_external_is_the_owner_of_the_key() -> None:
+def test_external_authenticates_the_owner_of_the_key() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
@@ -137,7 +135,7 @@ def test_external_is_the_owner_of_the_key() -> None:
     client.create("a")
 
 
-def test_a_key_of_one_user_does_not_carry_another() -> None:
+def test_a_user_cannot_log_in_over_the_key_of_another_user() -> None:
     """CURVE's User-Id and the principal have to be the same."""
     rig = rig_with(user("me", "secret"), user("you", keys=["yours"]), protected=True)
     client = Client(rig, Origin("here", "1 yours"))
@@ -146,7 +144,7 @@ def test_a_key_of_one_user_does_not_carry_another() -> None:
     assert caught.value.status == 401
 
 
-def test_anonymous_as_far_as_it_has_grants() -> None:
+def test_granted_anonymous_has_only_its_grants() -> None:
     rig = rig_with(user("anonymous", None, "read public"), user("me", "secret"), anonymous="granted")
     client = Client(rig)
     login(client, Credentials())
@@ -154,14 +152,14 @@ def test_anonymous_as_far_as_it_has_grants() -> None:
     assert client.refused(w.ResourceCreate(resource="public")).status == 403
 
 
-def test_a_user_without_any_grant_in_the_virtual_host_is_told_so() -> None:
+def test_a_user_without_a_grant_in_the_virtual_host_is_refused() -> None:
     rig = rig_with(user("me", "secret", "read x", vhost="elsewhere"))
     with pytest.raises(Refused) as caught:
         login(Client(rig), ME)
     assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
 
 
-def test_another_mechanism_may_be_begun_in_between() -> None:
+def test_another_mechanism_may_be_started_during_a_conversation() -> None:
     client = Client(rig_with(user("me", "secret"), protected=True))
     client.ask(OPEN, w.Unauthorized)
     client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), w.Challenged)
@@ -181,7 +179,7 @@ def attempt(client: Client, name: str, password: str) -> w.Unauthorized:
 
 @pytest.mark.requirement("MTL-27", "MTL-32")
 @pytest.mark.parametrize("name", ["me", "nobody", "keyed"])
-def test_a_wrong_password_and_an_unknown_user_look_the_same(name: str) -> None:
+def test_wrong_password_and_unknown_user_get_the_same_answer(name: str) -> None:
     client = Client(rig_with(user("me", "secret"), user("keyed", keys=["k"])))
     client.ask(OPEN, w.Unauthorized)
     assert (
@@ -191,7 +189,7 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(name: str) -> None:
     )
 
 
-def test_the_third_failure_of_a_session_is_a_403_and_so_is_what_follows() -> None:
+def test_from_the_third_failure_on_a_session_gets_403() -> None:
     client = Client(rig_with(user("me", "secret"), attempts=3))
     client.ask(OPEN, w.Unauthorized)
     for _ in range(2):
@@ -206,7 +204,7 @@ def test_the_third_failure_of_a_session_is_a_403_and_so_is_what_follows() -> Non
     login(Client(client.rig), ME)  # a new session may try again
 
 
-def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
+def test_failures_count_across_sessions_and_lock_out_a_right_password_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 4)
@@ -226,7 +224,7 @@ def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
     login(Client(rig, Origin("here")), ME)
 
 
-def test_a_list_of_names_buys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_an_address_count_across_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "FAILED_LOGINS_ADDRESS", 3)
     rig = rig_with(user("me", "secret"))
     for number in range(3):
@@ -239,8 +237,8 @@ def test_a_list_of_names_buys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("password", ["wrong", "secret"])
-def test_a_lock_out_comes_before_the_proof(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
-    """A conversation that began before the lock-out tells nothing either: 402 for a right proof would be an oracle."""
+def test_a_lock_out_is_checked_before_the_proof(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+    """A conversation that began before the lock-out is refused as well: 402 for a right proof would be an oracle."""
     monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 1)
     rig = rig_with(user("me", "secret"))
     client, other = Client(rig, Origin("here")), Client(rig, Origin("here"))
@@ -267,8 +265,8 @@ def test_authorize_before_open() -> None:
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-def test_every_log_in_makes_another_token() -> None:
-    """A token that somebody saw before the log-in is of no use after it."""
+def test_every_log_in_makes_a_new_token() -> None:
+    """A token seen before the log-in is invalid after it."""
     rig = rig_with(user("me", "secret", "read .*"), anonymous="granted")
     rig.broker.users([user("me", "secret"), user(ANONYMOUS_USER, None, "read .*")], rig.now())
     client = Client(rig)
@@ -288,7 +286,7 @@ def test_every_log_in_makes_another_token() -> None:
     client.create("a")
 
 
-def test_a_lease_and_a_group_outlive_the_token_they_were_granted_under() -> None:
+def test_leases_and_groups_outlive_the_token_they_were_granted_under() -> None:
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")
     client.create("a")
@@ -325,7 +323,7 @@ def test_after_a_new_password_the_same_user_keeps_profile_and_leases() -> None:
 
 
 @pytest.mark.requirement("MTL-28")
-def test_a_user_who_is_gone_loses_the_session_and_the_leases() -> None:
+def test_a_removed_user_loses_session_and_leases() -> None:
     rig = rig_with(user("me", "secret"), user("you", "secret"))
     client, other = logged_in(rig, "me"), logged_in(rig, "you")
     client.create("a")
@@ -339,7 +337,7 @@ def test_a_user_who_is_gone_loses_the_session_and_the_leases() -> None:
 
 
 @pytest.mark.requirement("MTL-29")
-def test_another_principal_gets_neither_profile_nor_leases() -> None:
+def test_a_session_of_another_principal_inherits_no_profile_or_leases() -> None:
     rig = rig_with(user("me", "secret"), user("you", "secret"))
     client = logged_in(rig, "me")
     client.create("a")
@@ -352,7 +350,7 @@ def test_another_principal_gets_neither_profile_nor_leases() -> None:
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
 
 
-def test_a_key_that_is_taken_away() -> None:
+def test_a_revoked_key_ends_session_and_leases() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
@@ -364,7 +362,7 @@ def test_a_key_that_is_taken_away() -> None:
     assert rig.broker.parts.leases.find(lease.lease) is None
 
 
-def test_a_key_that_becomes_anothers() -> None:
+def test_a_key_given_to_another_user_ends_the_session() -> None:
     rig = rig_with(user("me", "secret"), protected=True)
     client = logged_in(rig, "me", origin=Origin("here", "1 key"))
     rig.broker.users([user("me", "secret"), user("you", keys=["key"])], rig.now())
@@ -374,7 +372,7 @@ def test_a_key_that_becomes_anothers() -> None:
 # --- whose session it is ------------------------------------------------------------------------------------
 
 
-def test_an_identity_alone_is_not_enough_for_a_user_where_others_can_read() -> None:
+def test_an_identity_without_token_is_refused_for_a_user_without_encryption() -> None:
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")
     token, client.session = client.session, None
@@ -385,7 +383,7 @@ def test_an_identity_alone_is_not_enough_for_a_user_where_others_can_read() -> N
 
 
 @pytest.mark.parametrize("setting", ["protected", "sessions_by_identity"])
-def test_an_identity_alone_is_enough_where_that_is_safe_or_wanted(setting: str) -> None:
+def test_an_identity_without_token_is_accepted_if_encrypted_or_configured(setting: str) -> None:
     client = logged_in(rig_with(user("me", "secret"), **{setting: True}), "me")
     client.session = None
     client.ask(w.ResourceList(), w.DescriptionList)
@@ -401,7 +399,7 @@ def test_behind_curve_a_session_belongs_to_the_key_that_opened_it(*, token: bool
     assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
 
 
-def test_behind_curve_a_lease_belongs_to_the_key_of_who_asked_for_it() -> None:
+def test_behind_curve_a_lease_belongs_to_the_key_that_requested_it() -> None:
     client = logged_in(rig_with(user("me", "secret"), protected=True), "me", origin=Origin("here", "1 key"))
     client.create("a")
     lease = client.writer("a")
@@ -414,7 +412,7 @@ def test_behind_curve_a_lease_belongs_to_the_key_of_who_asked_for_it() -> None:
     assert client.describe("a").next == 2
 
 
-def test_sessions_that_nobody_was_let_in_to_leave_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unauthenticated_sessions_are_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 3)
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")

@@ -1,4 +1,4 @@
-"""What one user may have of the broker: each quota, who has none, and what becomes of it over a restart."""
+"""Quotas of a user: each quota, users without quotas, and restarts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def above(client: Client, request: w.Request, quota: Quota, limit: int) -> None:
 
 
 def outcome(waiting: Waiting) -> w.Reply | Refused:
-    """What a request came to."""
+    """The reply or the refusal of a request."""
     try:
         return waiting.reply(w.DataLease)
     except Refused as refused:
@@ -44,7 +44,7 @@ def outcome(waiting: Waiting) -> w.Reply | Refused:
 # --- who has one --------------------------------------------------------------------------------------------
 
 
-def test_a_user_has_its_own_quota_or_that_of_everybody() -> None:
+def test_a_user_has_its_own_quota_or_the_default() -> None:
     settings = QuotaSettings(DEFAULTS | {Quota.LEASES: 10}, {"etl": {Quota.LEASES: 20}})
     quotas = Quotas(settings, lambda principal: principal == "anonymous")
     assert quotas.limit("etl", Quota.LEASES) == 20
@@ -58,7 +58,7 @@ def test_a_user_has_its_own_quota_or_that_of_everybody() -> None:
         quotas.check("bi", Quota.LEASES, 10)
 
 
-def test_one_user_leaves_others_half_of_what_there_is_or_more() -> None:
+def test_default_quotas_are_at_most_half_of_the_brokers_limits() -> None:
     most = {
         Quota.SESSIONS: broker_limits.MAX_SESSIONS,
         Quota.LEASES: broker_limits.MAX_LEASES,
@@ -70,7 +70,7 @@ def test_one_user_leaves_others_half_of_what_there_is_or_more() -> None:
     assert set(DEFAULTS) == set(Quota)
 
 
-def test_who_needs_no_grant_has_no_quota() -> None:
+def test_unlimited_users_have_no_quota() -> None:
     rig = Rig(quotas=QuotaSettings(dict.fromkeys(Quota, 1)))
     client = rig.client()
     client.create("a")
@@ -87,7 +87,7 @@ def test_who_needs_no_grant_has_no_quota() -> None:
 # --- each of them -------------------------------------------------------------------------------------------
 
 
-def test_leases() -> None:
+def test_quota_of_leases() -> None:
     rig = rig_of({Quota.LEASES: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
@@ -99,8 +99,8 @@ def test_leases() -> None:
     me.writer("a")
 
 
-def test_a_lease_that_is_asked_for_again_is_no_further_one() -> None:
-    """Its 202 was lost: at the quota, too, the former one is replaced."""
+def test_a_repeated_lease_request_counts_once() -> None:
+    """The 202 was lost: the former lease is replaced, at the quota as well."""
     rig = rig_of({Quota.LEASES: 1})
     me = logged_in(rig, "me")
     me.create("a")
@@ -110,7 +110,7 @@ def test_a_lease_that_is_asked_for_again_is_no_further_one() -> None:
     above(me, w.Writer(resources=["a"], request_id="s"), Quota.LEASES, 1)
 
 
-def test_leases_that_wait_for_the_disk_count_when_they_are_granted() -> None:
+def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
     rig = rig_of({Quota.LEASES: 2})
     logged_in(rig, "me").create("a")
     rig.hold(Save)
@@ -126,7 +126,7 @@ def test_leases_that_wait_for_the_disk_count_when_they_are_granted() -> None:
     assert len(rig.broker.parts.leases) == 2
 
 
-def test_waits() -> None:
+def test_quota_of_waits() -> None:
     rig = rig_of({Quota.WAITS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
@@ -139,7 +139,7 @@ def test_waits() -> None:
     me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000))
 
 
-def test_writer_names() -> None:
+def test_quota_of_writer_names() -> None:
     rig = rig_of({Quota.WRITER_NAMES: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
@@ -154,7 +154,7 @@ def test_writer_names() -> None:
     logged_in(rig, "me").ask(w.Writer(resources=["a"], confirm="full", writer="y"), w.DataLease)
 
 
-def test_stages() -> None:
+def test_quota_of_stages() -> None:
     rig = rig_of({Quota.STAGES: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
@@ -170,7 +170,7 @@ def test_stages() -> None:
     me.staged("app", 2, "a", [b"x"])
 
 
-def test_sessions_leave_the_longest_silent_one_first() -> None:
+def test_quota_of_sessions_evicts_the_longest_silent_one() -> None:
     rig = rig_of({Quota.SESSIONS: 2})
     first = logged_in(rig, "me")
     rig.sleep(1)
@@ -183,7 +183,7 @@ def test_sessions_leave_the_longest_silent_one_first() -> None:
         client.ask(w.ResourceList(), w.DescriptionList)
 
 
-def test_sessions_with_leases_stay_and_another_one_is_refused() -> None:
+def test_sessions_with_leases_are_not_evicted_and_a_new_session_is_refused() -> None:
     rig = rig_of({Quota.SESSIONS: 2})
     clients = [logged_in(rig, "me") for _ in range(2)]
     clients[0].create("a")
@@ -197,7 +197,7 @@ def test_sessions_with_leases_stay_and_another_one_is_refused() -> None:
     logged_in(rig, "me")
 
 
-def test_a_session_that_logs_in_again_is_no_further_one() -> None:
+def test_a_session_that_logs_in_again_counts_once() -> None:
     rig = rig_of({Quota.SESSIONS: 1})
     client = logged_in(rig, "me")
     for name in ("me", "you", "me"):
@@ -205,7 +205,7 @@ def test_a_session_that_logs_in_again_is_no_further_one() -> None:
     assert +rig.broker.parts.sessions._of_principal == {"me": 1}
 
 
-def test_a_single_user_may_have_more() -> None:
+def test_a_quota_may_be_raised_for_one_user() -> None:
     rig = rig_of({Quota.LEASES: 1}, you={Quota.LEASES: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")

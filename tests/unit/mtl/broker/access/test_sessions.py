@@ -22,7 +22,7 @@ def opened(rig: Rig, **more: Any) -> Client:
 
 
 @pytest.mark.requirement("MTL-21", "MTL-22", "MTL-25", "MTL-26")
-def test_open_is_answered_by_what_the_broker_offers(rig: Rig) -> None:
+def test_open_is_answered_with_profiles_session_and_limits(rig: Rig) -> None:
     ready = Client(rig).ask(w.Open(protocol=w.Protocol(), virtual_host="/"), w.Ready)
     assert ready.status == "Ready"
     assert set(ready.profiles) == {"test", "log", "queue"}
@@ -59,7 +59,7 @@ def test_open_refusals(rig: Rig, body: object, status: int, reason: str) -> None
 
 
 @pytest.mark.requirement("MTL-23")
-def test_virtual_hosts_are_apart_and_the_first_is_the_default() -> None:
+def test_virtual_hosts_are_separate_and_the_first_is_the_default() -> None:
     rig = Rig(virtual_hosts=("main", "other"))
     default, main, other = rig.client(), rig.client(virtual_host="main"), rig.client(virtual_host="other")
     main.create("a")
@@ -92,7 +92,7 @@ def test_virtual_hosts_are_apart_and_the_first_is_the_default() -> None:
         w.ResourceList(),
     ],
 )
-def test_what_comes_before_open(rig: Rig, request_: w.Request) -> None:
+def test_requests_before_open_are_refused_without_a_session(rig: Rig, request_: w.Request) -> None:
     refused = Client(rig).refused(request_)
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
     assert len(rig.broker.parts.sessions) == 0, "nothing is kept for it"
@@ -100,7 +100,7 @@ def test_what_comes_before_open(rig: Rig, request_: w.Request) -> None:
 
 @pytest.mark.requirement("MTL-45")
 @pytest.mark.parametrize("request_", [w.Reader(resources=["a"]), w.Writer(resources=["a"]), w.ResourceList()])
-def test_a_profile_has_to_be_selected(rig: Rig, request_: w.Request) -> None:
+def test_a_request_without_a_selected_profile_is_refused(rig: Rig, request_: w.Request) -> None:
     refused = opened(rig).refused(request_)
     assert (refused.status, refused.reason) == (400, w.NO_PROFILE)
 
@@ -128,7 +128,7 @@ def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> Non
 # --- identities and tokens ----------------------------------------------------------------------------------
 
 
-def test_an_identity_alone_is_enough(rig: Rig) -> None:
+def test_an_identity_without_token_finds_the_session(rig: Rig) -> None:
     client = opened(rig)
     client.ask(w.Profile(profile="log"), w.Ok)
     client.create("a")
@@ -144,15 +144,15 @@ def test_a_token_finds_its_session_from_any_socket(rig: Rig) -> None:
     assert client.describe("a").next == 1
 
 
-def test_a_token_is_what_counts_when_there_is_one(rig: Rig) -> None:
+def test_an_unknown_token_is_refused_despite_a_known_identity(rig: Rig) -> None:
     client = rig.client()
     client.session = "0" * 32
     refused = client.refused(w.ResourceList())
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
 
 
-def test_an_open_with_a_token_of_the_last_run_opens_a_session_that_is_kept(rig: Rig) -> None:
-    """Else every request after it would be told to open again, for ever."""
+def test_open_with_a_token_of_the_last_run_opens_a_usable_session(rig: Rig) -> None:
+    """Otherwise every later request would be refused as not open, for ever."""
     client = Client(rig)
     client.session = "0" * 32
     ready = client.ask(w.Open(protocol=w.Protocol()), w.Ready)
@@ -163,7 +163,7 @@ def test_an_open_with_a_token_of_the_last_run_opens_a_session_that_is_kept(rig: 
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_session_is_forgotten(rig: Rig) -> None:
+def test_a_silent_session_expires(rig: Rig) -> None:
     client = rig.client()
     rig.sleep(broker_limits.SESSION_IDLE_S - 10, step=60)
     client.ask(w.ResourceList(), w.DescriptionList)
@@ -172,8 +172,8 @@ def test_a_silent_session_is_forgotten(rig: Rig) -> None:
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
 
 
-def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
-    """A task may write for hours before it says the next word here."""
+def test_a_silent_session_with_a_live_lease_does_not_expire(rig: Rig) -> None:
+    """A task may write for hours without a control request."""
     client = rig.client()
     client.create("a")
     flow = client.flow(client.writer("a"))
@@ -183,7 +183,7 @@ def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
     client.ask(w.ResourceList(), w.DescriptionList)
 
 
-def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leases_one(
+def test_at_the_limit_idle_sessions_are_evicted_in_batches_leasing_ones_singly(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 30)
@@ -200,7 +200,7 @@ def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leas
     assert len(rig.broker.parts.sessions) == 30
 
 
-def test_the_longest_silent_session_leaves_first_one_with_leases_last(
+def test_the_longest_silent_session_is_evicted_first_leasing_ones_last(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 3)

@@ -18,7 +18,7 @@ ADMIN = user("admin", "secret")
 
 
 def client_with(*grants: str) -> tuple[Client, Client]:
-    """A client with these grants and one that may do everything; resources a and b are there."""
+    """A client with these grants and an administrator; resources a and b exist."""
     rig = rig_with(ADMIN, user("me", "secret", *grants))
     admin = logged_in(rig, "admin")
     admin.create("a", "b")
@@ -57,10 +57,10 @@ STAGE = w.StageSpec(application="app", version=1)
     ],
     ids=lambda x: x.command if isinstance(x, w.Request) else None,
 )
-def test_a_command_needs_its_rights_on_its_names(
+def test_a_command_needs_each_of_its_rights_on_its_names(
     grants: list[str], profile: str, request_: w.Request
 ) -> None:
-    """Without one of them it is refused, whatever other right there is and on whatever else."""
+    """A command that lacks one of its rights is refused, whatever other grants exist."""
     client, admin = client_with("read other")
     rig = client.rig
     client.ask(w.Profile(profile=profile), w.Ok)
@@ -103,7 +103,7 @@ def test_a_command_needs_its_rights_on_its_names(
     ],
     ids=["holder", "cursor", "queue", "writer", "stage", "commit"],
 )
-def test_names_that_begin_with_the_users_own_need_no_grant(
+def test_names_that_begin_with_the_users_name_need_no_grant(
     grant: str, profile: str, make: Callable[[str], w.Request]
 ) -> None:
     client, _ = client_with(grant)
@@ -115,7 +115,7 @@ def test_names_that_begin_with_the_users_own_need_no_grant(
         assert "its own begin with 'me.'" in refused.message
 
 
-def test_a_broker_without_users_has_all_names_for_everybody() -> None:
+def test_a_broker_without_users_allows_every_name() -> None:
     client = Rig().client()
     client.create("a")
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
@@ -124,7 +124,7 @@ def test_a_broker_without_users_has_all_names_for_everybody() -> None:
     assert client.ask(w.Open(protocol=w.Protocol()), w.Ready).user is None
 
 
-def test_the_201_says_whose_names_are_the_clients_own() -> None:
+def test_the_201_names_the_user() -> None:
     rig = rig_with(ADMIN, user("me", "secret", "read a"))
     assert login(Client(rig), Credentials("me", "secret")).user == "me"
     rig = rig_with(user("anonymous", None, "read a"), anonymous="granted")
@@ -146,7 +146,7 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
     assert alive == [False, False, True, True, True]
 
 
-def test_a_stage_is_gone_on_with_by_those_who_may_write_to_all_of_it() -> None:
+def test_resuming_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client, admin = client_with("write a", "application app")
     spec = w.StageSpec(application="app", version=1)
     stage = admin.ask(w.Writer(resources=["a", "b"], confirm="full", stage=spec), w.DataLease).stage
@@ -155,8 +155,8 @@ def test_a_stage_is_gone_on_with_by_those_who_may_write_to_all_of_it() -> None:
     assert (refused.status, refused.members["resources"]) == (403, ["b"])
 
 
-def test_others_cannot_do_anything_to_a_names_owner_by_a_right_on_a_resource() -> None:
-    """What one grant on an unrelated resource was enough for: fencing, blocking, forgetting."""
+def test_a_right_on_a_resource_does_not_affect_other_users_names() -> None:
+    """One grant on an unrelated resource once allowed to fence, to block and to forget them."""
     client, admin = client_with("read b", "write b")
     writer = admin.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease)
     admin.commit("app", 1, admin.staged("app", 1, "a", [b"x"]))
@@ -172,7 +172,7 @@ def test_others_cannot_do_anything_to_a_names_owner_by_a_right_on_a_resource() -
 
 
 @pytest.mark.requirement("MTL-46")
-def test_a_consumer_of_any_and_all_consumes_what_it_may_read() -> None:
+def test_a_consumer_of_all_resources_consumes_only_readable_ones() -> None:
     client, admin = client_with("read a", "read c", "queue default", "write a.dead")
     admin.create("c")
     client.ask(w.Profile(profile="queue"), w.Ok)
@@ -190,7 +190,7 @@ def test_a_consumer_of_any_and_all_consumes_what_it_may_read() -> None:
     assert client.refused(w.QueueDescribe(resource="b")).status == 403
 
 
-def test_whoever_names_dead_letters_must_be_allowed_to_manage_them() -> None:
+def test_naming_a_dead_letter_resource_needs_the_right_to_manage_it() -> None:
     client, _ = client_with("manage mine.*")
     client.create("mine", dead_letter="mine.failed")
     refused = client.refused(w.ResourceCreate(resource="mine2", dead_letter="a"))
@@ -198,7 +198,7 @@ def test_whoever_names_dead_letters_must_be_allowed_to_manage_them() -> None:
 
 
 @pytest.mark.parametrize("right", ["read", "write", "manage"])
-def test_any_right_shows_a_resource(right: str) -> None:
+def test_any_right_on_a_resource_makes_it_visible(right: str) -> None:
     client, _ = client_with(f"{right} a")
     assert client.describe("a").resource == "a"
     assert client.refused(w.ResourceDescribe(resource="b")).status == 403
@@ -206,7 +206,7 @@ def test_any_right_shows_a_resource(right: str) -> None:
     assert client.refused(w.ResourceDescribe(resources=["a", "b"])).status == 403
 
 
-def test_lists_show_what_may_be_seen() -> None:
+def test_lists_contain_only_visible_names() -> None:
     client, admin = client_with("read a")
     for name in ("a", "b"):
         admin.ask(w.CursorOpen(group="g", resource=name), w.CursorOpened)
@@ -240,7 +240,7 @@ def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client.ask(w.StageForget(application="mine"), w.Ok)
 
 
-def test_to_take_the_place_of_what_is_there_needs_the_right_to_delete_it() -> None:
+def test_a_truncating_commit_needs_the_right_to_manage_the_resource() -> None:
     client, admin = client_with("write a", "manage b", "application app")
     admin.fill("a", [b"x"])
     stage = client.staged("app", 1, "a", [b"y"])
@@ -251,7 +251,7 @@ def test_to_take_the_place_of_what_is_there_needs_the_right_to_delete_it() -> No
     assert admin.read("a") == [b"x", b"y"]
 
 
-def test_whoever_waits_for_news_hears_only_of_what_may_be_seen() -> None:
+def test_a_long_poll_reports_only_visible_resources() -> None:
     client, admin = client_with("read a", "read later")
     waiting = client.begin(w.ResourceDescribe(after={"a": 1}, wait=20_000))
     admin.fill("b", [b"x"])
@@ -261,7 +261,7 @@ def test_whoever_waits_for_news_hears_only_of_what_may_be_seen() -> None:
     assert [r.resource for r in waiting.reply(w.DescriptionList).resources] == ["a", "later"]
 
 
-def test_whoever_waits_and_loses_the_right_is_told_so() -> None:
+def test_a_long_poll_is_refused_when_its_right_is_revoked() -> None:
     client, _ = client_with("read a")
     waiting = client.begin(w.ResourceDescribe(resource="a", after={"a": 1}, wait=2_000))
     client.rig.broker.users([ADMIN, user("me", "secret", "read b")], client.rig.now())
@@ -270,7 +270,7 @@ def test_whoever_waits_and_loses_the_right_is_told_so() -> None:
         waiting.reply(w.DescriptionList)
 
 
-def test_a_lease_of_any_and_all_has_what_may_be_written() -> None:
+def test_a_writer_of_all_resources_writes_only_to_permitted_ones() -> None:
     client, admin = client_with("write a", "write later")
     flow = client.flow(client.writer())
     for number, name in enumerate(("a", "b", "later"), 1):
@@ -280,7 +280,7 @@ def test_a_lease_of_any_and_all_has_what_may_be_written() -> None:
     assert [admin.describe(n).next for n in ("a", "b", "later")] == [2, 1, 2]
 
 
-def test_a_lease_ends_with_the_right_that_it_was_granted_for() -> None:
+def test_a_lease_ends_when_its_right_is_revoked() -> None:
     client, admin = client_with("write a", "read b", "write b")
     rig: Rig = client.rig
     both, kept, any_ = client.writer("a", "b"), client.writer("b"), client.writer()
@@ -292,7 +292,7 @@ def test_a_lease_ends_with_the_right_that_it_was_granted_for() -> None:
     client.ask(w.ResourceList(), w.DescriptionList)
 
 
-def test_the_leases_of_others_are_nobodys_business() -> None:
+def test_the_lease_of_another_user_cannot_be_closed() -> None:
     client, admin = client_with("read a")
     lease = admin.writer("a")
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404

@@ -1,4 +1,4 @@
-"""Cursor.Reset and the lag of Cursor.Describe. What the other requests do to a cursor is in test_cursors.py."""
+"""Cursor.Reset and the lag of Cursor.Describe. The other requests for a cursor are in test_cursors.py."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at(seconds: int) -> int:
 
 
 @pytest.mark.parametrize(("position", "behind", "age"), [(1, 9, 30), (4, 6, 20), (5, 5, 20), (7, 3, 10)])
-def test_lag_is_told_in_contents_octets_and_seconds(
+def test_describe_gives_the_lag_in_contents_octets_and_seconds(
     client: Client, position: int, behind: int, age: int
 ) -> None:
     client.ask(reset(position), w.CursorWasReset)
@@ -57,7 +57,7 @@ def test_lag_is_told_in_contents_octets_and_seconds(
     assert located.timestamp == pytest.approx(at(30 - age), abs=1_000_000)
 
 
-def test_whoever_has_read_everything_is_not_behind(rig: Rig, client: Client) -> None:
+def test_a_group_at_the_end_has_no_lag(rig: Rig, client: Client) -> None:
     client.ask(reset("latest"), w.CursorWasReset)
     rig.sleep(100)
     found = cursor(client)
@@ -77,7 +77,7 @@ def test_whoever_has_read_everything_is_not_behind(rig: Rig, client: Client) -> 
         (reset(timestamp=at(99)), 10),
     ],
 )
-def test_a_cursor_goes_anywhere_and_stays_there(
+def test_a_reset_position_survives_a_crash(
     rig: Rig, client: Client, request_: w.CursorReset, position: int
 ) -> None:
     found = client.describe("a")
@@ -102,13 +102,15 @@ def test_a_cursor_goes_anywhere_and_stays_there(
         (reset(1, incarnation="another"), 409, w.INCARNATION),
     ],
 )
-def test_refusals_move_nothing(client: Client, request_: w.CursorReset, status: int, reason: str) -> None:
+def test_a_refused_reset_does_not_move_the_cursor(
+    client: Client, request_: w.CursorReset, status: int, reason: str
+) -> None:
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (status, reason)
     assert cursor(client).position == 4
 
 
-def test_contents_that_are_gone_cannot_be_gone_back_to() -> None:
+def test_a_reset_to_removed_contents_is_data_loss() -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     client.create("a", retention=w.Retention(contents=1))
@@ -119,7 +121,7 @@ def test_contents_that_are_gone_cannot_be_gone_back_to() -> None:
     assert client.ask(reset(timestamp=0), w.CursorWasReset).position == client.describe("a").earliest > 1
 
 
-def test_a_cursor_that_is_held_is_left_to_its_holder(client: Client) -> None:
+def test_a_reset_of_a_held_cursor_is_refused(client: Client) -> None:
     flow = client.flow(hold(client))
     refused = client.refused(reset("earliest"))
     assert (refused.status, refused.reason) == (409, w.IN_USE)
@@ -128,7 +130,7 @@ def test_a_cursor_that_is_held_is_left_to_its_holder(client: Client) -> None:
     assert cursor(client).position == 7
 
 
-def test_force_ends_the_holder_as_a_newer_one_would(rig: Rig, client: Client) -> None:
+def test_a_forced_reset_fences_the_holder(rig: Rig, client: Client) -> None:
     lease = hold(client)
     flow = client.flow(lease)
     flow.confirm(6)
@@ -151,18 +153,18 @@ def test_force_ends_the_holder_as_a_newer_one_would(rig: Rig, client: Client) ->
     assert hold(other).epoch == 3
 
 
-def test_a_holder_that_is_gone_holds_no_longer(client: Client) -> None:
+def test_a_cursor_can_be_reset_after_its_holders_lease_is_closed(client: Client) -> None:
     client.close_lease(hold(client))
     assert client.ask(reset(2), w.CursorWasReset).position == 2
 
 
-def test_a_cursor_of_a_resource_made_again_begins_in_the_new_one(client: Client) -> None:
+def test_a_reset_after_the_resource_was_recreated_finds_no_cursor(client: Client) -> None:
     client.ask(w.ResourceDelete(resource="a"), w.Ok)
     client.create("a")
     assert client.refused(reset(1)).reason == w.UNKNOWN_CURSOR  # it went with its resource
 
 
-def test_who_asks_for_the_cursor_meanwhile_gets_it_where_it_was_reset_to(rig: Rig, client: Client) -> None:
+def test_a_lease_requested_during_a_reset_starts_at_the_new_position(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     asked = client.begin(reset("earliest"))
     holding = rig.client().begin(w.Reader(resources=["a"], group="g", holder="d", confirm="full"))
@@ -172,7 +174,7 @@ def test_who_asks_for_the_cursor_meanwhile_gets_it_where_it_was_reset_to(rig: Ri
     assert holding.reply(w.DataLease).from_ == 1
 
 
-def test_a_reset_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+def test_a_reset_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     def full(when: str) -> None:
         raise refuse(full=True)
 
@@ -182,7 +184,7 @@ def test_a_reset_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> No
     assert client.ask(reset("earliest"), w.CursorWasReset).position == 1
 
 
-def test_one_place_and_only_one() -> None:
+def test_a_reset_needs_exactly_one_of_position_and_timestamp() -> None:
     for more in ({}, {"to": 1, "timestamp": 1}):
         with pytest.raises(ValueError, match="one of to and timestamp"):
             reset(**more)

@@ -1,4 +1,4 @@
-"""Lease.Close, and what all grants have in common. What each kind is granted is in the files beside this one."""
+"""Lease.Close, and the properties that all grants share. The grants of each kind are in the files beside this one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resources(client: Client) -> None:
 # --- ports --------------------------------------------------------------------------------------------------
 
 
-def test_endpoints_stand_in_where_there_is_no_port(rig: Rig, client: Client) -> None:
+def test_without_ports_a_lease_names_an_endpoint(rig: Rig, client: Client) -> None:
     granting = rig.broker.parts.granting
     granting._ports = Ports(0, 0, "ipc:///x.packed", "ipc:///x.plain")
     assert client.reader("a").endpoint == "ipc:///x.plain"
@@ -49,7 +49,7 @@ def test_close_ends_a_lease(client: Client, kind: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "0" * 32, "closed"])
-def test_what_is_no_lease(client: Client, token: str) -> None:
+def test_close_of_an_unknown_or_closed_lease_is_refused(client: Client, token: str) -> None:
     if token == "closed":
         lease = client.writer("a")
         client.close_lease(lease)
@@ -58,8 +58,8 @@ def test_what_is_no_lease(client: Client, token: str) -> None:
     assert (refused.status, refused.reason) == (404, w.UNKNOWN_LEASE)
 
 
-def test_whoever_has_the_token_may_close(rig: Rig, client: Client) -> None:
-    """A client asks under a new session when its former one was forgotten; the lease outlived it."""
+def test_a_lease_may_be_closed_from_another_session_by_its_token(rig: Rig, client: Client) -> None:
+    """A client has a new session when the former one expired; the lease outlives it."""
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
     sealed = rig.client().close_lease(lease).stage
@@ -67,7 +67,7 @@ def test_whoever_has_the_token_may_close(rig: Rig, client: Client) -> None:
     assert sealed.contents == {"a": 1}
 
 
-def test_but_not_from_another_virtual_host() -> None:
+def test_a_lease_cannot_be_closed_from_another_virtual_host() -> None:
     rig = Rig(virtual_hosts=("/", "other"))
     client = rig.client()
     client.create("a")
@@ -87,8 +87,8 @@ def test_close_seals_a_stage(client: Client) -> None:
     assert sealed.bytes > 0
 
 
-def test_the_answer_can_be_had_again(client: Client) -> None:
-    """The first one was lost; the client cannot know whether the stage is sealed."""
+def test_a_repeated_close_of_a_stage_gets_the_same_answer(client: Client) -> None:
+    """The first answer was lost; the client cannot know whether the stage is sealed."""
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
     assert client.close_lease(lease) == client.close_lease(lease)
@@ -108,8 +108,8 @@ def test_a_stage_is_not_sealed_before_its_contents_are_durable(rig: Rig, client:
     assert client.close_lease(lease).stage is not None
 
 
-def test_what_comes_while_a_stage_is_being_sealed_is_too_late(rig: Rig, client: Client) -> None:
-    """Counted nowhere, it must not be confirmed."""
+def test_contents_that_arrive_while_a_stage_is_sealed_are_dropped(rig: Rig, client: Client) -> None:
+    """The seal does not count them, so they must not be confirmed."""
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     flow.content(1, b"x")
@@ -125,7 +125,7 @@ def test_what_comes_while_a_stage_is_being_sealed_is_too_late(rig: Rig, client: 
     assert flow.sent() == []
 
 
-def test_a_seal_that_cannot_be_saved_leaves_the_lease_as_it_was(rig: Rig, client: Client) -> None:
+def test_a_failed_seal_leaves_the_lease_usable(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     flow.content(1, b"x")
@@ -141,7 +141,7 @@ def test_a_seal_that_cannot_be_saved_leaves_the_lease_as_it_was(rig: Rig, client
     assert client.close_lease(lease).stage is not None
 
 
-def test_closing_the_lease_of_a_stage_that_was_thrown_away(rig: Rig, client: Client) -> None:
+def test_close_of_the_lease_of_an_aborted_stage_is_refused(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     rig.hold(Save)
     assert lease.stage is not None
@@ -151,7 +151,7 @@ def test_closing_the_lease_of_a_stage_that_was_thrown_away(rig: Rig, client: Cli
     aborted.reply(w.Ok)
 
 
-def test_the_limits_are_announced(client: Client) -> None:
+def test_grants_announce_the_limits(client: Client) -> None:
     lease = client.writer("a")
     assert (lease.max_content, lease.max_pack) == (limits.MAX_CONTENT, limits.MAX_PACK)
 
@@ -160,7 +160,7 @@ def test_the_limits_are_announced(client: Client) -> None:
 
 
 def waiting_request(kind: str) -> w.Request:
-    """One that waits for the disk before it is granted: a resource, a cursor, a name, a stage or a queue is made."""
+    """A request that waits for the disk before its grant: it makes a resource, a cursor, a name, a stage or a queue."""
     return {
         "created reader": w.Reader(resources=["new"], confirm="full", from_="earliest"),
         "created writer": w.Writer(resources=["new"], confirm="full"),
@@ -193,8 +193,8 @@ def rig_of_two() -> Rig:
 
 
 @pytest.mark.parametrize("kind", WAITING)
-def test_a_request_that_waits_keeps_its_virtual_host(kind: str) -> None:
-    """An Open behind it names another one, and does not even wait for its 201."""
+def test_a_pending_request_keeps_its_virtual_host(kind: str) -> None:
+    """An Open behind it names another virtual host, and does not wait for the first 201."""
     rig = rig_of_two()
     client = logged_in(rig, "me")
     rig.hold(Save, CreateLog)
@@ -219,7 +219,7 @@ def test_an_open_changes_nothing_before_its_201() -> None:
 
 @pytest.mark.parametrize("kind", WAITING)
 @pytest.mark.parametrize("change", ["the user is removed", "the right is taken", "the session changes hands"])
-def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, change: str) -> None:
+def test_a_pending_request_is_authorised_again_before_its_grant(kind: str, change: str) -> None:
     rig = rig_of_two()
     client = logged_in(rig, "me")
     others = [r for r in rig.broker.accounts._users.values() if r.name != "me"]
@@ -249,7 +249,7 @@ def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, 
 def test_a_repeated_request_replaces_the_lease_whose_202_was_lost(
     rig: Rig, client: Client, kind: str
 ) -> None:
-    """Under another session, too: a client whose session was forgotten asks again under a new one."""
+    """Under another session as well: a client whose session expired repeats its request under a new one."""
     lost = getattr(client, kind)("a", request_id="r")
     again = getattr(rig.client(), kind)("a", request_id="r")
     flow = Flow(rig, again.port)
@@ -258,13 +258,13 @@ def test_a_repeated_request_replaces_the_lease_whose_202_was_lost(
     assert getattr(client, kind)("a", request_id="r").lease != again.lease
 
 
-def test_requests_of_other_ids_and_of_none_are_other_leases(rig: Rig, client: Client) -> None:
-    """As the RFC has it: a client may hold several."""
+def test_requests_with_different_or_no_ids_get_separate_leases(rig: Rig, client: Client) -> None:
+    """As in the RFC: a client may hold several leases."""
     leases = [client.writer("a", request_id=x) for x in ("r", "s", None, None)]
     assert [Flow(rig, x.port).lease(x.lease) for x in leases] == [200] * 4
 
 
-def test_a_request_id_is_the_clients_of_one_virtual_host() -> None:
+def test_request_ids_are_separate_per_virtual_host() -> None:
     rig = Rig(virtual_hosts=("/", "other"))
     client, other = rig.client(), rig.client(virtual_host="other")
     leases = []

@@ -22,7 +22,7 @@ def client(rig: Rig) -> Client:
 
 
 @pytest.mark.requirement("MTL-48")
-def test_the_202_says_what_was_granted(client: Client) -> None:
+def test_the_202_has_group_window_and_incarnations(client: Client) -> None:
     lease = client.ask(
         w.Reader(resources=["a", "b"], confirm="full", group="g", packed=True, window=w.Window(contents=7)),
         w.DataLease,
@@ -40,7 +40,7 @@ def test_the_202_says_what_was_granted(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-49")
-def test_what_is_refused(client: Client) -> None:
+def test_refusals(client: Client) -> None:
     assert client.refused(w.Reader(resources=["a"], confirm="half")).status == 501
     assert client.refused(w.Reader(resources=["a", "none"])).status == 404
     assert client.refused(w.Reader(resources=["a"], from_="group")).status == 400
@@ -49,7 +49,7 @@ def test_what_is_refused(client: Client) -> None:
         client.ask(w.Reader(resources=["a"], from_=5), w.DataLease)
 
 
-def test_a_new_queue_begins_where_it_is_told_and_an_old_one_where_it_was(client: Client) -> None:
+def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: Client) -> None:
     client.fill("a", bodies(5))
     assert [x[2] for x in told(consumer(client, "a").contents())] == [1, 2, 3, 4, 5]
     third = consumer(client, "a", group="third", from_=3)
@@ -59,7 +59,7 @@ def test_a_new_queue_begins_where_it_is_told_and_an_old_one_where_it_was(client:
     assert again.sent() == []
 
 
-def test_a_queue_that_begins_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
+def test_a_queue_that_starts_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
     rig.hold(Save)
     waiting = client.begin(w.Reader(resources=["a", "b"], confirm="full", from_="latest"))
@@ -72,7 +72,7 @@ def test_a_queue_that_begins_at_the_end_is_durable_before_the_202(rig: Rig, clie
     assert [x[2] for x in told(flow.contents())] == [4, 5]
 
 
-def test_a_queue_that_cannot_be_written_is_refused(rig: Rig, client: Client) -> None:
+def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
     def fail(at: str) -> None:
         raise refuse(full=True)
 
@@ -83,7 +83,7 @@ def test_a_queue_that_cannot_be_written_is_refused(rig: Rig, client: Client) -> 
     assert len(consumer(client, "a", "b").contents()) == 1
 
 
-def test_a_resource_that_goes_while_its_queue_is_written(rig: Rig, client: Client) -> None:
+def test_delete_of_the_resource_while_its_queue_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     waiting = client.begin(w.Reader(resources=["a"]))
     client.begin(w.ResourceDelete(resource="a"))

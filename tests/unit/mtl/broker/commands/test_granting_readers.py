@@ -1,4 +1,4 @@
-"""Connection.Reader: where it starts, what the 202 echoes, and what is refused. Groups are in test_cursors."""
+"""Connection.Reader: its start, the members of the 202, and refusals. Groups are in test_cursors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resource(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-42", "MTL-48")
-def test_the_202_echoes_what_was_granted(client: Client) -> None:
+def test_the_202_echoes_range_window_and_incarnation(client: Client) -> None:
     lease = client.reader("a", start=2, until=9, packed=True, window=w.Window(contents=5, bytes=600))
     description = client.describe("a")
     assert lease.port in PORTS.values()
@@ -64,7 +64,7 @@ FILES = w.LocalFiles(directory="/data", key="secret")
     ("packed", "machine", "granted"),
     [(True, "here", FILES), (True, "elsewhere", None), (True, None, None), (False, "here", None)],
 )
-def test_who_asks_on_this_machine_for_packs_is_told_where_they_lie(
+def test_a_packed_reader_on_the_same_machine_is_granted_local_files(
     packed: bool, machine: str | None, granted: w.LocalFiles | None
 ) -> None:
     client = Rig(local_reads=LocalReads("here", FILES)).client()
@@ -73,7 +73,7 @@ def test_who_asks_on_this_machine_for_packs_is_told_where_they_lie(
     assert client.ask(request_, w.DataLease).local == granted
 
 
-def test_a_broker_that_keeps_its_files_to_itself(client: Client) -> None:
+def test_without_local_reads_no_local_files_are_granted(client: Client) -> None:
     request_ = w.Reader(resources=["a"], from_="earliest", packed=True, local="here")
     assert client.ask(request_, w.DataLease).local is None
 
@@ -106,19 +106,19 @@ def test_refusals(client: Client, request_: w.Reader, status: int, reason: str) 
     assert refused.message
 
 
-def test_another_incarnation_is_told_which_it_is_and_where(client: Client) -> None:
+def test_a_wrong_incarnation_is_refused_with_the_current_one_and_its_range(client: Client) -> None:
     refused = client.refused(w.Reader(resources=["a"], incarnation="another"))
     assert refused.members["incarnation"] == client.describe("a").incarnation
     assert (refused.members["earliest"], refused.members["next"]) == (1, 4)
 
 
-def test_a_start_above_the_end_names_the_range(client: Client) -> None:
+def test_a_start_above_the_end_is_refused_with_the_range(client: Client) -> None:
     refused = client.refused(w.Reader(resources=["a"], from_=9))
     assert isinstance(refused, DataLoss)
     assert (refused.resource, refused.first, refused.end) == ("a", 4, 9)
 
 
-def test_a_start_that_retention_took_names_the_range() -> None:
+def test_a_start_removed_by_retention_is_refused_with_the_range() -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     client.create("a", retention=w.Retention(contents=1))
@@ -131,7 +131,7 @@ def test_a_start_that_retention_took_names_the_range() -> None:
     assert client.reader("a", start=earliest).from_ == earliest
 
 
-def test_a_resource_that_is_deleted_while_a_cursor_is_made(rig: Rig, client: Client) -> None:
+def test_delete_of_the_resource_while_its_cursor_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     asked = client.begin(w.Reader(resources=["a"], group="g", from_="earliest"))
     client.begin(w.ResourceDelete(resource="a"))
@@ -148,7 +148,7 @@ def test_a_resource_that_is_deleted_while_a_cursor_is_made(rig: Rig, client: Cli
 @pytest.mark.parametrize(
     ("name", "made"), [("auto-1", True), ("b", True), ("c", False), ("Auto-1", False), ("xauto-1", False)]
 )
-def test_auto_create_makes_what_a_lease_request_names(kind: Any, name: str, made: bool) -> None:
+def test_auto_create_makes_resources_that_match_its_patterns(kind: Any, name: str, made: bool) -> None:
     client = Rig(auto_create=("auto-*", "[ab]")).client()
     if made:
         client.ask(kind(resources=[name], confirm="full"), w.DataLease)
@@ -158,7 +158,7 @@ def test_auto_create_makes_what_a_lease_request_names(kind: Any, name: str, made
         assert client.refused(kind(resources=[name])).status == 404
 
 
-def test_auto_create_makes_several_or_none(rig: Rig) -> None:
+def test_auto_create_makes_all_resources_of_a_request_or_none(rig: Rig) -> None:
     rig = Rig(auto_create=("auto-*",))
     client = rig.client()
     refused = client.refused(w.Writer(resources=["auto-1", "other", "auto-2"]))
@@ -168,7 +168,7 @@ def test_auto_create_makes_several_or_none(rig: Rig) -> None:
     assert len(client.ask(w.ResourceList(), w.DescriptionList).resources) == 2
 
 
-def test_auto_create_that_fails_is_told() -> None:
+def test_auto_create_that_fails_is_a_refusal() -> None:
     rig = Rig(auto_create=("*",))
     client = rig.client()
     rig.disk.fail("create")
@@ -203,7 +203,9 @@ def test_the_202_has_the_epochs_from_the_start_on(rig: Rig, client: Client) -> N
 
 
 @pytest.mark.parametrize("both_restarted", [False, True])
-def test_another_copy_of_the_log_is_noticed(rig: Rig, client: Client, both_restarted: bool) -> None:
+def test_a_reader_of_another_copy_of_the_log_is_refused(
+    rig: Rig, client: Client, both_restarted: bool
+) -> None:
     copy = rig.copy()
     if both_restarted:  # so that original and copy have an epoch of the same number
         rig.restart()

@@ -1,4 +1,4 @@
-"""Connection.Writer: what each kind of writer is granted, and the numbers with which it goes on."""
+"""Connection.Writer: the grant of each kind of writer, and the numbers with which it continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def number_of(client: Client, name: str, *resources: str) -> dict[str, int] | No
 
 
 @pytest.mark.requirement("MTL-43", "MTL-44", "MTL-48")
-def test_the_202_says_where_and_what(client: Client) -> None:
+def test_the_202_has_port_token_and_limits(client: Client) -> None:
     lease = client.writer("a")
     assert lease.status == "Data Lease"
     assert lease.port in PORTS.values()
@@ -81,7 +81,7 @@ def test_refusals(client: Client, request_: w.Writer, status: int, reason: str) 
 # --- named writers ------------------------------------------------------------------------------------------
 
 
-def test_a_name_is_told_its_last_numbers(client: Client) -> None:
+def test_the_202_of_a_name_has_its_last_numbers(client: Client) -> None:
     lease = client.writer("a", "b", writer="w")
     assert (lease.last, lease.epoch) == ({"a": 0, "b": 0}, 1)
     flow = client.flow(lease)
@@ -92,7 +92,7 @@ def test_a_name_is_told_its_last_numbers(client: Client) -> None:
 
 
 @pytest.mark.parametrize("how", CRASHES)
-def test_a_name_is_remembered_across_a_restart(rig: Rig, client: Client, how: str) -> None:
+def test_the_numbers_of_a_name_survive_a_restart(rig: Rig, client: Client, how: str) -> None:
     client.flow(client.writer("a", writer="w")).content(1, b"x")
     getattr(rig, how)()
     client = rig.client()
@@ -106,7 +106,7 @@ def test_a_name_is_remembered_across_a_restart(rig: Rig, client: Client, how: st
 
 
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
-def test_a_resumed_flow_may_begin_with_what_was_not_confirmed(client: Client, first: int) -> None:
+def test_a_resumed_flow_may_begin_at_or_after_its_unconfirmed_numbers(client: Client, first: int) -> None:
     flow = client.flow(client.writer("a", "b", writer="w"))
     for number, resource in ((1, "a"), (2, "b"), (3, "a")):
         flow.content(number, b"%d" % number, resource)
@@ -117,14 +117,14 @@ def test_a_resumed_flow_may_begin_with_what_was_not_confirmed(client: Client, fi
     assert (client.read("a"), client.read("b")) == ([b"1", b"3", b"4", b"5"], [b"2"])
 
 
-def test_a_resumed_flow_has_no_gap_either(client: Client) -> None:
+def test_a_gap_in_a_resumed_flow_is_rejected(client: Client) -> None:
     client.flow(client.writer("a", writer="w")).content(1, b"x")
     flow = client.flow(client.writer("a", writer="w"))
     flow.content(3, b"z")
     assert flow.sent() == [c.Reject(3, False, True)]
 
 
-def test_a_name_for_any_resource_goes_on_where_it_was(client: Client) -> None:
+def test_a_name_for_any_resource_continues_with_its_last_numbers(client: Client) -> None:
     flow = client.flow(client.writer(writer="w"))
     flow.content(1, b"x", "a")
     flow.content(2, b"y", "b")
@@ -135,8 +135,8 @@ def test_a_name_for_any_resource_goes_on_where_it_was(client: Client) -> None:
     assert again.sent() == [c.Confirm(3, True)]
 
 
-def test_what_is_with_the_disk_is_waited_for_and_what_waits_is_given_up(rig: Rig, client: Client) -> None:
-    """The numbers of a 202 must be the last ones: a writer without a memory begins behind them with something new."""
+def test_a_grant_awaits_writes_in_progress_and_drops_pending_contents(rig: Rig, client: Client) -> None:
+    """The numbers of a 202 must be final: a writer that has lost its state continues behind them with new contents."""
     flow = client.flow(client.writer("a", writer="w"))
     rig.hold(Append)
     flow.content(1, b"with the disk")
@@ -152,7 +152,7 @@ def test_what_is_with_the_disk_is_waited_for_and_what_waits_is_given_up(rig: Rig
     assert client.read("a") == [b"with the disk", b"new"]
 
 
-def test_a_failure_of_what_was_with_the_disk_is_waited_for_too(rig: Rig, client: Client) -> None:
+def test_a_grant_awaits_a_write_in_progress_that_fails(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", writer="w"))
     rig.hold(Append)
     flow.content(1, b"x")
@@ -181,8 +181,8 @@ def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -
     assert other.writer("a", writer="w").epoch == 2
 
 
-def test_the_same_holder_fences_nobody(rig: Rig, client: Client) -> None:
-    """Its first reply was lost, so it asked again in another session; a delayed first request may even come last."""
+def test_a_repeated_request_of_the_same_holder_does_not_fence(rig: Rig, client: Client) -> None:
+    """The first reply was lost, and the request is repeated in another session; a delayed first one may come last."""
     first = client.writer("a", writer="w", holder="me")
     again = rig.client().writer("a", writer="w", holder="me")
     assert (first.epoch, again.epoch) == (1, 1)
@@ -190,10 +190,8 @@ def test_the_same_holder_fences_nobody(rig: Rig, client: Client) -> None:
 
 
 @pytest.mark.parametrize("how", CRASHES)
-def test_an_older_holder_that_comes_back_is_fenced_after_a_restart_too(
-    rig: Rig, client: Client, how: str
-) -> None:
-    """It would be told the newer one's numbers, and take its own unconfirmed contents for stored."""
+def test_an_older_holder_is_fenced_after_a_restart(rig: Rig, client: Client, how: str) -> None:
+    """With the newer holder's numbers it would treat its own unconfirmed contents as stored."""
     former = client.writer("a", writer="w", holder="old")
     newer = rig.client().writer("a", writer="w", holder="new")
     getattr(rig, how)()
@@ -203,13 +201,13 @@ def test_an_older_holder_that_comes_back_is_fenced_after_a_restart_too(
     assert client.writer("a", writer="w", holder="new", epoch=newer.epoch).epoch == newer.epoch == 2
 
 
-def test_a_name_that_expired_is_nobodys_to_come_back_to(client: Client) -> None:
+def test_a_holder_of_an_expired_name_is_refused(client: Client) -> None:
     back = w.Writer(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
     refused = client.refused(back)
     assert (refused.status, refused.reason) == (404, w.UNKNOWN_WRITER)
 
 
-def test_of_two_that_ask_at_once_the_later_gets_the_name(rig: Rig, client: Client) -> None:
+def test_of_two_concurrent_requests_the_later_gets_the_name(rig: Rig, client: Client) -> None:
     other = rig.client()
     rig.hold(Save)
     asked = [x.begin(w.Writer(resources=["a"], confirm="full", writer="w")) for x in (client, other)]
@@ -219,7 +217,7 @@ def test_of_two_that_ask_at_once_the_later_gets_the_name(rig: Rig, client: Clien
     assert asked[1].reply(w.DataLease).epoch == 2
 
 
-def test_a_name_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+def test_a_name_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     def full(when: str) -> None:
         raise refuse(full=True)
 
@@ -240,8 +238,8 @@ def test_names_are_per_virtual_host() -> None:
     assert number_of(rig.client(), "w", "a") == {"a": 1}
 
 
-def test_segments_come_and_go_and_a_writer_is_still_known() -> None:
-    """Each segment begins with the table of writers, so retention forgets none (PROTOCOL.md 5.4)."""
+def test_retention_of_segments_keeps_the_numbers_of_writers() -> None:
+    """Each segment begins with the table of writers, so retention removes none (PROTOCOL.md 5.4)."""
     rig = Rig(segment_bytes=2_000)
     client = rig.client()
     client.create("a", retention=w.Retention(bytes=1))
@@ -259,7 +257,7 @@ def test_segments_come_and_go_and_a_writer_is_still_known() -> None:
 
 
 @pytest.mark.parametrize("how", ["", *CRASHES])
-def test_a_stage_goes_on_with_its_last_number(rig: Rig, client: Client, how: str) -> None:
+def test_a_resumed_stage_continues_with_its_last_number(rig: Rig, client: Client, how: str) -> None:
     lease = client.stage("app", 1, "a", "b")
     assert lease.last == {}
     flow = client.flow(lease)
@@ -304,14 +302,14 @@ def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, c
         (w.StageSpec(application="app", version=1, id="sealed"), 409, w.CLOSED),
     ],
 )
-def test_stages_that_do_not_go_on(client: Client, spec: w.StageSpec, status: int, reason: str) -> None:
+def test_stages_that_cannot_be_resumed(client: Client, spec: w.StageSpec, status: int, reason: str) -> None:
     ids = {"open": client.stage("app", 1, "a").stage, "sealed": client.staged("app", 1, "a", [b"x"])}
     spec = w.StageSpec(application=spec.application, version=spec.version, id=ids.get(spec.id or "", spec.id))
     refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
     assert (refused.status, refused.reason) == (status, reason)
 
 
-def test_a_stage_takes_only_what_its_record_names(client: Client) -> None:
+def test_a_stage_accepts_only_resources_of_its_record(client: Client) -> None:
     lease = client.stage("app", 1, "a")
     again = client.stage("app", 1, "a", "b", id=lease.stage)
     flow = client.flow(again)
@@ -320,7 +318,7 @@ def test_a_stage_takes_only_what_its_record_names(client: Client) -> None:
 
 
 @pytest.mark.parametrize("op", ["create", "fsync_dir", "rename"])
-def test_a_staged_log_that_could_not_be_made_is_made_again(rig: Rig, client: Client, op: str) -> None:
+def test_a_staged_log_whose_creation_failed_is_created_on_retry(rig: Rig, client: Client, op: str) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     rig.disk.fail(op, when=lambda path: "/stages" in path)
@@ -334,7 +332,7 @@ def test_a_staged_log_that_could_not_be_made_is_made_again(rig: Rig, client: Cli
     assert client.read("a") == [b"x"]
 
 
-def test_a_staged_log_that_was_being_made_when_the_broker_died_is_no_damage(rig: Rig, client: Client) -> None:
+def test_a_staged_log_half_created_before_a_crash_is_not_damaged(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     rig.disk.make_dir(f"/data/stages/{lease.stage}")
     rig.disk.make_dir(f"/data/stages/{lease.stage}/0")
@@ -348,7 +346,7 @@ def test_a_staged_log_that_was_being_made_when_the_broker_died_is_no_damage(rig:
 
 
 def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) -> None:
-    """Two logs of a stage are made at once: neither may rely on a directory that the other has not synced yet."""
+    """Two logs of a stage are created concurrently: neither may rely on a directory that the other has not synced."""
     names = [f"r{n}" for n in range(5)]
     client.create(*names)
     lease = client.stage("app", 1, *names)
@@ -398,19 +396,21 @@ HERE = w.Writer(resources=["a"], confirm="full", packed=True, local="here")
         ({"confirm": "none"}, False),
     ],
 )
-def test_who_writes_packs_on_this_machine_is_lent_memory(change: dict[str, Any], granted: bool) -> None:
+def test_a_packed_writer_on_the_same_machine_gets_shared_memory(
+    change: dict[str, Any], granted: bool
+) -> None:
     assert (local(msgspec.structs.replace(HERE, **change)) is not None) == granted
 
 
-def test_no_memory_no_matter() -> None:
+def test_a_writer_is_granted_without_shared_memory_if_it_cannot_be_allocated() -> None:
     assert local(HERE, broke) is None
 
 
-def test_a_broker_that_lends_none(client: Client) -> None:
+def test_without_local_writes_no_shared_memory_is_granted(client: Client) -> None:
     assert client.ask(HERE, w.DataLease).memory is None
 
 
-def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_memory_ends_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 2)
     client = Rig(local_writes=LocalWrites("here", lend)).client()
     client.create("a")
@@ -432,7 +432,7 @@ def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["w", None])
-def test_a_writer_whose_epoch_the_log_does_not_have_is_told(
+def test_a_writer_with_an_epoch_unknown_to_the_log_is_refused(
     rig: Rig, client: Client, name: str | None
 ) -> None:
     copy = rig.copy()

@@ -1,4 +1,4 @@
-"""Long polls: Resource.Describe held back until there is news. PROTOCOL.md 5.1."""
+"""Long polls: Resource.Describe whose answer waits for a change. PROTOCOL.md 5.1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize("request_", ASKED)
-def test_a_long_poll_is_answered_by_news(filled: Client, request_: w.ResourceDescribe) -> None:
+def test_a_long_poll_is_answered_by_new_contents(filled: Client, request_: w.ResourceDescribe) -> None:
     asked = filled.begin(request_)
     assert not asked.answered
     filled.fill("a", [b"y"])
@@ -37,7 +37,7 @@ def test_a_long_poll_is_answered_by_news(filled: Client, request_: w.ResourceDes
 
 
 @pytest.mark.parametrize("request_", ASKED)
-def test_a_long_poll_is_answered_when_its_time_is_over(
+def test_a_long_poll_is_answered_after_its_wait(
     rig: Rig, filled: Client, request_: w.ResourceDescribe
 ) -> None:
     asked = filled.begin(request_)
@@ -48,7 +48,7 @@ def test_a_long_poll_is_answered_when_its_time_is_over(
 
 
 @pytest.mark.parametrize("request_", ASKED[:3])
-def test_a_long_poll_is_not_answered_by_what_was_not_asked_for(
+def test_a_long_poll_is_not_answered_by_changes_of_other_resources(
     filled: Client, request_: w.ResourceDescribe
 ) -> None:
     asked = filled.begin(request_)
@@ -68,31 +68,33 @@ def test_a_long_poll_is_not_answered_by_what_was_not_asked_for(
         (w.ResourceDescribe(pattern="x.*", after={}, wait=1_000), False),
     ],
 )
-def test_what_waits_and_what_does_not(filled: Client, request_: w.ResourceDescribe, at_once: bool) -> None:
+def test_a_long_poll_with_news_is_answered_at_once(
+    filled: Client, request_: w.ResourceDescribe, at_once: bool
+) -> None:
     assert filled.begin(request_).answered is at_once
 
 
-def test_a_long_poll_hears_of_a_resource_that_appears(filled: Client) -> None:
+def test_a_long_poll_is_answered_by_a_created_resource(filled: Client) -> None:
     by_pattern = filled.begin(w.ResourceDescribe(pattern="x.*", after={}, wait=1_000))
     filled.create("xyz")
     assert [x.resource for x in by_pattern.reply(w.DescriptionList).resources] == ["xyz"]
 
 
-def test_a_long_poll_hears_of_its_resource_that_goes(filled: Client) -> None:
+def test_a_long_poll_is_refused_when_its_resource_is_deleted(filled: Client) -> None:
     asked = filled.begin(ASKED[1])
     filled.ask(w.ResourceDelete(resource="b"), w.Ok)
     with pytest.raises(Exception, match="404 unknown-resource"):
         asked.reply(w.DescriptionList)
 
 
-def test_a_long_poll_hears_of_a_commit(filled: Client) -> None:
+def test_a_long_poll_is_answered_by_a_commit(filled: Client) -> None:
     asked = filled.begin(ASKED[0])
     filled.commit("app", 1, filled.staged("app", 1, "a", [b"y"]))
     assert asked.reply(w.DescriptionList).resources[0].next == 3
 
 
 @pytest.mark.parametrize("request_", ASKED[2:])
-def test_an_open_long_poll_hears_of_a_resource_that_goes_if_it_knew_it(
+def test_a_long_poll_by_pattern_is_answered_when_a_known_resource_is_deleted(
     filled: Client, request_: w.ResourceDescribe
 ) -> None:
     asked = filled.begin(request_)
@@ -110,18 +112,18 @@ def test_an_open_long_poll_hears_of_a_resource_that_goes_if_it_knew_it(
         (w.ResourceDescribe(pattern="a", after={"a": 2, "b": 1}, wait=1_000), False),
     ],
 )
-def test_a_long_poll_is_answered_at_once_where_a_resource_is_gone_already(
+def test_a_long_poll_is_answered_at_once_if_a_known_resource_is_deleted(
     filled: Client, request_: w.ResourceDescribe, at_once: bool
 ) -> None:
-    """Nobody would tell the poll of it later. A name that is not among those asked for is nothing to it."""
+    """No later event would answer the poll. A name outside the request does not count."""
     assert filled.begin(request_).answered is at_once
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhile(
+def test_a_long_poll_is_answered_when_its_resource_was_recreated(
     filled: Client, asked: w.ResourceDescribe
 ) -> None:
-    """It has fewer contents then, or as many."""
+    """Then it has fewer contents, or as many."""
     known = filled.ask(w.ResourceDescribe(), w.DescriptionList).resources
     request = structs.replace(asked, incarnations={one.resource: one.incarnation for one in known})
     waiting = filled.begin(request)
@@ -137,7 +139,7 @@ def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhi
         filled.ask(w.ResourceDelete(resource="a"), w.Ok)
 
 
-def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_polls_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_WAITERS", 1)
     request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
     asked = filled.begin(request)
@@ -146,7 +148,7 @@ def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyP
     assert asked.answered
 
 
-def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_waiting_polls_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 8)
     request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
     asked = filled.begin(request)
@@ -156,7 +158,7 @@ def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.Monk
     assert not filled.begin(request).answered
 
 
-def test_too_many_resources_for_one_answer_are_not_described(
+def test_more_resources_than_fit_into_an_answer_are_refused(
     filled: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_DESCRIBED", 1)
@@ -166,10 +168,10 @@ def test_too_many_resources_for_one_answer_are_not_described(
 
 
 @pytest.mark.parametrize("request_", ASKED)
-def test_a_commit_looks_at_those_who_wait_for_its_resource_and_at_nobody_else(
+def test_a_commit_checks_only_polls_of_its_resource(
     filled: Client, request_: w.ResourceDescribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of clients may wait, and a group commit must not cost more for it."""
+    """Thousands of clients may wait, and must not make a group commit slower."""
     others = [filled.begin(w.ResourceDescribe(resource="b", after={"b": 1}, wait=1_000)) for _ in range(50)]
     asked = filled.begin(request_)
     looks = []
@@ -186,7 +188,7 @@ def test_a_commit_looks_at_those_who_wait_for_its_resource_and_at_nobody_else(
     assert not any(x.answered for x in others)
 
 
-def test_nothing_is_kept_of_polls_that_were_answered(rig: Rig, filled: Client) -> None:
+def test_answered_polls_leave_no_state(rig: Rig, filled: Client) -> None:
     for request in ASKED:
         filled.begin(request)
     filled.create("new")

@@ -1,4 +1,4 @@
-"""Control requests as frames, List, Describe, Locate. What each class of requests does is in its own module."""
+"""Control requests as frames, List, Describe, Locate. Each class of requests has its own module of tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
         (b"Connection.Open", b'"\xff"'),
     ],
 )
-def test_ill_formed_requests_are_dropped_in_silence_and_counted(rig: Rig, frames: tuple[bytes, ...]) -> None:
+def test_ill_formed_requests_are_dropped_without_reply_and_counted(
+    rig: Rig, frames: tuple[bytes, ...]
+) -> None:
     assert rig.control(b"id", b"", *frames) == []
     assert rig.broker.statistics()["malformed-requests"] == 1
 
@@ -42,7 +44,7 @@ def test_a_message_without_delimiter_is_dropped(rig: Rig, frames: tuple[bytes, .
 
 @pytest.mark.requirement("MTL-16", "MTL-20", "MTL-113")
 @pytest.mark.parametrize("envelope", [(b"",), (b"1234", b""), (b"a", b"b", b"c", b"")])
-def test_the_envelope_comes_back_as_it_was(rig: Rig, envelope: tuple[bytes, ...]) -> None:
+def test_the_reply_has_the_envelope_of_the_request(rig: Rig, envelope: tuple[bytes, ...]) -> None:
     (reply,) = rig.control(b"id", *envelope, b"Connection.Open", OPEN)
     assert reply[:-2] == (b"id", *envelope)
     assert reply[-2] == b"201"
@@ -64,7 +66,7 @@ def test_unknown_commands(rig: Rig, client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-40", "MTL-52")
-def test_the_classes_are_the_profiles(rig: Rig) -> None:
+def test_request_classes_are_allowed_by_profile(rig: Rig) -> None:
     client = rig.client("test")
     for request in (w.ResourceList(), w.LeaseClose(lease="x"), w.StageDescribe(), w.CursorDescribe()):
         refused = client.refused(request)
@@ -81,7 +83,7 @@ def filled(client: Client) -> Client:
     return client
 
 
-def test_describe_by_name_names_pattern_or_nothing(filled: Client) -> None:
+def test_describe_by_name_names_pattern_or_without_argument(filled: Client) -> None:
     for request, expected in (
         (w.ResourceDescribe(resource="a"), ["a"]),
         (w.ResourceDescribe(resources=["c", "a"]), ["c", "a"]),
@@ -94,7 +96,7 @@ def test_describe_by_name_names_pattern_or_nothing(filled: Client) -> None:
     assert (refused.status, refused.members["missing"]) == (404, ["x", "y"])
 
 
-def test_a_description_survives_a_disk_that_does_not_read(rig: Rig, filled: Client) -> None:
+def test_describe_works_while_the_disk_fails_to_read(rig: Rig, filled: Client) -> None:
     small = Rig(segment_bytes=1_200)
     client = small.client()
     client.create("a")

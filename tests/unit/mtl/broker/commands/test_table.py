@@ -1,4 +1,4 @@
-"""The table of control commands, and that the clients and the command line have them."""
+"""The table of control commands, compared with the clients and the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_NAME = {kind.command: COMMANDS[kind] for kind in w.REQUESTS.values()}
 
 
 def command_lines() -> set[str]:
-    """Every command of `mtl`, those that others are behind too."""
+    """Every command of `mtl`, including those with subcommands."""
     found: set[str] = set()
 
     def walk(group: object, prefix: str) -> None:
@@ -38,24 +38,24 @@ def test_every_request_has_a_row() -> None:
 
 
 @ROWS
-def test_both_clients_have_it(command: Command) -> None:
+def test_both_clients_have_the_method_of_each_command(command: Command) -> None:
     for connection in (mtl.Connection, aio.Connection):
         assert command.client is None or inspect.isfunction(getattr(connection, command.client))
 
 
 @ROWS
-def test_the_command_line_has_it(command: Command) -> None:
+def test_the_command_line_has_the_command_of_each_row(command: Command) -> None:
     assert command.command_line is None or command.command_line in command_lines()
 
 
 @ROWS
-def test_what_has_no_client_or_command_line_says_why(command: Command) -> None:
+def test_a_row_without_client_or_command_line_has_a_reason(command: Command) -> None:
     missing = command.client is None or command.command_line is None
     assert missing == bool(command.because)
 
 
-def test_every_method_of_the_clients_that_sends_a_command_is_in_a_row() -> None:
-    """Others are for several commands, or are made of those here."""
+def test_every_client_method_that_sends_a_command_is_in_a_row() -> None:
+    """Other methods are for several commands, or are composed of these."""
     made_of_others = {
         "ask",
         "close",

@@ -1,4 +1,4 @@
-"""Octets of a user on the disk: what is above its quota ends its leases and is told."""
+"""Octets of a user on the disk: above the quota its leases end and its requests are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def refusal(client: Client, *resources: str) -> dict[str, object]:
     return refused.members
 
 
-def test_whoever_made_a_resource_has_its_octets(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_octets_of_a_resource_count_for_the_user_that_created_it(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("mine")
     you.create("yours")
@@ -69,7 +71,7 @@ def test_whoever_made_a_resource_has_its_octets(rig: Rig, caplog: pytest.LogCapt
     assert len(me.read("mine")) == 6
 
 
-def test_it_is_over_when_contents_are_gone(rig: Rig) -> None:
+def test_a_user_is_below_its_quota_again_after_contents_are_deleted(rig: Rig) -> None:
     me = logged_in(rig, "me")
     me.create("mine", "small")
     me.fill("mine", [BODY] * 6)
@@ -84,7 +86,7 @@ def test_it_is_over_when_contents_are_gone(rig: Rig) -> None:
     me.writer("small")
 
 
-def test_stages(rig: Rig) -> None:
+def test_octets_of_stages_count(rig: Rig) -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     you.create("a")
     stages = [me.staged("app", 1, "a", [BODY] * 3) for _ in range(2)]
@@ -104,7 +106,7 @@ def test_stages(rig: Rig) -> None:
     me.staged("app", 2, "a", [b"x"])
 
 
-def test_a_resource_that_a_lease_made_is_its_users() -> None:
+def test_a_resource_made_by_a_lease_request_counts_for_its_user() -> None:
     rig = rig_with(*USERS)
     rig.settings |= {"auto_create": ("new*",), "quotas": QuotaSettings(DEFAULTS | {Quota.STORED_BYTES: 1})}
     restart(rig)
@@ -117,7 +119,7 @@ def test_a_resource_that_a_lease_made_is_its_users() -> None:
     refusal(you, "new")
 
 
-def test_dead_letters_are_the_octets_of_whoever_made_the_queues_resource() -> None:
+def test_dead_letters_count_for_the_owner_of_the_source_resource() -> None:
     rig = rig_with(*USERS)
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")

@@ -1,4 +1,4 @@
-"""How long leases live, and how many there may be: PROTOCOL.md 3."""
+"""Lifetime and number of leases: PROTOCOL.md 3."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_unbound_lease_expires(rig: Rig, client: Client, seconds: float, live
     assert (rig.broker.parts.leases.find(lease.lease) is not None) is lives
 
 
-def test_a_bound_lease_lives_as_long_as_its_peer_is_heard(rig: Rig, client: Client) -> None:
+def test_a_bound_lease_stays_alive_while_its_peer_sends(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     flow = client.flow(lease)
     for _ in range(40):
@@ -43,7 +43,7 @@ def test_a_bound_lease_lives_as_long_as_its_peer_is_heard(rig: Rig, client: Clie
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_lease_waits_for_its_next_flow(rig: Rig, client: Client, kind: str) -> None:
+def test_a_lease_without_flow_can_be_bound_again(rig: Rig, client: Client, kind: str) -> None:
     lease = getattr(client, kind)("a")
     client.flow(lease).vanish()
     rig.sleep(20)
@@ -54,8 +54,8 @@ def test_a_lease_waits_for_its_next_flow(rig: Rig, client: Client, kind: str) ->
     assert rig.broker.parts.leases.find(lease.lease) is None
 
 
-def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> None:
-    """A suspended machine: the Pong was waiting in the socket, and the peer is alive."""
+def test_timers_run_after_received_frames_are_handled(rig: Rig, client: Client) -> None:
+    """After a suspension of the machine the Pong waits in the socket: the peer is alive."""
     lease = client.writer("a")
     flow = client.flow(lease)
     rig.sleep(5)
@@ -67,7 +67,9 @@ def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> No
 
 
 @pytest.mark.parametrize("what", ["all", "of one session"])
-def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_leases_are_limited_in_all_and_per_session(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     monkeypatch.setattr(broker_limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
     leases = [client.reader("a") for _ in range(3)]
     for request in (w.Reader(resources=["a"]), w.Writer(resources=["a"])):
@@ -82,7 +84,7 @@ def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPa
     client.reader("a")
 
 
-def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
+def test_ending_a_lease_twice_has_no_effect(rig: Rig, client: Client) -> None:
     lease = client.reader("a")
     found = rig.broker.parts.leases.find(lease.lease)
     assert found is not None
@@ -91,9 +93,7 @@ def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
     assert len(rig.broker.parts.leases) == 0
 
 
-def test_there_is_a_limit_of_names_in_all_leases(
-    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_LEASED_NAMES", 3)
     client.create("b")
     lease = client.writer("a", "b")
@@ -107,9 +107,7 @@ def test_there_is_a_limit_of_names_in_all_leases(
 
 
 @pytest.mark.parametrize("binding", [False, True])
-def test_a_lease_that_fails_is_told_to_clients_that_know_of_it(
-    rig: Rig, client: Client, binding: bool
-) -> None:
+def test_a_failed_lease_is_reported_to_clients_with_binding(rig: Rig, client: Client, binding: bool) -> None:
     request = w.Reader(resources=["a"], confirm="full", from_="earliest", binding=binding)
     reply = client.ask(request, w.DataLease)
     flow = client.flow(reply)

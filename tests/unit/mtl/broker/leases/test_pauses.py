@@ -1,4 +1,4 @@
-"""Who is paused, and until when."""
+"""Pauses of peers without room, and their end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rig:
         self.outbox.now = a.Now(seconds, 0)
 
     def paused(self, at: int) -> float:
-        """How long a pause at this place is; it is over afterwards."""
+        """The length in seconds of a pause at this position; the pause has ended on return."""
         self.pauses.pause(self.one, at)
         until = self.pauses.next
         assert until is not None
@@ -33,7 +33,7 @@ class Rig:
         return until - began
 
 
-def test_a_pause_ends_by_time_or_by_a_frame() -> None:
+def test_a_pause_ends_by_time_or_by_a_frame_of_the_peer() -> None:
     rig = Rig()
     pauses, one, other = rig.pauses, rig.one, rig.other
     pauses.pause(one)
@@ -51,14 +51,14 @@ def test_a_pause_ends_by_time_or_by_a_frame() -> None:
 
 
 def test_a_peer_that_reads_has_short_pauses() -> None:
-    """With 20 ms each, a plain reader fell to a quarter of its rate: its queue is full every thousand contents."""
+    """With pauses of 20 ms a plain reader fell to a quarter of its rate: its queue is full every thousand contents."""
     rig = Rig()
     assert [rig.paused(at) for at in (1_000, 2_000, 3_000)] == [
         pytest.approx(broker_limits.BLOCKED_RETRY_S)
     ] * 3
 
 
-def test_a_peer_that_reads_nothing_is_tried_less_and_less() -> None:
+def test_pauses_of_a_peer_that_reads_nothing_grow() -> None:
     rig = Rig()
     waits = [rig.paused(1_000) for _ in range(10)]
     assert waits[:3] == pytest.approx([broker_limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])

@@ -1,4 +1,4 @@
-"""Consumers of a queue: who is sent what, and what their Confirms and Rejects do (PROTOCOL.md 6)."""
+"""Consumers of a queue: distribution of contents, effect of Confirm and Reject (PROTOCOL.md 6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bodies(count: int, start: int = 1) -> list[bytes]:
 
 
 def consumer(client: Client, *resources: str, summon: Sequence[str] = (), **more: Any) -> Flow:
-    """A consumer that summoned everything it named."""
+    """A consumer that summoned every resource of its lease."""
     lease = client.ask(w.Reader(resources=list(resources), **{"confirm": "full"} | more), w.DataLease)
     flow = client.flow(lease)
     for name in summon or resources:
@@ -44,7 +44,7 @@ def window(contents: int) -> w.Window:
 
 
 def told(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
-    """Per content: its number, where it is, and whether it bears the mark."""
+    """Per content: its number, its resource and sequence, and whether it is marked as redelivered."""
     found = []
     for content in contents:
         table = decode_table(content.properties)
@@ -63,7 +63,7 @@ def position(client: Client, resource: str = "a") -> w.QueueInfo:
 
 
 @pytest.mark.requirement("MTL-72", "MTL-80")
-def test_contents_come_in_order_with_their_numbers_and_positions(client: Client) -> None:
+def test_contents_arrive_in_order_with_numbers_and_positions(client: Client) -> None:
     client.fill("a", bodies(3))
     flow = consumer(client, "a")
     contents = flow.contents()
@@ -74,7 +74,7 @@ def test_contents_come_in_order_with_their_numbers_and_positions(client: Client)
 
 
 @pytest.mark.requirement("MTL-86", "MTL-87", "MTL-90", "MTL-91")
-def test_the_window_is_opened_by_confirms_single_and_multiple(client: Client) -> None:
+def test_single_and_multiple_confirms_open_the_window(client: Client) -> None:
     client.fill("a", bodies(9))
     flow = consumer(client, "a", window=window(3))
     assert flow.numbers() == [1, 2, 3]
@@ -86,7 +86,7 @@ def test_the_window_is_opened_by_confirms_single_and_multiple(client: Client) ->
 
 
 @pytest.mark.requirement("MTL-93", "MTL-98")
-def test_what_covers_nothing_is_ignored(client: Client) -> None:
+def test_confirms_and_rejects_of_unsent_numbers_are_ignored(client: Client) -> None:
     client.fill("a", bodies(3))
     flow = consumer(client, "a", window=window(2))
     assert flow.numbers() == [1, 2]
@@ -101,7 +101,7 @@ def test_what_covers_nothing_is_ignored(client: Client) -> None:
     assert position(client).dead == 0
 
 
-def test_the_window_in_octets_takes_one_content_at_least(client: Client) -> None:
+def test_a_window_in_octets_admits_at_least_one_content(client: Client) -> None:
     client.fill("a", [b"x" * 1_000] * 3)
     flow = consumer(client, "a", window=w.Window(bytes=10))
     assert flow.numbers() == [1]
@@ -110,7 +110,7 @@ def test_the_window_in_octets_takes_one_content_at_least(client: Client) -> None
 
 
 @pytest.mark.requirement("MTL-46", "MTL-83")
-def test_numbers_run_over_all_resources_of_a_lease(client: Client) -> None:
+def test_numbers_are_shared_by_all_resources_of_a_lease(client: Client) -> None:
     client.fill("a", bodies(2))
     client.fill("b", bodies(2))
     flow = consumer(client, "a", "b")
@@ -122,7 +122,7 @@ def test_numbers_run_over_all_resources_of_a_lease(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-46", "MTL-69", "MTL-71")
-def test_any_and_all_means_resources_that_are_made_later_too(client: Client) -> None:
+def test_a_lease_of_all_resources_includes_later_ones(client: Client) -> None:
     flow = consumer(client, summon=["a"])
     assert flow.summon("later") == 400
     client.create("later")
@@ -134,7 +134,7 @@ def test_any_and_all_means_resources_that_are_made_later_too(client: Client) -> 
 
 
 @pytest.mark.requirement("MTL-77", "MTL-82")
-def test_dismissed_contents_may_still_be_confirmed_and_come_back_otherwise(client: Client) -> None:
+def test_contents_sent_before_a_dismiss_may_be_confirmed_or_are_redelivered(client: Client) -> None:
     client.fill("a", bodies(4))
     flow = consumer(client, "a", window=window(2))
     assert flow.dismiss("a") == 200
@@ -152,7 +152,7 @@ def test_dismissed_contents_may_still_be_confirmed_and_come_back_otherwise(clien
 # --- several ------------------------------------------------------------------------------------------------
 
 
-def test_every_content_goes_to_one_consumer_and_all_have_their_share(client: Client) -> None:
+def test_every_content_goes_to_one_consumer_and_each_gets_a_share(client: Client) -> None:
     flows = [consumer(client, "a") for _ in range(3)]
     client.fill("a", bodies(30))
     parts = [[x[2] for x in told(flow.contents())] for flow in flows]
@@ -161,14 +161,14 @@ def test_every_content_goes_to_one_consumer_and_all_have_their_share(client: Cli
     assert min(map(len, parts)) >= 5
 
 
-def test_contents_that_come_one_by_one_go_round(client: Client) -> None:
+def test_single_contents_go_to_consumers_in_turn(client: Client) -> None:
     flows = [consumer(client, "a") for _ in range(2)]
     for number in range(1, 7):
         client.fill("a", bodies(1, number))
     assert [[x[2] for x in told(flow.contents())] for flow in flows] == [[1, 3, 5], [2, 4, 6]]
 
 
-def test_a_full_consumer_does_not_hold_the_others_up(client: Client) -> None:
+def test_a_consumer_with_a_full_window_does_not_delay_others(client: Client) -> None:
     slow = consumer(client, "a", window=window(1))
     quick = consumer(client, "a")
     client.fill("a", bodies(10))
@@ -185,7 +185,7 @@ def test_named_queues_are_independent_and_a_log_reader_sees_everything(rig: Rig,
     assert rig.client().read("a") == bodies(3)
 
 
-def test_queues_of_different_virtual_hosts_are_different(rig: Rig) -> None:
+def test_queues_are_separate_per_virtual_host(rig: Rig) -> None:
     rig.settings["virtual_hosts"] = ("/", "other")
     rig.restart()
     for host in ("/", "other"):
@@ -199,7 +199,7 @@ def test_queues_of_different_virtual_hosts_are_different(rig: Rig) -> None:
 
 
 @pytest.mark.requirement("MTL-94", "MTL-96")
-def test_a_recycled_content_comes_again_after_a_pause_with_a_mark(rig: Rig, client: Client) -> None:
+def test_a_recycled_content_is_redelivered_marked_after_a_delay(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     flow = consumer(client, "a")
     assert flow.numbers() == [1, 2]
@@ -213,7 +213,7 @@ def test_a_recycled_content_comes_again_after_a_pause_with_a_mark(rig: Rig, clie
 
 
 @pytest.mark.requirement("MTL-95", "MTL-96")
-def test_recycling_several_at_once_keeps_their_order(rig: Rig, client: Client) -> None:
+def test_contents_recycled_together_keep_their_order(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(4))
     flow = consumer(client, "a")
     flow.contents()
@@ -235,7 +235,7 @@ def test_a_recycled_content_goes_to_another_consumer(rig: Rig, client: Client) -
 
 
 @pytest.mark.parametrize("how", ["vanish", "close", "expire"])
-def test_what_a_consumer_had_goes_to_the_others(rig: Rig, client: Client, how: str) -> None:
+def test_contents_of_a_lost_consumer_go_to_others(rig: Rig, client: Client, how: str) -> None:
     lease = client.reader("a", start=None)
     gone = client.flow(lease)
     gone.summon("a")
@@ -257,7 +257,7 @@ def test_what_a_consumer_had_goes_to_the_others(rig: Rig, client: Client, how: s
     assert counted == ({} if how == "close" else {1: 1, 2: 1, 3: 1})
 
 
-def test_a_rebound_consumer_goes_on_with_what_it_had(client: Client) -> None:
+def test_a_rebound_consumer_gets_its_unsettled_contents_again(client: Client) -> None:
     client.fill("a", bodies(4))
     lease = client.reader("a", start=None, window=window(2))
     former = client.flow(lease)
@@ -273,7 +273,7 @@ def test_a_rebound_consumer_goes_on_with_what_it_had(client: Client) -> None:
     assert told(flow.contents()) == [(5, "a", 3, False), (6, "a", 4, False)]
 
 
-def test_what_does_not_fit_into_a_peers_queue_goes_to_the_others(rig: Rig, client: Client) -> None:
+def test_contents_that_do_not_fit_into_a_peers_queue_go_to_others(rig: Rig, client: Client) -> None:
     stuck = consumer(client, "a")
     stuck.room(2)
     client.fill("a", bodies(6))
@@ -305,7 +305,7 @@ def test_without_confirmation_contents_are_settled_before_they_are_sent(rig: Rig
     assert consumer(rig.client("queue"), "a").sent() == []
 
 
-def test_without_confirmation_what_did_not_leave_is_not_lost(rig: Rig, client: Client) -> None:
+def test_without_confirmation_unsent_contents_are_sent_later(rig: Rig, client: Client) -> None:
     flow = consumer(client, "a", confirm="none")
     flow.room(2)
     client.fill("a", bodies(6))
@@ -318,9 +318,7 @@ def test_without_confirmation_what_did_not_leave_is_not_lost(rig: Rig, client: C
     assert position(client).position == 7
 
 
-def test_without_confirmation_a_record_that_cannot_be_written_holds_the_contents_back(
-    rig: Rig, client: Client
-) -> None:
+def test_without_confirmation_contents_wait_for_a_record_whose_save_fails(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     flow = consumer(client, "a", confirm="none", window=window(1))
     writer = client.flow(client.writer("a"))
@@ -339,10 +337,8 @@ def test_without_confirmation_a_record_that_cannot_be_written_holds_the_contents
     assert flow.bodies() == bodies(2, 3)
 
 
-def test_what_lies_behind_settled_contents_up_to_the_end_of_the_record_is_delivered(
-    rig: Rig, client: Client
-) -> None:
-    """Nothing else would wake the queue when the contents before that are settled, or dead letters under way."""
+def test_contents_behind_settled_ranges_of_the_record_are_delivered(rig: Rig, client: Client) -> None:
+    """No other event wakes the queue if the contents before them are settled or on their way to the dead letters."""
     client.fill("a", bodies(5))
     consumer(client, "a", window=window(1))
     rig.stop()
@@ -355,7 +351,7 @@ def test_what_lies_behind_settled_contents_up_to_the_end_of_the_record_is_delive
 # --- damage -------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Client) -> None:
+def test_a_damaged_content_ends_the_lease_and_is_not_sent(rig: Rig, client: Client) -> None:
     rig.settings["segment_bytes"] = 1_200
     rig.restart()
     client = rig.client("queue")
@@ -376,15 +372,15 @@ def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Clie
     assert position(client).position == 3
 
 
-def test_at_most_so_many_octets_are_sent_in_one_turn(rig: Rig, client: Client) -> None:
+def test_contents_beyond_the_octets_of_a_turn_are_sent_in_later_turns(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x" * (3 << 20)] * 4)
     flow = consumer(client, "a", window=w.Window(contents=10, bytes=broker_limits.MAX_WINDOW_OCTETS))
     assert len(flow.contents()) == 4
     assert rig.broker.statistics()["queues-delivered"] == 4
 
 
-def test_what_follows_settled_contents_is_delivered_after_a_restart(rig: Rig, client: Client) -> None:
-    """The record ended behind a settled content, and the look past it was the last one."""
+def test_contents_behind_settled_ones_are_delivered_after_a_restart(rig: Rig, client: Client) -> None:
+    """The record ended behind a settled content, and the queue was not examined again."""
     client.fill("a", bodies(4))
     flow = consumer(client, "a", window=window(2))
     assert flow.bodies() == bodies(2)
@@ -395,7 +391,7 @@ def test_what_follows_settled_contents_is_delivered_after_a_restart(rig: Rig, cl
     assert [place for _, _, place, _ in told(flow.contents())] == [1, 3, 4]
 
 
-def test_a_read_that_takes_long_delays_only_its_queue(rig: Rig, client: Client) -> None:
+def test_a_slow_read_delays_only_its_queue(rig: Rig, client: Client) -> None:
     client.fill("a", [b"1", b"2"])
     rig.restart()
     client = rig.client("queue")
@@ -407,7 +403,7 @@ def test_a_read_that_takes_long_delays_only_its_queue(rig: Rig, client: Client) 
     assert slow.numbers() == [1, 2]
 
 
-def test_what_was_read_is_dropped_with_the_last_consumer(rig: Rig, client: Client) -> None:
+def test_chunks_in_memory_are_dropped_with_the_last_consumer(rig: Rig, client: Client) -> None:
     client.fill("a", [b"1", b"2"])
     rig.restart()
     client = rig.client("queue")

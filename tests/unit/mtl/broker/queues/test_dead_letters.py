@@ -1,4 +1,4 @@
-"""Dead letters: durable in another resource before they are settled, once each whatever crashes (PROTOCOL.md 6.3)."""
+"""Dead letters: durable in another resource before they are settled, exactly once in any crash (PROTOCOL.md 6.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def letters(rig: Rig, name: str = "a.dead") -> list[tuple[bytes, dict[str, Any]]
 
 
 @pytest.mark.requirement("MTL-94")
-def test_what_a_consumer_says_is_in_the_dead_letter(rig: Rig, client: Client) -> None:
+def test_a_dead_letter_has_the_reason_given_by_the_consumer(rig: Rig, client: Client) -> None:
     client.flow(client.writer("a")).content(1, b"one")
     flow = consumer(client, "a")
     assert flow.numbers() == [1]
@@ -44,7 +44,7 @@ def test_what_a_consumer_says_is_in_the_dead_letter(rig: Rig, client: Client) ->
 
 
 @pytest.mark.requirement("MTL-88", "MTL-94")
-def test_a_rejected_content_is_kept_with_where_it_came_from(rig: Rig, client: Client) -> None:
+def test_a_dead_letter_has_the_origin_of_the_rejected_content(rig: Rig, client: Client) -> None:
     writer = client.flow(client.writer("a"))
     writer.content(1, b"one")
     writer.content(2, b"two", properties={"kind": "new", "dead-letter-reason": "mine"})
@@ -70,7 +70,7 @@ def test_a_rejected_content_is_kept_with_where_it_came_from(rig: Rig, client: Cl
 
 
 @pytest.mark.requirement("MTL-96")
-def test_the_limit_of_deliveries_and_the_resource_are_the_resources_own(rig: Rig) -> None:
+def test_limit_of_deliveries_and_dead_letter_resource_are_set_per_resource(rig: Rig) -> None:
     client = rig.client("queue")
     client.create("b", dead_letter="bounced", max_deliveries=2)
     client.fill("b", bodies(1))
@@ -86,9 +86,7 @@ def test_the_limit_of_deliveries_and_the_resource_are_the_resources_own(rig: Rig
     assert (found.dead_letter, found.max_deliveries) == ("bounced", 2)
 
 
-def test_a_resource_is_not_its_own_dead_letters_and_a_long_name_has_a_place_too(
-    rig: Rig, client: Client
-) -> None:
+def test_a_resource_is_not_its_own_dead_letter_and_long_names_have_one(rig: Rig, client: Client) -> None:
     with pytest.raises(FieldError, match="its own dead letters"):
         w.ResourceCreate(resource="x", dead_letter="x")
     name = "n" * 253
@@ -100,7 +98,7 @@ def test_a_resource_is_not_its_own_dead_letters_and_a_long_name_has_a_place_too(
     assert [x[0] for x in letters(rig, "dead-letters")] == [b"1"]
 
 
-def test_dead_letters_may_be_consumed_and_rejected_themselves(rig: Rig, client: Client) -> None:
+def test_dead_letters_may_be_consumed_and_rejected(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(1))
     flow = consumer(client, "a")
     flow.reject(1)
@@ -112,7 +110,7 @@ def test_dead_letters_may_be_consumed_and_rejected_themselves(rig: Rig, client: 
     assert table["dead-letter-resource"] == "a.dead"
 
 
-def test_properties_that_leave_no_room_make_way(rig: Rig, client: Client) -> None:
+def test_properties_too_large_for_a_dead_letter_are_left_out(rig: Rig, client: Client) -> None:
     writer = client.flow(client.writer("a"))
     writer.content(1, b"x", properties={"big": "y" * (limits.MAX_TABLE - 30)})
     flow = consumer(client, "a")
@@ -123,7 +121,7 @@ def test_properties_that_leave_no_room_make_way(rig: Rig, client: Client) -> Non
     assert (body, table["dead-letter-sequence"], "big" in table) == (b"x", 1, False)
 
 
-def test_nothing_is_settled_before_it_is_kept(rig: Rig, client: Client) -> None:
+def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig, client: Client) -> None:
     client.create("a.dead")
     client.fill("a", bodies(2))
     flow = consumer(client, "a")
@@ -140,7 +138,7 @@ def test_nothing_is_settled_before_it_is_kept(rig: Rig, client: Client) -> None:
     assert consumer(client, "a").sent() == []
 
 
-def test_a_disk_that_refuses_is_tried_again(rig: Rig, client: Client) -> None:
+def test_a_failed_write_of_a_dead_letter_is_retried(rig: Rig, client: Client) -> None:
     client.create("a.dead")
     client.fill("a", bodies(3))
     flow = consumer(client, "a")
@@ -152,7 +150,7 @@ def test_a_disk_that_refuses_is_tried_again(rig: Rig, client: Client) -> None:
     assert position(client).unsettled == 0
 
 
-def test_letters_whose_contents_retention_took_are_over(rig: Rig) -> None:
+def test_dead_letters_of_contents_removed_by_retention_are_dropped(rig: Rig) -> None:
     rig.settings["segment_bytes"] = 1_200
     rig.restart()
     client = rig.client("queue")
@@ -199,7 +197,7 @@ def check(rig: Rig) -> None:
 
 
 def crashed_somewhere(arm: Callable[[Rig], None], *, power: bool, landed: bool) -> bool:
-    """Run the scenario until it dies of what was armed, and then to its end; whether it died."""
+    """Run the scenario until the armed crash, then to its end; returns whether it crashed."""
     rig = Rig(FaultyDisk(random.Random(3)))
     client = rig.client("queue")
     client.create("a")
@@ -220,7 +218,7 @@ def crashed_somewhere(arm: Callable[[Rig], None], *, power: bool, landed: bool) 
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_at_any_step_of_the_disk_neither_loses_nor_doubles(power: bool) -> None:
+def test_a_crash_at_any_disk_step_keeps_dead_letters_exactly_once(power: bool) -> None:
     steps = 0
     while crashed_somewhere(lambda rig, n=steps: rig.disk.crash_after(n), power=power, landed=False):  # type: ignore[misc]
         steps += 1
@@ -229,7 +227,7 @@ def test_a_crash_at_any_step_of_the_disk_neither_loses_nor_doubles(power: bool) 
 
 @pytest.mark.parametrize("at", ["begin", "commit"])
 @pytest.mark.parametrize("landed", [False, True])
-def test_a_crash_at_any_record_neither_loses_nor_doubles(at: str, landed: bool) -> None:
+def test_a_crash_at_any_record_keeps_dead_letters_exactly_once(at: str, landed: bool) -> None:
     def arm(rig: Rig, nth: int) -> None:
         left = nth
 

@@ -1,4 +1,4 @@
-"""The states of a queue's contents: the table, each way through it, and a model that crashes."""
+"""The states of a queue's contents: the table, each transition, and a model with crashes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def take(queue: QueueState, most: int = 1, consumer: str = "a", *, alone: bool =
 # --- the table ----------------------------------------------------------------------------------------------
 
 
-def test_every_state_but_the_last_has_a_way_out() -> None:
+def test_every_state_except_the_final_one_has_a_transition() -> None:
     reached = {At.READY}
     while True:
         more = reached | {after for at in reached for after in MOVES[at].values()}
@@ -40,7 +40,7 @@ def test_every_state_but_the_last_has_a_way_out() -> None:
     assert all(QueueEvent.GONE in MOVES[at] for at in At if at is not At.SETTLED)
 
 
-def test_nothing_leads_to_the_dead_letters_but_a_delivery_and_nothing_out_of_them_but_being_kept() -> None:
+def test_dead_is_entered_from_delivered_and_left_when_kept_or_gone() -> None:
     assert {at for at in At if At.DEAD in MOVES[at].values()} == {At.DELIVERED}
     assert set(MOVES[At.DEAD]) == {QueueEvent.KEPT, QueueEvent.GONE}
 
@@ -58,7 +58,7 @@ def test_contents_are_handed_out_once_and_in_order() -> None:
     assert queue.peek(11, "a", alone=True) is None
 
 
-def test_what_was_settled_before_is_stepped_over() -> None:
+def test_settled_contents_are_skipped() -> None:
     queue = QueueState(Settled(2, [(4, 6)]), doubtful=7)
     assert [take(queue, 10) for _ in range(3)] == [
         Run(2, 3, again=True),
@@ -68,7 +68,7 @@ def test_what_was_settled_before_is_stepped_over() -> None:
 
 
 @pytest.mark.requirement("MTL-96")
-def test_what_came_back_goes_first() -> None:
+def test_released_contents_are_delivered_first() -> None:
     queue = state()
     take(queue, 4)
     queue.release([2, 3], left=True)
@@ -76,7 +76,7 @@ def test_what_came_back_goes_first() -> None:
     assert take(queue, 2) == Run(5, 6, again=False)
 
 
-def test_what_never_left_bears_no_mark() -> None:
+def test_a_released_content_that_was_never_sent_is_not_marked() -> None:
     queue = state()
     take(queue, 2)
     queue.release([1, 2], left=False)
@@ -97,7 +97,7 @@ def test_confirmed_contents_are_settled_in_any_order() -> None:
     assert (queue.settled.low, queue.held, queue.unsettled(10)) == (5, 0, 5)
 
 
-def test_what_is_claimed_is_settled_in_the_record_before_it_is_sent() -> None:
+def test_claimed_contents_are_settled_in_the_record_before_sending() -> None:
     queue = state()
     queue.take(1, 3, QueueEvent.CLAIM)
     assert (queue.settled.low, queue.claimed().low) == (1, 4)
@@ -108,7 +108,7 @@ def test_what_is_claimed_is_settled_in_the_record_before_it_is_sent() -> None:
 
 
 @pytest.mark.requirement("MTL-88")
-def test_a_rejected_content_is_dead_until_it_is_kept() -> None:
+def test_a_rejected_content_stays_dead_until_its_letter_is_kept() -> None:
     queue = state()
     take(queue, 2)
     queue.reject([2])
@@ -120,7 +120,7 @@ def test_a_rejected_content_is_dead_until_it_is_kept() -> None:
 
 
 @pytest.mark.requirement("MTL-96")
-def test_a_recycled_content_waits_longer_each_time_and_then_is_dead() -> None:
+def test_delays_of_a_recycled_content_grow_until_it_is_dead() -> None:
     queue = state(max_deliveries=3)
     now = 10.0
     for delivery in (1, 2):
@@ -137,13 +137,13 @@ def test_a_recycled_content_waits_longer_each_time_and_then_is_dead() -> None:
     assert queue.next_due is None
 
 
-def test_the_backoff_has_a_top() -> None:
+def test_the_backoff_is_bounded() -> None:
     assert backoff(1) == queue_limits.QUEUE_BACKOFF_S
     assert backoff(3) == 4 * queue_limits.QUEUE_BACKOFF_S
     assert backoff(10_000) == queue_limits.QUEUE_BACKOFF_TOP_S
 
 
-def test_a_recycled_content_goes_to_another_consumer_where_there_is_one() -> None:
+def test_a_recycled_content_goes_to_another_consumer_if_one_exists() -> None:
     queue = state()
     take(queue)
     queue.recycle([1], "a", 0.0)
@@ -153,7 +153,7 @@ def test_a_recycled_content_goes_to_another_consumer_where_there_is_one() -> Non
     assert queue.peek(END, "a", alone=True) == 1
 
 
-def test_a_lost_consumer_counts_and_one_that_gives_back_does_not() -> None:
+def test_a_delivery_counts_if_its_consumer_is_lost_but_not_if_released() -> None:
     queue = state(max_deliveries=2)
     take(queue, 2)
     queue.return_lost([1])
@@ -168,7 +168,7 @@ def test_a_lost_consumer_counts_and_one_that_gives_back_does_not() -> None:
 # --- bounds, retention, crashes -----------------------------------------------------------------------------
 
 
-def test_with_too_much_to_remember_nothing_new_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_limit_of_ranges_no_new_content_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 3)
     queue = state()
     take(queue, 8)
@@ -187,7 +187,7 @@ def test_with_too_much_to_remember_nothing_new_is_handed_out(monkeypatch: pytest
     assert queue.peek(END, "a", alone=True) is None
 
 
-def test_the_oldest_content_goes_however_many_ranges_a_restart_has_left(
+def test_the_oldest_content_is_delivered_despite_too_many_ranges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 2)
@@ -200,7 +200,7 @@ def test_the_oldest_content_goes_however_many_ranges_a_restart_has_left(
     assert take(queue, 9) == Run(6, 6, again=True)
 
 
-def test_retention_takes_contents_out_of_any_state() -> None:
+def test_retention_removes_contents_in_any_state() -> None:
     queue = state()
     take(queue, 5)
     queue.recycle([1], "a", 0.0)
@@ -215,7 +215,7 @@ def test_retention_takes_contents_out_of_any_state() -> None:
     assert take(queue) == Run(9, 9, again=False)
 
 
-def test_an_earlier_run_is_gone_on_with() -> None:
+def test_a_queue_continues_from_its_saved_state() -> None:
     before = state(max_deliveries=5)
     take(before, 5)
     before.confirm([1, 3])
@@ -238,7 +238,7 @@ def test_an_earlier_run_is_gone_on_with() -> None:
 
 
 class Queueing(RuleBasedStateMachine):
-    """Two consumers, a broker that crashes, retention. Every content ends settled or dead, once; nothing is lost."""
+    """Two consumers, a broker that crashes, and retention. Every content ends settled or dead exactly once."""
 
     @initialize()
     def begin(self) -> None:
@@ -347,7 +347,7 @@ class Queueing(RuleBasedStateMachine):
 
     @rule()
     def bury(self) -> None:
-        """The record is durable, so its letters are appended; that they are settled is not durable yet."""
+        """The record is durable, so its letters are appended; their settlement is not durable yet."""
         self.save()
         for sequence, letter in list(self.queue.letters.items()):
             if letter.number not in self.numbers:
@@ -358,7 +358,7 @@ class Queueing(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is remembered is what was saved; consumers are gone. Dead letters that arrived are known by number."""
+        """The saved state remains and consumers are gone. Dead letters that arrived are known by number."""
         self.done |= {s: "claimed" for s in self.at_risk if s not in self.done}
         self.queue = self.saved
         for sequence in [s for s, how in self.done.items() if how == "confirmed"]:
@@ -395,7 +395,7 @@ class Queueing(RuleBasedStateMachine):
                 assert sequence in self.done
 
     def teardown(self) -> None:
-        """With a consumer that confirms, everything is done with in the end."""
+        """With a consumer that confirms, every content is settled in the end."""
         for hand in self.hands.values():
             self.queue.release(list(hand), left=True)
             hand.clear()

@@ -1,4 +1,4 @@
-"""Queues and their records: what survives, what is written when, and how they end (PROTOCOL.md 6.2)."""
+"""Queues and their records: recovery, the time of writes, and the end of a queue (PROTOCOL.md 6.2)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def records(rig: Rig) -> list[QueueRecord]:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_what_was_settled_and_written_survives(rig: Rig, client: Client, power: bool) -> None:
+def test_saved_settlements_survive_a_crash(rig: Rig, client: Client, power: bool) -> None:
     client.fill("a", bodies(8))
     flow = consumer(client, "a")
     flow.contents()
@@ -45,7 +45,7 @@ def test_what_was_settled_and_written_survives(rig: Rig, client: Client, power: 
     assert queue.state.deliveries() == {6: 2}
 
 
-def test_a_confirm_that_was_not_written_means_a_redelivery_with_a_mark(rig: Rig, client: Client) -> None:
+def test_a_content_with_an_unsaved_confirm_is_redelivered_marked(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
     flow = consumer(client, "a")
     flow.contents()
@@ -55,7 +55,7 @@ def test_a_confirm_that_was_not_written_means_a_redelivery_with_a_mark(rig: Rig,
     assert told(flow.contents()) == [(1, "a", 1, True), (2, "a", 2, True), (3, "a", 3, True)]
 
 
-def test_how_far_contents_may_be_delivered_is_durable_before_they_are(rig: Rig, client: Client) -> None:
+def test_the_delivery_limit_is_durable_before_contents_are_sent(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 5))
     flow = consumer(client, "a", window=w.Window(contents=2 * queue_limits.QUEUE_AHEAD))
     assert len(flow.contents()) == queue_limits.QUEUE_AHEAD + 5
@@ -70,7 +70,7 @@ def test_how_far_contents_may_be_delivered_is_durable_before_they_are(rig: Rig, 
     assert len(places) >= queue_limits.QUEUE_AHEAD + 5 + sent, "everything that was delivered is marked"
 
 
-def test_after_a_clean_stop_only_what_was_delivered_is_marked(rig: Rig, client: Client) -> None:
+def test_after_a_clean_stop_only_delivered_contents_are_marked(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(4))
     flow = consumer(client, "a", window=window(2))
     flow.contents()
@@ -80,8 +80,8 @@ def test_after_a_clean_stop_only_what_was_delivered_is_marked(rig: Rig, client: 
     assert told(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
 
 
-def test_while_the_broker_stops_nothing_new_is_delivered(rig: Rig, client: Client) -> None:
-    """How far contents were delivered is being written then."""
+def test_a_stopping_broker_delivers_no_new_contents(rig: Rig, client: Client) -> None:
+    """The delivery limit is saved at that time."""
     client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 50))
     flow = consumer(client, "a", window=window(2))
     assert len(flow.contents()) == 2
@@ -96,7 +96,7 @@ def test_while_the_broker_stops_nothing_new_is_delivered(rig: Rig, client: Clien
     assert records(rig)[0].ahead == 4
 
 
-def test_confirms_are_written_together(rig: Rig, client: Client) -> None:
+def test_confirms_are_saved_in_batches(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(500))
     flow = consumer(client, "a")
     flow.contents()
@@ -108,7 +108,7 @@ def test_confirms_are_written_together(rig: Rig, client: Client) -> None:
     assert records(rig)[0].low == 501
 
 
-def test_a_record_that_cannot_be_written_is_written_later(rig: Rig, client: Client) -> None:
+def test_a_failed_save_of_a_record_is_retried(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     flow = consumer(client, "a")
     flow.contents()
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_written_is_written_later(rig: Rig, client: Clie
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_with_too_many_ranges_waits_for_its_oldest_content_and_loses_nothing(
+def test_a_queue_at_the_limit_of_ranges_waits_for_its_oldest_content(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 5)
@@ -146,7 +146,7 @@ def test_a_queue_with_too_many_ranges_waits_for_its_oldest_content_and_loses_not
     assert position(client).position == 61
 
 
-def test_too_many_queues(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_limits, "MAX_QUEUES", 1)
     consumer(client, "a")
     refused = client.refused(w.Reader(resources=["a"], group="other"))
@@ -157,7 +157,7 @@ def test_too_many_queues(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPat
 # --- retention ----------------------------------------------------------------------------------------------
 
 
-def test_retention_waits_for_a_queue_that_it_names(rig: Rig) -> None:
+def test_retention_keeps_unsettled_contents_of_its_named_queues(rig: Rig) -> None:
     rig.settings["segment_bytes"] = 1_200
     rig.restart()
     client = rig.client("queue")
@@ -184,7 +184,7 @@ def test_retention_waits_for_a_queue_that_it_names(rig: Rig) -> None:
 # --- Describe, Delete ---------------------------------------------------------------------------------------
 
 
-def test_describe_counts_what_is_where(rig: Rig, client: Client) -> None:
+def test_describe_counts_contents_per_state(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(10))
     flow = consumer(client, "a", window=window(6))
     flow.contents()
@@ -214,7 +214,7 @@ def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> N
     assert told(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
 
 
-def test_a_queue_that_could_not_be_deleted_is_there(rig: Rig, client: Client) -> None:
+def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     client.close_lease(client.reader("a", start=None))
 
@@ -232,7 +232,7 @@ def test_a_queue_that_could_not_be_deleted_is_there(rig: Rig, client: Client) ->
     client.close_lease(client.reader("a", start=None))
 
 
-def test_a_queue_goes_with_its_resource(rig: Rig, client: Client) -> None:
+def test_a_queue_is_deleted_with_its_resource(rig: Rig, client: Client) -> None:
     client.create("b")
     client.fill("a", bodies(2))
     client.fill("b", bodies(1))
@@ -249,7 +249,7 @@ def test_a_queue_goes_with_its_resource(rig: Rig, client: Client) -> None:
     assert told(flow.contents()) == [(4, "a", 1, False), (5, "a", 2, False)]
 
 
-def test_a_queue_of_another_incarnation_is_over(rig: Rig, client: Client) -> None:
+def test_a_queue_of_another_incarnation_starts_from_the_beginning(rig: Rig, client: Client) -> None:
     client.create("fast")
     client.fill("fast", bodies(2))
     flow = consumer(client, "fast")
@@ -265,7 +265,7 @@ def test_a_queue_of_another_incarnation_is_over(rig: Rig, client: Client) -> Non
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
 
 
-def test_what_was_settled_of_another_copy_of_the_log_counts_no_more(
+def test_settlements_of_another_copy_of_the_log_are_discarded(
     rig: Rig, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.fill("a", bodies(3))

@@ -12,7 +12,7 @@ from mtl.broker.queues.settled import Settled
 SPANS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8)).map(lambda t: (t[0], t[0] + t[1])))
 
 
-def test_a_content_at_the_mark_moves_it_over_what_follows() -> None:
+def test_adding_at_the_low_mark_moves_it_over_adjacent_ranges() -> None:
     settled = Settled(1)
     settled.add(2, 4)
     settled.add(6, 7)
@@ -23,14 +23,14 @@ def test_a_content_at_the_mark_moves_it_over_what_follows() -> None:
     assert (settled.low, list(settled), len(settled)) == (7, [], 0)
 
 
-def test_neighbours_become_one_range() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     settled = Settled(1)
     for sequence in (9, 5, 7, 6, 8):
         settled.add(sequence, sequence + 1)
     assert list(settled) == [(5, 10)]
 
 
-def test_a_copy_is_another_one() -> None:
+def test_a_copy_is_independent() -> None:
     settled = Settled(1, [(3, 4)])
     twin = settled.copy()
     twin.add(4, 6)
@@ -38,7 +38,9 @@ def test_a_copy_is_another_one() -> None:
 
 
 @given(st.integers(1, 10), SPANS, st.lists(st.integers(1, 50)))
-def test_it_is_a_set_of_sequences(low: int, spans: list[tuple[int, int]], raises: list[int]) -> None:
+def test_ranges_behave_like_a_set_of_sequences(
+    low: int, spans: list[tuple[int, int]], raises: list[int]
+) -> None:
     settled, model = Settled(low), set(range(1, low))
     for n, (first, end) in enumerate(spans):
         settled.add(first, end)

@@ -1,4 +1,4 @@
-"""Chunks that were read ahead, and their bound."""
+"""Chunks read ahead, and their bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bases(ahead: Ahead) -> list[int]:
     return sorted({found.ref.base for n in range(100) if (found := ahead.find(n)) is not None})
 
 
-def test_finding() -> None:
+def test_a_chunk_is_found_by_any_of_its_sequences() -> None:
     ahead = filled(11, 13, 15)
     found = [ahead.find(n) for n in range(10, 18)]
     assert [None if x is None else x.ref.base for x in found] == [None, 11, 11, 13, 13, 15, 15, None]
@@ -28,13 +28,13 @@ def test_finding() -> None:
     assert Ahead().find(1) is None
 
 
-def test_chunks_that_follow_are_appended_and_used_ones_dropped() -> None:
+def test_following_chunks_are_appended_and_used_ones_dropped() -> None:
     ahead = filled(11, 13, 15)
     ahead.put([chunk(17)], 14)
     assert bases(ahead) == [13, 15, 17]
 
 
-def test_chunks_that_do_not_follow_replace_the_others() -> None:
+def test_chunks_elsewhere_replace_the_present_ones() -> None:
     ahead = filled(11, 13, 15)
     ahead.put([chunk(3)], 0)
     assert bases(ahead) == [3]
@@ -42,7 +42,7 @@ def test_chunks_that_do_not_follow_replace_the_others() -> None:
     assert bases(ahead) == [3]
 
 
-def test_the_next_read_begins_when_half_is_sent() -> None:
+def test_the_next_read_starts_when_half_is_sent() -> None:
     ahead = filled(11, 13, 15, 17)
     assert [ahead.following(n) for n in (11, 12, 13, 17)] == [None, None, 19, 19]
     ahead.reading = True
@@ -50,7 +50,7 @@ def test_the_next_read_begins_when_half_is_sent() -> None:
     assert Ahead().following(1) is None
 
 
-def test_those_filled_first_are_dropped_beyond_the_limit() -> None:
+def test_beyond_the_limit_the_chunks_filled_first_are_dropped() -> None:
     limit = AheadLimit(50)
     one, two, three = filled(1, 3), filled(1, 3), filled(1, 3)
     limit.grew(one)

@@ -40,7 +40,7 @@ def saved(rig: Rig) -> int:
 
 
 @pytest.mark.parametrize(("start", "position"), [("earliest", 1), ("latest", 21), (7, 7), (21, 21)])
-def test_open_makes_a_cursor_or_finds_it(client: Client, start: Any, position: int) -> None:
+def test_open_creates_a_cursor_or_finds_an_existing_one(client: Client, start: Any, position: int) -> None:
     opened = client.ask(w.CursorOpen(group="g", resource="a", from_=start), w.CursorOpened)
     assert (opened.position, opened.created) == (position, True)
     assert opened.incarnation == client.describe("a").incarnation
@@ -63,7 +63,7 @@ def test_refusals(client: Client, request_: w.Request, status: int) -> None:
     assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
 
 
-def test_describe_tells_everything(client: Client) -> None:
+def test_describe_gives_position_holder_and_epoch(client: Client) -> None:
     flow = client.flow(hold(client))
     flow.confirm(5)
     info = cursor(client)
@@ -78,20 +78,20 @@ def test_describe_tells_everything(client: Client) -> None:
     assert 0 < (info.bytes_behind or 0) <= (client.describe("a").bytes or 0)
 
 
-def test_describe_flushes(rig: Rig, client: Client) -> None:
+def test_describe_saves_moved_cursors(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
     assert saved(rig) == 1
     cursor(client)
     assert saved(rig) == 6
 
 
-def test_a_moved_cursor_is_flushed_within_a_tenth_of_a_second(rig: Rig, client: Client) -> None:
+def test_a_moved_cursor_is_saved_within_a_tenth_of_a_second(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
     rig.sleep(broker_limits.CURSOR_FLUSH_S, step=broker_limits.CURSOR_FLUSH_S)
     assert saved(rig) == 6
 
 
-def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
+def test_describe_waits_for_a_save_in_progress(rig: Rig, client: Client) -> None:
     flow = client.flow(hold(client))
     rig.hold(Save)
     flow.confirm(5)
@@ -102,7 +102,7 @@ def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
     assert asked.reply(w.CursorList).cursors[0].position == 6
 
 
-def test_a_flush_that_fails_is_told_and_tried_again(rig: Rig, client: Client) -> None:
+def test_a_failed_save_is_a_refusal_and_is_retried(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
 
     def full(when: str) -> None:
@@ -115,7 +115,7 @@ def test_a_flush_that_fails_is_told_and_tried_again(rig: Rig, client: Client) ->
     assert saved(rig) == 6
 
 
-def test_delete_forgets_and_ends_the_holding(rig: Rig, client: Client) -> None:
+def test_delete_removes_the_cursor_and_ends_its_holder(rig: Rig, client: Client) -> None:
     flow = client.flow(hold(client))
     flow.confirm(5)
     assert client.refused(w.CursorDelete(group="g", resource="a", incarnation="another")).status == 409
@@ -127,7 +127,7 @@ def test_delete_forgets_and_ends_the_holding(rig: Rig, client: Client) -> None:
     assert rig.client().ask(w.CursorDescribe(), w.CursorList).cursors == []
 
 
-def test_a_cursor_that_is_being_deleted_is_not_opened(rig: Rig, client: Client) -> None:
+def test_open_during_a_delete_of_the_cursor_is_refused(rig: Rig, client: Client) -> None:
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     rig.hold(Save)
     deleted = client.begin(w.CursorDelete(group="g", resource="a"))
@@ -137,7 +137,7 @@ def test_a_cursor_that_is_being_deleted_is_not_opened(rig: Rig, client: Client) 
     assert client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened).created
 
 
-def test_a_cursor_that_could_not_be_deleted_is_still_there(rig: Rig, client: Client) -> None:
+def test_a_cursor_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
 
     def full(when: str) -> None:
@@ -169,7 +169,7 @@ def test_a_cursor_that_could_not_be_deleted_is_still_there(rig: Rig, client: Cli
         ([(5, False)], 1),
     ],
 )
-def test_confirm_multiple_moves_the_cursor_of_a_holder_that_never_reads(
+def test_confirm_multiple_moves_the_cursor_of_a_holder_without_summon(
     client: Client, confirms: list[tuple[int, bool]], position: int
 ) -> None:
     flow = client.flow(hold(client))
@@ -189,7 +189,7 @@ def test_confirm_multiple_moves_the_cursor_of_a_holder_that_never_reads(
         ([(12, True)], 13),
     ],
 )
-def test_a_reader_that_consumes_by_itself_is_its_own_holder(
+def test_a_reader_without_holder_name_holds_its_own_cursor(
     client: Client, confirms: list[tuple[int, bool]], position: int
 ) -> None:
     flow = client.flow(hold(client, holder=None, window=w.Window(contents=5)))
@@ -200,7 +200,7 @@ def test_a_reader_that_consumes_by_itself_is_its_own_holder(
     assert cursor(client).position == position
 
 
-def test_confirming_what_was_not_sent_is_credit_for_what_was(client: Client) -> None:
+def test_a_confirm_above_the_sent_contents_credits_only_the_sent_ones(client: Client) -> None:
     flow = client.flow(hold(client, window=w.Window(contents=3)))
     flow.summon("a")
     assert flow.numbers() == [1, 2, 3]
@@ -228,7 +228,7 @@ def test_a_group_starts_at_its_cursor_and_a_new_one_at_earliest(rig: Rig, client
     assert hold(rig.client()).from_ == 8
 
 
-def test_an_explicit_start_wins_and_makes_a_new_cursor_there(client: Client) -> None:
+def test_an_explicit_start_overrides_the_cursor_and_creates_a_new_one(client: Client) -> None:
     lease = hold(client, start=5)
     assert (lease.from_, lease.position) == (5, 5)
     again = hold(client, start=3)
@@ -236,14 +236,14 @@ def test_an_explicit_start_wins_and_makes_a_new_cursor_there(client: Client) -> 
     assert cursor(client).position == 5
 
 
-def test_a_single_confirm_does_not_jump_over_what_an_explicit_start_left_out(client: Client) -> None:
+def test_a_single_confirm_does_not_move_the_cursor_past_skipped_contents(client: Client) -> None:
     hold(client)
     flow = client.flow(hold(client, start=10))
     flow.confirm(4, multiple=False)
     assert cursor(client).position == 1
 
 
-def test_there_is_a_limit_of_cursors(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cursors_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_CURSORS", 2)
     for group in ("one", "two"):
         client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
@@ -271,7 +271,7 @@ def test_a_cursor_below_earliest_is_data_loss() -> None:
 # --- members ------------------------------------------------------------------------------------------------
 
 
-def test_confirm_on_a_member_is_credit_and_nothing_else(client: Client) -> None:
+def test_confirm_of_a_member_does_not_move_the_cursor(client: Client) -> None:
     lease = hold(client)
     member = client.reader("a", group="g", epoch=lease.epoch, start=1, window=w.Window(contents=3))
     assert (member.epoch, member.position) == (1, None)
@@ -292,12 +292,12 @@ def test_a_member_of_an_older_epoch_is_fenced(rig: Rig, client: Client) -> None:
         assert isinstance(refused, Fenced)
 
 
-def test_a_member_needs_a_holding(client: Client) -> None:
+def test_a_member_without_a_holder_is_refused(client: Client) -> None:
     assert isinstance(client.refused(w.Reader(resources=["a"], group="g", epoch=1, from_=1)), Fenced)
 
 
 @pytest.mark.parametrize("how", ["restart", "kill", "crash"])
-def test_a_holder_that_comes_back_keeps_its_epoch_and_its_members(rig: Rig, client: Client, how: str) -> None:
+def test_a_returning_holder_keeps_its_epoch_and_members(rig: Rig, client: Client, how: str) -> None:
     epoch = hold(client).epoch
     getattr(rig, how)()
     client = rig.client()
@@ -327,7 +327,7 @@ def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
     assert cursor(other).position == 4
 
 
-def test_what_a_fenced_session_may_still_do(rig: Rig, client: Client) -> None:
+def test_a_fenced_session_may_use_other_groups_and_plain_readers(rig: Rig, client: Client) -> None:
     hold(client)
     other = rig.client()
     hold(other, "another")
@@ -335,8 +335,8 @@ def test_what_a_fenced_session_may_still_do(rig: Rig, client: Client) -> None:
     assert client.reader("a").from_ == 1
 
 
-def test_an_older_holder_stays_out_under_a_new_session(rig: Rig, client: Client) -> None:
-    """It names the epoch that it had, so no session needs to be remembered."""
+def test_an_older_holder_is_fenced_under_a_new_session(rig: Rig, client: Client) -> None:
+    """The holder names its former epoch, so the broker keeps no session for it."""
     epoch = hold(client).epoch
     hold(rig.client(), "another")
     rig.restart()
@@ -344,7 +344,7 @@ def test_an_older_holder_stays_out_under_a_new_session(rig: Rig, client: Client)
     assert isinstance(rig.client().refused(again), Fenced)
 
 
-def test_of_two_that_ask_at_once_the_later_holds(rig: Rig, client: Client) -> None:
+def test_of_two_concurrent_holders_the_later_holds(rig: Rig, client: Client) -> None:
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     clients = [rig.client(), rig.client()]
     rig.hold(Save)
@@ -359,7 +359,7 @@ def test_of_two_that_ask_at_once_the_later_holds(rig: Rig, client: Client) -> No
     assert cursor(client).holder == "d1"
 
 
-def test_a_holder_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+def test_a_holder_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     def full(when: str) -> None:
         raise refuse(full=True)
 
@@ -373,7 +373,7 @@ def test_a_holder_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> N
 # --- several leases of one holder ---------------------------------------------------------------------------
 
 
-def test_a_lease_whose_202_was_lost_does_not_hold_the_cursor_back(rig: Rig, client: Client) -> None:
+def test_a_lease_replaced_after_a_lost_202_does_not_hold_back_the_cursor(rig: Rig, client: Client) -> None:
     hold(client, request_id="r")
     flow = rig.client().flow(hold(rig.client(), request_id="r"))
     flow.confirm(5)
@@ -381,7 +381,7 @@ def test_a_lease_whose_202_was_lost_does_not_hold_the_cursor_back(rig: Rig, clie
     assert cursor(client).position == 6
 
 
-def test_the_pong_to_a_holder_tells_that_its_confirm_did_not_move_the_cursor(client: Client) -> None:
+def test_the_pong_to_a_holder_has_the_position_of_the_cursor(client: Client) -> None:
     flow, other = client.flow(hold(client)), client.flow(hold(client))
     flow.confirm(5)
     assert flow.pong() == c.Pong(1), "the other lease of the holder has confirmed nothing"
@@ -389,14 +389,14 @@ def test_the_pong_to_a_holder_tells_that_its_confirm_did_not_move_the_cursor(cli
     assert (other.pong(), flow.pong()) == (c.Pong(4), c.Pong(4))
 
 
-def test_the_pong_to_a_member_and_to_a_nameless_holder_tells_nothing(client: Client) -> None:
+def test_the_pong_to_a_member_or_nameless_holder_has_no_position(client: Client) -> None:
     lease = hold(client)
     member = client.flow(client.reader("a", group="g", epoch=lease.epoch))
     nameless = client.flow(client.reader("a", holder="driver"))
     assert (member.pong(), nameless.pong()) == (c.Pong(), c.Pong())
 
 
-def test_the_cursor_is_the_minimum_of_what_the_leases_of_a_holder_confirmed(rig: Rig, client: Client) -> None:
+def test_the_cursor_is_the_lowest_position_of_its_holders_leases(rig: Rig, client: Client) -> None:
     other = rig.client()
     flows = [client.flow(hold(client)), other.flow(hold(other))]
     flows[0].confirm(10)
@@ -407,7 +407,7 @@ def test_the_cursor_is_the_minimum_of_what_the_leases_of_a_holder_confirmed(rig:
     assert cursor(client).position == 11
 
 
-def test_a_lease_that_joins_later_begins_at_the_cursor(rig: Rig, client: Client) -> None:
+def test_a_lease_that_joins_later_counts_from_the_cursor(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(10)
     other = rig.client()
     later = hold(other)
@@ -416,7 +416,7 @@ def test_a_lease_that_joins_later_begins_at_the_cursor(rig: Rig, client: Client)
     assert cursor(client).position == 11
 
 
-def test_a_lease_that_leaves_holds_the_others_back_no_longer(rig: Rig, client: Client) -> None:
+def test_a_closed_lease_does_not_hold_back_the_cursor(rig: Rig, client: Client) -> None:
     leases = [hold(client), hold(client)]
     flows = [client.flow(x) for x in leases]
     flows[0].confirm(4)
@@ -428,10 +428,8 @@ def test_a_lease_that_leaves_holds_the_others_back_no_longer(rig: Rig, client: C
 
 
 @pytest.mark.parametrize("end", ["fence", "expire", "end"])
-def test_a_cursor_does_not_run_to_the_foremost_lease_when_they_end_one_by_one(
-    rig: Rig, client: Client, end: str
-) -> None:
-    """A self-join: one side is at 10, the other at 2. Whoever starts from the group next must get 3."""
+def test_leases_that_end_in_turn_do_not_move_the_cursor(rig: Rig, client: Client, end: str) -> None:
+    """A self-join: one side is at 10, the other at 2. The next reader that starts from the group must get 3."""
     flows = [client.flow(hold(client)), client.flow(hold(client))]
     flows[0].confirm(2)
     flows[1].confirm(10)
@@ -450,7 +448,7 @@ def test_a_cursor_does_not_run_to_the_foremost_lease_when_they_end_one_by_one(
 # --- nameless ----------------------------------------------------------------------------------------------
 
 
-def test_a_nameless_group_lives_as_long_as_its_lease(rig: Rig, client: Client) -> None:
+def test_a_nameless_group_ends_with_its_lease(rig: Rig, client: Client) -> None:
     lease = hold(client, group=None, start=5)
     assert (lease.position, lease.epoch) == (5, None)
     flow = client.flow(lease)
@@ -462,7 +460,7 @@ def test_a_nameless_group_lives_as_long_as_its_lease(rig: Rig, client: Client) -
     assert hold(client, group=None, start=5).position == 5
 
 
-def test_a_flow_that_only_holds_is_never_sent_contents(client: Client) -> None:
+def test_a_holder_without_summon_is_sent_no_contents(client: Client) -> None:
     flow = client.flow(hold(client))
     flow.confirm(3)
     client.fill("a", [b"new"])
@@ -476,7 +474,7 @@ def test_a_flow_that_only_holds_is_never_sent_contents(client: Client) -> None:
 
 @pytest.fixture
 def behind(rig: Rig, client: Client) -> Client:
-    """The records of a group say that it confirmed contents up to 20; the log was put back to where it had ten."""
+    """The record of the group says that it confirmed contents up to 20; the log was restored to its first ten."""
     del client
     other = rig.client()
     other.create("b")
@@ -500,7 +498,7 @@ def test_a_cursor_has_the_epoch_of_its_position(client: Client) -> None:
     assert (cursor(client).position, cursor(client).log_epoch) == (6, client.describe("a").log_epoch)
 
 
-def test_a_group_whose_place_is_lost_is_told(rig: Rig, behind: Client) -> None:
+def test_a_group_whose_position_is_lost_is_refused_with_data_loss(rig: Rig, behind: Client) -> None:
     found = cursor(behind)
     assert (found.position, found.lost, found.behind) == (21, w.Lost(first=11, end=21), 5)
     for request_ in (
@@ -525,13 +523,13 @@ def test_cursor_open_moves_a_lost_cursor_only_to_a_sequence(behind: Client) -> N
     assert behind.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened).position == 11
 
 
-def test_a_reset_is_the_way_out_of_a_loss(behind: Client) -> None:
+def test_a_reset_resolves_a_lost_position(behind: Client) -> None:
     moved = behind.ask(w.CursorReset(group="g", resource="b", to="earliest"), w.CursorWasReset)
     assert (moved.before, moved.position) == (21, 1)
     assert cursor(behind).lost is None
 
 
-def test_a_record_of_before_there_were_epochs_is_valid(rig: Rig, client: Client) -> None:
+def test_a_record_without_log_epoch_is_valid(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
     rig.stop()
     rig.store.rows = {

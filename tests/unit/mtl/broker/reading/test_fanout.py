@@ -1,4 +1,4 @@
-"""The `test` profile at work, exactly as RFC 11 has it."""
+"""Fan-out in the `test` profile, exactly as in RFC 11."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_contents_go_from_all_writers_to_all_readers(client: Client) -> None:
 
 @pytest.mark.requirement("MTL-114")
 @pytest.mark.parametrize("kind", [w.Reader, w.Writer])
-def test_there_is_exactly_one_resource(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+def test_a_lease_for_a_second_resource_is_refused(client: Client, kind: type[w.Reader | w.Writer]) -> None:
     refused = client.refused(kind(resources=["resource", "other"]))
     assert (refused.status, refused.members["missing"]) == (404, ["other"])
 
 
-def test_another_name_cannot_be_summoned(client: Client) -> None:
+def test_summon_of_another_name_is_refused(client: Client) -> None:
     flow = reading(client)
     assert flow.summon("other") == 400
     assert flow.summon("") == 400
@@ -67,14 +67,14 @@ def test_another_name_cannot_be_summoned(client: Client) -> None:
 
 @pytest.mark.requirement("MTL-49", "MTL-115")
 @pytest.mark.parametrize("kind", [w.Reader, w.Writer])
-def test_contents_are_never_confirmed(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+def test_leases_with_confirmation_are_refused(client: Client, kind: type[w.Reader | w.Writer]) -> None:
     refused = client.refused(kind(resources=["resource"], confirm="full"))
     assert (refused.status, refused.reason) == (501, w.UNSUPPORTED)
 
 
 @pytest.mark.requirement("MTL-46", "MTL-79")
 @pytest.mark.parametrize(("named", "resource"), [([], ""), (["resource"], ""), (["resource"], "resource")])
-def test_the_name_may_be_left_out(client: Client, named: list[str], resource: str) -> None:
+def test_the_name_of_the_resource_is_optional(client: Client, named: list[str], resource: str) -> None:
     reader = reading(client)
     writing(client, *named).content(1, b"x", resource)
     assert reader.bodies() == [b"x"]
@@ -109,14 +109,14 @@ def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: c.Cont
     ],
     ids=["size", "table"],
 )
-def test_the_largest_contents_are_taken(client: Client, properties: bytes, body: bytes) -> None:
+def test_contents_of_the_largest_size_are_delivered(client: Client, properties: bytes, body: bytes) -> None:
     reader, writer = reading(client), writing(client)
     writer.send(c.Content(5, "", properties, body))
     assert writer.sent() == []
     assert [(x.properties, len(x.body)) for x in reader.contents()] == [(properties, len(body))]
 
 
-def test_only_who_has_summoned_is_sent_anything(client: Client) -> None:
+def test_only_summoned_readers_are_sent_contents(client: Client) -> None:
     reader = reading(client)
     reader.dismiss("resource")
     idle = client.flow(client.ask(w.Reader(resources=[]), w.DataLease))
@@ -127,7 +127,7 @@ def test_only_who_has_summoned_is_sent_anything(client: Client) -> None:
     assert reader.bodies() == [b"y"]
 
 
-def test_leases_that_are_over_are_sent_nothing(rig: Rig, client: Client) -> None:
+def test_ended_leases_are_sent_no_contents(rig: Rig, client: Client) -> None:
     reader = reading(client)
     (lease,) = list(rig.broker.parts.leases)
     rig.broker.parts.leases.end(lease)
@@ -135,7 +135,7 @@ def test_leases_that_are_over_are_sent_nothing(rig: Rig, client: Client) -> None
     assert reader.sent() == []
 
 
-def test_virtual_hosts_are_apart() -> None:
+def test_virtual_hosts_are_separate() -> None:
     rig = Rig(virtual_hosts=("/", "other"))
     here, there = rig.client("test"), rig.client("test", "other")
     readers = reading(here), reading(there)
@@ -147,7 +147,7 @@ def test_virtual_hosts_are_apart() -> None:
 
 
 @pytest.mark.requirement("MTL-116")
-def test_properties_count_in_what_waits_for_a_slow_reader(
+def test_properties_count_towards_the_ring_of_a_slow_reader(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties = {"k": "v" * 100}
@@ -181,11 +181,9 @@ def test_a_slow_reader_keeps_the_newest_in_order(
 
 
 @pytest.mark.requirement("MTL-116")
-def test_a_burst_of_small_contents_reaches_a_reader_that_is_slower_than_its_writer(
-    rig: Rig, client: Client
-) -> None:
-    """The peer takes 1,000 contents for each frame of its own, as a queue of PLAIN_HWM does: a ring of 1,000 contents
-    lost most of such a burst.
+def test_a_slow_reader_gets_a_whole_burst_of_small_contents(rig: Rig, client: Client) -> None:
+    """The peer has room for 1,000 contents after each of its frames, as a queue of PLAIN_HWM has. A ring of
+    1,000 contents lost most of such a burst.
     """
     slow, writer = reading(client), writing(client)
     slow.room(0)
@@ -203,7 +201,7 @@ def test_a_burst_of_small_contents_reaches_a_reader_that_is_slower_than_its_writ
     assert rig.broker.statistics()["test-dropped"] == 0
 
 
-def test_who_does_not_read_is_sent_little_until_something_leaves(
+def test_a_reader_without_room_is_probed_with_few_contents(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -229,7 +227,7 @@ def test_who_does_not_read_is_sent_little_until_something_leaves(
     assert [x.sequence for x in slow.contents()] == list(range(1, 5_001))
 
 
-def test_it_is_tried_again_on_its_next_frame(client: Client) -> None:
+def test_a_frame_of_a_blocked_reader_resumes_sending(client: Client) -> None:
     slow = reading(client)
     slow.room(0)
     writing(client).content(1, b"x")
@@ -282,7 +280,7 @@ def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None
     assert again.contents() == []
 
 
-def test_what_comes_back_for_a_summon_that_is_over_is_dropped() -> None:
+def test_a_blocked_content_of_a_dismissed_summon_is_dropped() -> None:
     outbox = Outbox()
     fanout = Fanout(outbox)
     lease = FanoutLease(None)  # type: ignore[arg-type]  # no terms are needed here

@@ -1,4 +1,4 @@
-"""What a reader of the `log` profile is sent, and when: PROTOCOL.md 5.2, rule by rule."""
+"""Delivery to readers of the `log` profile: PROTOCOL.md 5.2, rule by rule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resource(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-72", "MTL-80")
-def test_a_plain_reader_is_sent_one_content_each_with_its_time(rig: Rig, client: Client) -> None:
+def test_a_plain_reader_gets_single_contents_with_their_timestamp(rig: Rig, client: Client) -> None:
     contents = reading(client).contents()
     assert [x.sequence for x in contents] == list(range(1, 11))
     assert [x.body for x in contents] == [b"%d" % n for n in range(1, 11)]
@@ -52,14 +52,14 @@ def test_a_plain_reader_is_sent_one_content_each_with_its_time(rig: Rig, client:
     assert {decode_table(x.properties)[c.TIMESTAMP] for x in contents} == {START_US}
 
 
-def test_a_packed_reader_is_sent_chunks(client: Client) -> None:
+def test_a_packed_reader_gets_chunks(client: Client) -> None:
     contents = reading(client, packed=True).contents()
     assert [(x.sequence, c.packed_count(x.properties)) for x in contents] == [(1, 5), (6, 5)]
     assert {c.delivery_timestamp(x.properties) for x in contents} == {START_US}
     assert [b for x in contents for b in unpacked(x)] == [b"%d" % n for n in range(1, 11)]
 
 
-def test_properties_come_back_as_they_were_sent(client: Client) -> None:
+def test_properties_are_read_as_they_were_written(client: Client) -> None:
     client.create("p")
     client.flow(client.writer("p")).content(1, b"x", properties={"kind": "test", "n": 7})
     flow = client.flow(client.reader("p"))
@@ -70,7 +70,7 @@ def test_properties_come_back_as_they_were_sent(client: Client) -> None:
 
 @pytest.mark.parametrize("start", [1, 3, 5, 6, 10, 11])
 @pytest.mark.parametrize("until", [None, 1, 4, 6, 8, 11, 50])
-def test_the_range_is_trimmed_for_plain_readers(client: Client, start: int, until: int | None) -> None:
+def test_plain_readers_get_exactly_their_range(client: Client, start: int, until: int | None) -> None:
     flow = reading(client, start=start, until=until)
     assert flow.numbers() == list(range(start, min(until or 11, 11)))
 
@@ -78,20 +78,20 @@ def test_the_range_is_trimmed_for_plain_readers(client: Client, start: int, unti
 @pytest.mark.parametrize(
     ("start", "until", "chunks"), [(3, None, [1, 6]), (3, 5, [1]), (6, 7, [6]), (1, 6, [1]), (11, None, [])]
 )
-def test_packed_readers_are_sent_whole_chunks(
+def test_packed_readers_get_whole_chunks_at_the_ends_of_their_range(
     client: Client, start: int, until: int | None, chunks: list[int]
 ) -> None:
     assert reading(client, packed=True, start=start, until=until).numbers() == chunks
 
 
-def test_new_contents_follow(client: Client) -> None:
+def test_new_contents_are_delivered(client: Client) -> None:
     flow = reading(client, start="latest")
     assert flow.numbers() == []
     client.fill("a", [b"new"])
     assert flow.bodies() == [b"new"]
 
 
-def test_only_what_is_synced_is_sent(rig: Rig, client: Client) -> None:
+def test_only_synced_contents_are_sent(rig: Rig, client: Client) -> None:
     flow = reading(client, start="latest")
     rig.disk.fail("sync")
     client.fill("a", [b"new"])
@@ -99,7 +99,7 @@ def test_only_what_is_synced_is_sent(rig: Rig, client: Client) -> None:
     assert client.describe("a").next == 11
 
 
-def test_nothing_comes_before_the_summon(client: Client) -> None:
+def test_no_contents_are_sent_before_the_summon(client: Client) -> None:
     flow = client.flow(client.reader("a"))
     client.fill("a", [b"new"])
     assert flow.contents() == []
@@ -125,8 +125,8 @@ def test_the_window_bounds_stored_octets(client: Client) -> None:
     assert flow.numbers() == list(range(sent[-1] + 1, sent[-1] + 1 + len(sent)))
 
 
-def test_large_packs_that_are_told_count_by_their_contents_alone() -> None:
-    """They take nothing of the reader's memory. A small one is sent, and its octets count."""
+def test_large_packs_in_local_files_count_only_their_contents_in_the_window() -> None:
+    """They use no memory of the reader. A small pack is sent, and its octets count."""
     client = Rig(local_reads=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
     client.create("a")
     size = limits.LOCAL_FROM // 2
@@ -143,8 +143,8 @@ def test_large_packs_that_are_told_count_by_their_contents_alone() -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_content_is_always_allowed(client: Client, packed: bool) -> None:
-    """Else a pack larger than the window would never leave."""
+def test_the_smallest_window_admits_one_content_or_pack(client: Client, packed: bool) -> None:
+    """Otherwise a pack larger than the window would never be sent."""
     flow = reading(client, packed=packed, window=window(1, 1))
     seen = []
     for _ in range(20):
@@ -172,7 +172,7 @@ def test_one_content_is_always_allowed(client: Client, packed: bool) -> None:
         ([(99, True)], 0),
     ],
 )
-def test_confirm_is_credit_for_what_was_sent_and_nothing_else(
+def test_confirm_opens_the_window_only_for_sent_contents(
     client: Client, confirms: list[tuple[int, bool]], more: int
 ) -> None:
     flow = reading(client, window=window(3))
@@ -182,7 +182,7 @@ def test_confirm_is_credit_for_what_was_sent_and_nothing_else(
     assert flow.numbers() == list(range(4, 4 + more))
 
 
-def test_no_single_number_inside_a_pack_settles_it(client: Client) -> None:
+def test_a_single_confirm_settles_a_pack_only_by_its_last_number(client: Client) -> None:
     flow = reading(client, packed=True, window=window(5))
     assert flow.numbers() == [1]
     for number in (1, 3, 4):
@@ -211,7 +211,7 @@ def test_the_default_window(rig: Rig, client: Client) -> None:
     assert reader.numbers() == list(range(1, broker_limits.WINDOW_CONTENTS + 1))
 
 
-def test_turns_are_bounded_so_that_nobody_waits_long(
+def test_a_turn_of_a_reader_is_bounded_in_octets(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "TURN_OCTETS", 1)
@@ -229,8 +229,8 @@ def test_turns_are_bounded_so_that_nobody_waits_long(
 # --- Reject -------------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_costs_no_more_where_there_are_many_small_chunks(rig: Rig, client: Client) -> None:
-    """What is made ready behind the first chunk without room is made ready in vain, and again with every retry."""
+def test_chunks_prepared_for_a_full_queue_are_bounded(rig: Rig, client: Client) -> None:
+    """Chunks prepared behind the first one without room are wasted work, repeated with every retry."""
     client.fill("a", [b"%d" % n for n in range(2 * broker_limits.TURN_SENDS)])  # each in a chunk of its own
     flow = client.flow(client.reader("a", packed=True, window=window(contents=10_000)))
     rig.sockets.room[flow.peer] = 1
@@ -256,7 +256,7 @@ def test_reject_without_recycle_settles_and_counts(rig: Rig, client: Client) -> 
 
 
 @pytest.mark.requirement("MTL-96", "MTL-98")
-def test_reject_with_recycle_leaves_it_unsettled_until_the_next_bind(client: Client) -> None:
+def test_a_recycled_content_stays_unsettled_until_the_next_bind(client: Client) -> None:
     lease = client.reader("a", window=window(3))
     flow = client.flow(lease)
     flow.summon("a")
@@ -288,7 +288,7 @@ def test_a_rebind_clears_summons_and_starts_at_the_lowest_unsettled(client: Clie
     assert (flow.sent(), again.numbers()) == ([], [])
 
 
-def test_under_none_a_rebind_goes_on_with_the_next_unsent(client: Client) -> None:
+def test_without_confirmation_a_rebind_continues_after_the_last_sent(client: Client) -> None:
     lease = client.reader("a", confirm="none", until=6)
     flow = client.flow(lease)
     flow.summon("a")
@@ -298,7 +298,7 @@ def test_under_none_a_rebind_goes_on_with_the_next_unsent(client: Client) -> Non
     assert again.numbers() == []
 
 
-def test_a_repeated_lease_changes_nothing(client: Client) -> None:
+def test_a_repeated_lease_command_changes_nothing(client: Client) -> None:
     lease = client.reader("a", window=window(2))
     flow = client.flow(lease)
     flow.summon("a")
@@ -309,7 +309,7 @@ def test_a_repeated_lease_changes_nothing(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-77", "MTL-82")
-def test_dismiss_then_summon_goes_on_after_the_last_sent(client: Client) -> None:
+def test_a_summon_after_a_dismiss_continues_after_the_last_sent(client: Client) -> None:
     flow = reading(client, window=window(3))
     assert flow.numbers() == [1, 2, 3]
     assert flow.dismiss("a") == 200
@@ -324,7 +324,9 @@ def test_dismiss_then_summon_goes_on_after_the_last_sent(client: Client) -> None
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("confirm", ["full", "none"])
-def test_a_full_peer_pauses_and_misses_nothing(rig: Rig, client: Client, packed: bool, confirm: str) -> None:
+def test_a_peer_without_room_is_paused_and_gets_every_content(
+    rig: Rig, client: Client, packed: bool, confirm: str
+) -> None:
     flow = client.flow(client.reader("a", packed=packed, confirm=confirm))
     flow.room(2)  # the Response, and one more
     flow.summon("a")
@@ -338,7 +340,7 @@ def test_a_full_peer_pauses_and_misses_nothing(rig: Rig, client: Client, packed:
     assert not rig.broker.busy
 
 
-def test_a_blocked_peer_is_tried_again_on_its_next_frame(client: Client) -> None:
+def test_a_frame_of_a_blocked_peer_resumes_sending(client: Client) -> None:
     flow = client.flow(client.reader("a"))
     flow.room(4)
     flow.summon("a")
@@ -348,10 +350,10 @@ def test_a_blocked_peer_is_tried_again_on_its_next_frame(client: Client) -> None
     assert flow.numbers() == list(range(4, 11))
 
 
-def test_order_is_kept_when_there_is_room_again_in_the_middle_of_a_round(
+def test_order_is_kept_if_room_appears_in_the_middle_of_a_round(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second chunk would fit, the first did not: sent, it would be a gap that hides what was held back."""
+    """The first chunk did not fit and the second would: sending the second would leave a gap."""
     flow = client.flow(client.reader("a"))
     send = rig.sockets.send
     answers = iter([True, True, False])
@@ -372,7 +374,7 @@ def test_order_is_kept_when_there_is_room_again_in_the_middle_of_a_round(
 
 
 @pytest.mark.parametrize(("confirm", "after"), [("full", 1), ("none", 4)])
-def test_a_peer_that_vanishes_in_mid_delivery_is_sent_the_rest_after_its_rebind(
+def test_a_peer_lost_during_delivery_gets_the_rest_after_its_rebind(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, confirm: str, after: int
 ) -> None:
     lease = client.reader("a", confirm=confirm)
@@ -393,7 +395,7 @@ def test_a_peer_that_vanishes_in_mid_delivery_is_sent_the_rest_after_its_rebind(
     assert again.numbers() == list(range(after, 11))
 
 
-def test_a_jump_after_retention() -> None:
+def test_a_reader_behind_retention_continues_at_the_earliest_content() -> None:
     rig = Rig(segment_bytes=2_000)
     client = rig.client()
     client.create("a", retention=w.Retention(contents=2))
@@ -410,7 +412,7 @@ def test_a_jump_after_retention() -> None:
 
 @pytest.fixture
 def damaged() -> Client:
-    """Contents 1 to 4 of 1,000 octets each in segments of their own; the last sealed one is damaged."""
+    """Contents 1 to 4 of 1,000 octets each in segments of their own; the last sealed segment is damaged."""
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     client.create("a", "b")
@@ -426,7 +428,7 @@ def damaged() -> Client:
     return client
 
 
-def test_a_damaged_chunk_ends_the_lease_and_says_why_to_the_next(damaged: Client) -> None:
+def test_a_damaged_chunk_ends_the_lease_and_refuses_the_next_with_the_cause(damaged: Client) -> None:
     lease = damaged.reader("a")
     flow = damaged.flow(lease)
     flow.summon("a")
@@ -442,8 +444,8 @@ def test_a_damaged_chunk_ends_the_lease_and_says_why_to_the_next(damaged: Client
     assert damaged.read("b") == [b"x"], "others are served"
 
 
-def test_a_disk_that_does_not_read_ends_the_lease_and_says_why(rig: Rig, client: Client) -> None:
-    """Not in silence: a reader that waits would never learn why nothing comes."""
+def test_a_failed_read_ends_the_lease_and_refuses_the_next_with_the_cause(rig: Rig, client: Client) -> None:
+    """Otherwise a waiting reader would never get the reason."""
     rig.restart()
     client = rig.client()
     client.create("b")
@@ -468,8 +470,8 @@ def test_a_disk_that_does_not_read_ends_the_lease_and_says_why(rig: Rig, client:
     assert client.describe("a").trouble is None
 
 
-def test_an_index_that_does_not_read_stops_nobody_else(client: Client) -> None:
-    """A cold segment's index is read when a reader gets there; the loop must survive what that meets."""
+def test_a_failed_read_of_an_index_affects_only_its_reader(client: Client) -> None:
+    """The index of a cold segment is read when a reader reaches it; the loop must survive every failure there."""
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     client.create("a", "b")
@@ -488,10 +490,10 @@ def test_an_index_that_does_not_read_stops_nobody_else(client: Client) -> None:
     assert flow.numbers() == [1, 2, 3, 4]
 
 
-def test_a_pack_that_does_not_decode_is_damage_and_no_end(
+def test_a_stored_pack_that_does_not_decode_ends_only_its_reader(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever lies in a log, it ends the leases that need it decoded and never the broker."""
+    """Undecodable octets in a log end the leases that decode them, never the broker."""
     client.create("b")
     client.fill("b", [b"x"])
     resource = rig.broker.parts.resources.find("/", "a")
@@ -517,7 +519,7 @@ def test_a_pack_that_does_not_decode_is_damage_and_no_end(
 
 @pytest.fixture
 def cold() -> Rig:
-    """Resources a and b with 200 contents of 1,000 octets each, none of which is in memory."""
+    """Resources a and b with 200 contents of 1,000 octets each, none of them in memory."""
     rig = Rig(segment_bytes=20_000)
     client = rig.client()
     client.create("a", "b")
@@ -528,7 +530,7 @@ def cold() -> Rig:
     return rig
 
 
-def test_a_read_that_takes_long_delays_only_its_reader(cold: Rig) -> None:
+def test_a_slow_read_delays_only_its_reader(cold: Rig) -> None:
     client = cold.client()
     slow = client.flow(client.reader("a", start=1))
     cold.hold(Read)
@@ -543,7 +545,7 @@ def test_a_read_that_takes_long_delays_only_its_reader(cold: Rig) -> None:
     assert slow.numbers() == list(range(1, 202))
 
 
-def test_contents_are_read_ahead_while_others_are_sent(cold: Rig) -> None:
+def test_contents_are_read_ahead_during_sending(cold: Rig) -> None:
     client = cold.client()
     flow = client.flow(client.reader("a", start=1, window=w.Window(contents=10, bytes=1 << 20)))
     flow.summon("a")
@@ -562,7 +564,7 @@ def test_contents_are_read_ahead_while_others_are_sent(cold: Rig) -> None:
     assert received == list(range(1, 201))
 
 
-def test_a_reader_that_is_gone_gets_nothing_from_its_read(cold: Rig) -> None:
+def test_the_result_of_a_read_is_dropped_if_its_reader_is_closed(cold: Rig) -> None:
     client = cold.client()
     lease = client.reader("a", start=1)
     flow = client.flow(lease)
@@ -574,7 +576,7 @@ def test_a_reader_that_is_gone_gets_nothing_from_its_read(cold: Rig) -> None:
     assert cold.broker.parts.readers.busy is False
 
 
-def test_a_reader_that_was_bound_again_begins_with_the_unconfirmed(cold: Rig) -> None:
+def test_a_rebound_reader_starts_with_its_unconfirmed_contents(cold: Rig) -> None:
     client = cold.client()
     lease = client.reader("a", start=1, window=w.Window(contents=80, bytes=1 << 20))
     flow = client.flow(lease)
@@ -586,7 +588,7 @@ def test_a_reader_that_was_bound_again_begins_with_the_unconfirmed(cold: Rig) ->
     assert again.numbers()[:10] == list(range(71, 81))
 
 
-def test_contents_that_retention_removes_during_the_read_are_a_jump(cold: Rig) -> None:
+def test_contents_removed_by_retention_during_a_read_are_skipped(cold: Rig) -> None:
     client = cold.client()
     flow = client.flow(client.reader("a", start=1))
     cold.hold(Read)
@@ -600,7 +602,7 @@ def test_contents_that_retention_removes_during_the_read_are_a_jump(cold: Rig) -
     assert flow.numbers() == list(range(kept, 201))
 
 
-def test_local_readers_are_sent_places_of_what_is_read_and_of_the_tail(
+def test_local_readers_get_places_of_cold_chunks_and_of_the_tail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "LOCAL_FROM", 500)

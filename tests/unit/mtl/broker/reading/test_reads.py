@@ -1,4 +1,4 @@
-"""Questions about logs: at once from memory, or later from the disk."""
+"""Reads of logs: answered at once from memory, or later from the disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reads(rig: Rig, resource: Resource) -> Reads:
     return Reads(rig.broker.parts.outbox)
 
 
-def test_an_answer_in_memory_comes_at_once(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_read_from_memory_is_answered_at_once(rig: Rig, resource: Resource, reads: Reads) -> None:
     rig.client().fill("a", [b"new"])
     answers: list[Any] = []
     reads.ask(resource, Contents(7, 8, octets=0, most=1), answers.append)
@@ -43,7 +43,7 @@ def test_an_answer_in_memory_comes_at_once(rig: Rig, resource: Resource, reads: 
     assert rig.broker.take() == []
 
 
-def test_another_answer_is_read(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_read_of_cold_contents_is_an_action(rig: Rig, resource: Resource, reads: Reads) -> None:
     answers: list[Any] = []
     reads.ask(resource, RangeFrom(1, contents=2), answers.append)
     assert answers == []
@@ -52,7 +52,7 @@ def test_another_answer_is_read(rig: Rig, resource: Resource, reads: Reads) -> N
     assert answers[0].end == 3
 
 
-def test_all_answers_come_together_in_the_order_of_the_questions(
+def test_answers_of_several_reads_arrive_together_in_order(
     rig: Rig, resource: Resource, reads: Reads
 ) -> None:
     rig.client().fill("a", [b"new"])
@@ -65,7 +65,7 @@ def test_all_answers_come_together_in_the_order_of_the_questions(
     assert answers[1] == []
 
 
-def test_a_failure_is_the_answer(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_failed_read_is_answered_with_its_error(rig: Rig, resource: Resource, reads: Reads) -> None:
     rig.disk.fail("read", count=100)
     answers: list[Any] = []
     reads.ask(resource, RangeFrom(1), answers.append)
@@ -73,7 +73,7 @@ def test_a_failure_is_the_answer(rig: Rig, resource: Resource, reads: Reads) -> 
     assert isinstance(answers[0], StorageFailed)
 
 
-def test_a_failure_is_a_refusal_of_a_request(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_failed_read_refuses_its_request(rig: Rig, resource: Resource, reads: Reads) -> None:
     rig.disk.fail("read", count=100)
     refused: list[Refused] = []
     reads.request(resource, RangeFrom(1), refused.append, lambda _: pytest.fail("answered"))
@@ -81,7 +81,9 @@ def test_a_failure_is_a_refusal_of_a_request(rig: Rig, resource: Resource, reads
     assert [(x.status, x.reason) for x in refused] == [(503, w.STORAGE)]
 
 
-def test_a_refusal_after_the_answer_is_one_of_the_request(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_refusal_raised_on_the_answer_refuses_the_request(
+    rig: Rig, resource: Resource, reads: Reads
+) -> None:
     def then(_: Any) -> None:
         raise Refused(409, w.IN_USE, "no")
 
@@ -91,9 +93,7 @@ def test_a_refusal_after_the_answer_is_one_of_the_request(rig: Rig, resource: Re
     assert [x.status for x in refused] == [409]
 
 
-def test_what_retention_removed_during_the_read_is_asked_again(
-    rig: Rig, resource: Resource, reads: Reads
-) -> None:
+def test_a_read_of_contents_removed_meanwhile_is_repeated(rig: Rig, resource: Resource, reads: Reads) -> None:
     assert resource.log is not None
     rig.hold(Read)
     answers: list[Any] = []
@@ -106,7 +106,7 @@ def test_what_retention_removed_during_the_read_is_asked_again(
     assert [chunk.ref.base for chunk in answers[0]] == [4]
 
 
-def test_contents_that_could_not_be_read_are_tried_again(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_contents_that_could_not_be_read_are_read_again(rig: Rig, resource: Resource, reads: Reads) -> None:
     outcomes: list[Refused | None] = []
     reads.check(resource, 1, outcomes.append)
     assert outcomes == [None], "nothing is known against them"

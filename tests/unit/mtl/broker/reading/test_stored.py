@@ -1,4 +1,4 @@
-"""What lies in a log is decoded, or is damage."""
+"""Stored octets are decoded, or reported as damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ref(count: int) -> ChunkRef:
     return ChunkRef(5, count, 0, 0, 0, 1, 0, 0)
 
 
-def test_what_was_stored_is_decoded() -> None:
+def test_a_stored_pack_is_decoded() -> None:
     pack = stored_pack(ref(2), encode_pack([b"x", b"y"]))
     assert [bytes(body) for _, body in unpack(pack)] == [b"x", b"y"]
 
@@ -27,7 +27,7 @@ def test_what_was_stored_is_decoded() -> None:
         (b"", "stored as a pack that Arrow refuses"),
     ],
 )
-def test_what_does_not_decode_is_damage_with_its_place(body: bytes, what: str) -> None:
+def test_an_undecodable_pack_is_damage_with_its_position(body: bytes, what: str) -> None:
     with pytest.raises(Damaged, match=f"contents 5 to 6 are {what}.*mtl verify") as raised:
         stored_pack(ref(2), body)
     assert (raised.value.first, raised.value.end) == (5, 7)
