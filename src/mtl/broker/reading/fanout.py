@@ -188,7 +188,7 @@ class Fanout:
         """Send from every ring with waiting contents."""
         for readers in self._readers.values():
             for reader in readers.values():
-                if reader.waits and reader.flow is not None:
+                if reader.waits:
                     self.flush(reader)
 
 

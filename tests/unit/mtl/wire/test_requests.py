@@ -148,8 +148,11 @@ def test_confirm_is_none_by_default_and_kept_when_it_is_something_else() -> None
         (q.ResourceDescribe, {"resource": "a", "pattern": "a"}),
         (q.ResourceDescribe, {"resources": [], "resource": "a"}),
         (q.ResourceLocate, {"resource": "a"}),
+        (q.ResourceLocate, {"resource": "a\n", "start": 1}),
         (q.ResourceLocate, {"resource": "a", "timestamp": 1, "start": 1}),
         (q.CursorOpen, {"group": "", "resource": "a"}),
+        (q.CursorReset, {"group": "g", "resource": "", "to": 1}),
+        (q.CursorReset, {"group": "\n", "resource": "a", "to": 1}),
         (q.StageCommit, {"application": "", "version": 1, "stages": []}),
     ],
 )

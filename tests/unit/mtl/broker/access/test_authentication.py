@@ -189,6 +189,17 @@ def test_wrong_password_and_unknown_user_get_the_same_answer(name: str) -> None:
     )
 
 
+def test_a_user_whose_record_cannot_be_read_gets_503_and_no_challenge() -> None:
+    rig = rig_with(protected=True)
+    rig.store.damage("user", "me")
+    rig.restart()
+    client = Client(rig)
+    client.ask(OPEN, w.Unauthorized)
+    refused = client.refused(plainly("me", "secret"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "user 'me'" in refused.message
+
+
 def test_from_the_third_failure_on_a_session_gets_403() -> None:
     client = Client(rig_with(user("me", "secret"), attempts=3))
     client.ask(OPEN, w.Unauthorized)

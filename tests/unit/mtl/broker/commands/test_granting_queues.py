@@ -11,6 +11,7 @@ from mtl.storage.api import Save
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
+from tests.support.logs import files
 from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
 
 
@@ -81,6 +82,20 @@ def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Clien
     rig.store.hook = lambda _: None
     client.fill("a", bodies(1))
     assert len(consumer(client, "a", "b").contents()) == 1
+
+
+def test_a_consumer_of_a_stopped_resource_is_refused_although_its_queue_exists(
+    rig: Rig, client: Client
+) -> None:
+    client.fill("a", bodies(2))
+    consumer(client, "a")
+    directory = f"/data/{rig.broker.parts.resources.need('/', 'a').intake.key}"
+    rig.stop()
+    rig.disk.flip(f"{directory}/{files(rig.disk, directory)[-1]}", 64 + 70)
+    rig.start()
+    refused = rig.client("queue").refused(w.Reader(resources=["a"], confirm="full"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "damaged" in refused.message
 
 
 def test_delete_of_the_resource_while_its_queue_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:

@@ -10,8 +10,10 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.errors import DataLoss, Refused
 from mtl.storage.api import Save
+from mtl.storage.records import record_key
 from mtl.wire import control as w
 from tests.support.core import PORTS, Client, Rig
+from tests.support.faulty_store import FaultyStore
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +168,15 @@ def test_auto_create_makes_all_resources_of_a_request_or_none(rig: Rig) -> None:
     assert client.ask(w.ResourceList(), w.DescriptionList).resources == []
     client.writer("auto-1", "auto-2", "auto-1")
     assert len(client.ask(w.ResourceList(), w.DescriptionList).resources) == 2
+
+
+def test_auto_create_makes_none_when_the_record_of_one_cannot_be_read() -> None:
+    store = FaultyStore()
+    store.damage("resource", record_key("/", "auto-2"))
+    client = Rig(store=store, auto_create=("auto-*",)).client()
+    refused = client.refused(w.Writer(resources=["auto-1", "auto-2"]))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert client.refused(w.ResourceDescribe(resource="auto-1")).status == 404
 
 
 def test_auto_create_that_fails_is_a_refusal() -> None:

@@ -138,6 +138,19 @@ def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig
     assert consumer(client, "a").sent() == []
 
 
+def test_a_dead_letter_on_its_way_to_the_disk_is_not_written_again(rig: Rig, client: Client) -> None:
+    client.create("a.dead")
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+    rig.hold(Append)
+    flow.reject(2, multiple=True)
+    rig.sleep(1, 0.1)
+    rig.let_go()
+    rig.sleep(1, 0.1)
+    assert [body for body, _ in letters(rig)] == bodies(2)
+
+
 def test_a_failed_write_of_a_dead_letter_is_retried(rig: Rig, client: Client) -> None:
     client.create("a.dead")
     client.fill("a", bodies(3))
