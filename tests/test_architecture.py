@@ -74,7 +74,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.running": "tests/integration/test_doors.py: doors as processes",
     "mtl.doors.websocket_client": "tests/integration/test_door_mbws.py and others",
     "mtl.pytest_plugin": "every test that asks for a broker",
-    "mtl.testing": "every test that asks for a broker",
     "mtl.client.connecting": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.consuming": "tests/unit/mtl/client/test_consumer.py, tests/unit/mtl/client/aio/test_consumer.py",
     "mtl.client.leases": "tests/unit/mtl/client/test_connection.py",

@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mtl.broker.access.accounts import Right
+from mtl.broker.runtime.users import Users, new_password
 from mtl.conformance.peer import Target
-from mtl.conformance.report import CheckResult, CheckVerdict, RequirementLevel
-from mtl.conformance.server import check_server
-from mtl.testing import RunningBroker
+from mtl.conformance.report import CheckResult, CheckVerdict, NotSeen, RequirementLevel
+from mtl.conformance.server import check_server, fetch_profiles
+from mtl.storage.records import GrantRecord
+from mtl.testing import RunningBroker, broker
 from tests.support.defective_server import DEFECTS
 from tests.support.minimal_server import MinimalServer
 
@@ -126,6 +131,21 @@ def test_nobody_there_is_an_error() -> None:
     assert "cannot be checked" in result.stderr
 
 
+def test_a_server_that_demands_credentials_is_checked_with_them(tmp_path: Path) -> None:
+    config, data = tmp_path / "broker.toml", tmp_path / "data"
+    config.write_text("[authentication]\nanonymous = false\nplain-without-encryption = true\n")
+    data.mkdir()
+    with Users(data) as users:
+        users.add("checker", new_password("secret", os.urandom, 4096), [])
+        for right in Right:
+            users.grant("checker", [GrantRecord("/", right.value, ".*")])
+    with broker(data, config) as running:
+        known = Target(running.endpoint, "log", user="checker", password="secret", patience_s=8)
+        assert failed(checked(known)) == set()
+        with pytest.raises(NotSeen, match="PLAIN with a given user"):
+            fetch_profiles(replace(known, user=None))
+
+
 # --- clients ------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +189,14 @@ dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\1", b""])
 dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\2", b""])
 dealer.poll(1000)
 dealer.close()
+code, lease = ask(one, "Connection.Writer", resources=[], confirm="none")
+dealer = context.socket(zmq.DEALER)
+dealer.linger = 1000
+dealer.connect(endpoint)
+dealer.send_multipart([b"\\1" + struct.pack(">Q", 1) + bytes([len(lease["lease"])]) + lease["lease"].encode(), b""])
+dealer.send_multipart([b"\\5" + struct.pack(">Q", 1) + b"\\0" + bytes(4), b"x"])
+dealer.poll(1000)
+dealer.close()
 context.destroy(1000)
 """
 
@@ -176,5 +204,5 @@ context.destroy(1000)
 def test_a_client_is_told_what_it_does_wrong() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", BAD_CLIENT)
     wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
-    assert wrong == {"MTL-60", "MTL-70", "MTL-85", "MTL-89"}
+    assert wrong == {"MTL-60", "MTL-70", "MTL-79", "MTL-85", "MTL-89"}
     assert code == 1
