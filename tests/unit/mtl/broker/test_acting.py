@@ -1,4 +1,4 @@
-"""Acting as another user (PROTOCOL.md 2.1): what a door does for its peers, and nobody without a grant."""
+"""Acting as another user (PROTOCOL.md 2.1), as doors do for their peers: needs a grant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOOR = user("door", "secret", "act-as alice|eve|anonymous")
 
 
 def acting(rig: Rig, whom: str) -> Client:
-    """The door, as somebody else."""
+    """A client of the door that acts as another user."""
     client = Client(rig)
     login(client, Credentials("door", "secret", acting_as=whom))
     client.ask(w.Profile(profile="log"), w.Ok)
@@ -32,33 +32,33 @@ def status(rig: Rig, credentials: Credentials) -> int:
     return refused.value.status
 
 
-def test_who_acts_as_a_user_has_its_grants_and_not_ones_own() -> None:
+def test_an_acting_session_has_the_grants_of_the_other_user_only() -> None:
     rig = rig_with(ALICE, BOB, user("door", "secret", "act-as alice", "read .*", "write .*", "manage .*"))
     client = acting(rig, "alice")
     client.create("a")
     assert client.refused(w.ResourceCreate(resource="b")).reason == w.NOT_AUTHORIZED
 
 
-def test_the_201_says_that_it_was_done() -> None:
+def test_the_201_names_the_user_acted_for() -> None:
     rig = rig_with(ALICE, DOOR)
     assert login(Client(rig), Credentials("door", "secret", acting_as="alice")).acting_as == "alice"
     assert login(Client(rig), Credentials("alice", "secret")).acting_as is None
 
 
 @pytest.mark.parametrize("whom", ["bob", "eve", ANONYMOUS_USER, "door.alice"])
-def test_nobody_acts_as_a_user_without_the_grant_or_that_there_is_not(whom: str) -> None:
+def test_acting_without_grant_or_as_an_unknown_user_is_refused(whom: str) -> None:
     rig = rig_with(ALICE, BOB, user(ANONYMOUS_USER, None, "read .*"), user("door.alice", "secret"), DOOR)
     assert status(rig, Credentials("door", "secret", acting_as=whom)) == 403
 
 
-def test_no_right_on_resources_and_no_right_in_another_virtual_host_is_enough() -> None:
+def test_acting_needs_the_grant_in_the_same_virtual_host() -> None:
     bob = user("bob", "secret", "read .*", "write .*", "manage .*", "group .*", "queue .*", "writer .*")
     rig = rig_with(ALICE, user("door", "secret", "act-as alice", vhost="/other"), bob)
     assert status(rig, Credentials("door", "secret", acting_as="alice")) == 403
     assert status(rig, Credentials("bob", "secret", acting_as="alice")) == 403
 
 
-def test_who_has_nothing_but_that_comes_in_and_may_do_nothing_as_itself() -> None:
+def test_a_user_with_only_the_grant_to_act_may_log_in_but_has_no_rights() -> None:
     rig = rig_with(ALICE, DOOR)
     client = Client(rig)
     login(client, Credentials("door", "secret"))
@@ -75,7 +75,7 @@ def test_who_has_nothing_but_that_comes_in_and_may_do_nothing_as_itself() -> Non
     ],
     ids=["it is removed", "it has lost the grant", "the user is removed"],
 )
-def test_leases_end_when_it_may_not_act_as_the_user_any_more(after: list[object]) -> None:
+def test_leases_end_when_the_grant_to_act_is_revoked(after: list[object]) -> None:
     rig = rig_with(ALICE, BOB, DOOR)
     client = acting(rig, "alice")
     client.create("a")
@@ -87,7 +87,7 @@ def test_leases_end_when_it_may_not_act_as_the_user_any_more(after: list[object]
     client.ask(w.ResourceList(), w.Unauthorized)
 
 
-def test_a_new_password_of_either_is_asked_for_and_leases_stay() -> None:
+def test_a_new_password_of_either_user_needs_a_log_in_and_keeps_leases() -> None:
     for changed in ([ALICE, user("door", "changed", "act-as alice")], [user("alice", "changed"), DOOR]):
         rig = rig_with(ALICE, DOOR)
         client = acting(rig, "alice")
@@ -99,7 +99,7 @@ def test_a_new_password_of_either_is_asked_for_and_leases_stay() -> None:
         assert flow.lease(lease.lease) == 200
 
 
-def test_the_audit_log_says_who_acts(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_audit_log_names_both_users(caplog: pytest.LogCaptureFixture) -> None:
     rig = rig_with(ALICE, DOOR)
     with caplog.at_level(logging.INFO, logger="mtl.audit"):
         acting(rig, "alice")
@@ -111,8 +111,8 @@ def test_the_audit_log_says_who_acts(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_client_does_not_go_on_with_its_own_rights() -> None:
-    """Where the broker does not know what it asked for."""
+def test_a_client_refuses_a_session_that_does_not_act() -> None:
+    """A broker without support for acting opens a session with the client's own rights."""
     conversation = Authentication(Credentials("me", "secret", "PLAIN", acting_as="alice"))
     assert conversation.begin(["PLAIN"]).acting_as == "alice"
     with pytest.raises(Refused, match="not to act as 'alice'"):

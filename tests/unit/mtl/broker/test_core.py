@@ -1,4 +1,4 @@
-"""The core as its loop sees it: inputs, actions, timers, stopping. What it decides is in the modules beside this."""
+"""The core from the view of its loop: inputs, actions, timers, stop. Its decisions are tested in the other modules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_inputs_give_the_same_outputs() -> None:
     assert run() == run()
 
 
-def test_a_broker_on_nothing_is_ready_and_idle() -> None:
+def test_a_broker_without_data_is_ready_and_idle() -> None:
     settings = CoreSettings(boot="boot", ports=Ports(1, 2))
     broker = assemble(settings, Restored(), bytes, lambda *_: None, a.Now(0.0, 0))
     assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
@@ -53,7 +53,7 @@ def test_statistics(rig: Rig, client: Client) -> None:
     assert all(isinstance(x, int) for x in found.values())
 
 
-def test_nothing_is_done_before_advance(rig: Rig, client: Client) -> None:
+def test_inputs_have_no_effect_before_advance(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer("a"))
     flow.queue(*c.encode(c.Content(1, "a", EMPTY, b"x")))
@@ -72,9 +72,7 @@ def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: C
     rig.sleep(2 * limits.MARK_IDLE_S)
     due = rig.broker.next_due
     assert due is not None
-    assert (
-        due == rig.mono + broker_limits.HEARTBEAT_CHECK_S
-    )  # nothing else is there to do: an idle broker sleeps
+    assert due == rig.mono + broker_limits.HEARTBEAT_CHECK_S  # no other work: an idle broker sleeps
     flow = client.flow(client.reader("a"))
     flow.room(1)
     flow.summon("a")
@@ -83,7 +81,7 @@ def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: C
     assert rig.mono < blocked < due
 
 
-def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
+def test_inputs_about_ended_leases_are_ignored(rig: Rig) -> None:
     now = rig.now()
     rig.broker.blocked("gone", 1, now)
     rig.broker.unsent("gone", c.Content(1, "", EMPTY, b""), now)
@@ -91,7 +89,7 @@ def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
     rig.broker.unreachable((next(iter(rig.sockets.sent), None)), now)  # type: ignore[arg-type]  # nobody
 
 
-def test_closing_lets_the_disk_finish_what_was_taken_in(rig: Rig, client: Client) -> None:
+def test_closing_waits_until_accepted_contents_are_durable(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer("a"))
     rig.hold(Append)
@@ -108,7 +106,7 @@ def test_closing_lets_the_disk_finish_what_was_taken_in(rig: Rig, client: Client
     assert rig.client().read("a") == [b"1", b"2", b"3"]
 
 
-def test_closing_writes_the_cursors(rig: Rig, client: Client) -> None:
+def test_closing_saves_the_cursors(rig: Rig, client: Client) -> None:
     client.create("a")
     client.fill("a", [b"x"] * 5)
     client.flow(client.reader("a", group="g", holder="d")).confirm(4)
@@ -117,7 +115,7 @@ def test_closing_writes_the_cursors(rig: Rig, client: Client) -> None:
     assert rig.client().reader("a", group="g", start=None).from_ == 5
 
 
-def test_everything_is_there_after_a_restart(rig: Rig, client: Client) -> None:
+def test_the_whole_state_survives_a_restart(rig: Rig, client: Client) -> None:
     client.create("a", durability="os", retention=w.Retention(contents=1_000))
     client.create("b")
     client.fill("a", [b"x"] * 3)
@@ -145,7 +143,7 @@ def test_everything_is_there_after_a_restart(rig: Rig, client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["time", "socket", "threading", "random", "os", "datetime"])
-def test_the_core_has_no_clock_and_no_chance_of_its_own(name: str) -> None:
+def test_the_core_imports_no_clock_and_no_random_numbers(name: str) -> None:
     tree = ast.parse(inspect.getsource(core))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert name not in imported

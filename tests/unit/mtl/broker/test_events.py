@@ -3,7 +3,7 @@ from __future__ import annotations
 from mtl.broker.events import Event
 
 
-def test_reactions_follow_in_their_order_with_what_happened() -> None:
+def test_reactions_run_in_order_with_the_arguments_of_the_event() -> None:
     heard: list[tuple[str, int]] = []
     event: Event[[int]] = Event()
     event(1)  # nothing follows yet
@@ -12,7 +12,7 @@ def test_reactions_follow_in_their_order_with_what_happened() -> None:
     assert heard == [("first", 2), ("second", 2)]
 
 
-def test_other_reactions_replace_those_of_before() -> None:
+def test_new_reactions_replace_the_former_ones() -> None:
     heard: list[str] = []
     event: Event[[]] = Event()
     event.leads_to(lambda: heard.append("former"))

@@ -1,4 +1,4 @@
-"""Data flows: what a command on the data ports means, and what is silence. RFC 11 "Data Flow"."""
+"""Data flows: the effect of commands on the data ports, and commands without answer. RFC 11 "Data Flow"."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_ill_formed_commands_are_dropped_and_counted(
         c.Response(1, 200),
     ],
 )
-def test_strangers_are_not_answered(rig: Rig, client: Client, command: c.Command) -> None:
-    """Not a Ping either, so that a client learns of a broker's restart (PROTOCOL.md 3)."""
+def test_commands_of_an_unknown_peer_are_not_answered(rig: Rig, client: Client, command: c.Command) -> None:
+    """Ping included, so that a client notices a restart of the broker (PROTOCOL.md 3)."""
     flow = Flow(rig, client.writer("a").port)
     flow.send(command)
     assert flow.sent() == []
@@ -112,8 +112,8 @@ def test_lease_is_answered_by_200_or_403(rig: Rig, client: Client) -> None:
     assert flow.sent() == [c.Response(77, 403), c.Response(78, 200)]
 
 
-def test_the_response_tells_whether_it_bound_the_lease(rig: Rig, client: Client) -> None:
-    """A broker that gave the flow up drops what is sent there until the lease is shown again: a writer has to know."""
+def test_the_response_has_201_if_it_bound_the_lease_and_200_if_not(rig: Rig, client: Client) -> None:
+    """A broker that ended the flow drops contents until the lease is presented again: a writer has to know."""
     lease = client.writer("a", binding=True)
     assert lease.binding
     flow = Flow(rig, lease.port)
@@ -127,7 +127,7 @@ def test_the_response_tells_whether_it_bound_the_lease(rig: Rig, client: Client)
     assert Flow(rig, lease.port).lease(lease.lease) == 201, "it moves"
 
 
-def test_who_did_not_ask_is_told_what_the_rfc_knows(rig: Rig, client: Client) -> None:
+def test_without_binding_the_response_is_200_as_in_the_rfc(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     assert not lease.binding
     flow = Flow(rig, lease.port)
@@ -156,7 +156,7 @@ def test_one_reader_and_one_writer_share_a_connection(client: Client) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_second_of_a_kind_is_forbidden(client: Client, kind: str) -> None:
+def test_a_second_lease_of_a_kind_on_a_flow_is_forbidden(client: Client, kind: str) -> None:
     grant = getattr(client, kind)
     flow = client.flow(grant("a"))
     second = grant("a")
@@ -165,8 +165,8 @@ def test_a_second_of_a_kind_is_forbidden(client: Client, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_lease_replaces_one_of_its_kind_that_is_over(client: Client, kind: str) -> None:
-    """So connections can be reused, by a reader of the same resource too."""
+def test_a_lease_replaces_an_ended_one_of_its_kind(client: Client, kind: str) -> None:
+    """So connections can be reused, also by a reader of the same resource."""
     grant = getattr(client, kind)
     first = grant("a")
     flow = client.flow(first)
@@ -184,8 +184,8 @@ def test_a_lease_replaces_one_of_its_kind_that_is_over(client: Client, kind: str
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_packed_lease_binds_only_where_packs_go(rig: Rig, client: Client, kind: str) -> None:
-    """The queues of the other socket are made for single contents: a thousand packs per peer would be gigabytes."""
+def test_a_packed_lease_binds_only_on_the_socket_for_packs(rig: Rig, client: Client, kind: str) -> None:
+    """The queues of the plain socket are sized for single contents: a thousand packs per peer would be gigabytes."""
     grant = getattr(client, kind)
     plain, packed = grant("a"), grant("a", packed=True)
     assert Flow(rig, plain.port).lease(packed.lease) == 403
@@ -206,7 +206,7 @@ def test_on_a_shared_socket_both_kinds_bind() -> None:
     assert Flow(rig, client.reader("a").port).lease(client.reader("a", packed=True).lease) == 403
 
 
-def test_the_last_presenter_wins_also_back_again(rig: Rig, client: Client) -> None:
+def test_a_lease_belongs_to_the_flow_that_presented_it_last(rig: Rig, client: Client) -> None:
     lease = client.reader("a", window=w.Window(contents=1))
     one, other = client.flow(lease), Flow(rig, lease.port)
     other.lease(lease.lease)
@@ -215,7 +215,7 @@ def test_the_last_presenter_wins_also_back_again(rig: Rig, client: Client) -> No
     assert (one.ponged(), other.ponged()) == (True, False)
 
 
-def test_a_moved_lease_leaves_the_other_one_of_its_flow(rig: Rig, client: Client) -> None:
+def test_a_lease_that_moves_leaves_the_other_lease_of_its_flow(rig: Rig, client: Client) -> None:
     lease = client.reader("a")
     both = client.flow(client.writer("a"))
     client.flow(lease, on=both)
@@ -242,7 +242,7 @@ def test_summon_and_dismiss(rig: Rig, client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-81")
-def test_the_response_to_a_summon_comes_before_its_contents(client: Client) -> None:
+def test_the_response_to_a_summon_precedes_its_contents(client: Client) -> None:
     flow = client.flow(client.reader("a"))
     flow.send(c.Summon(5, "a"))
     kinds = [type(x) for x in flow.sent()]
@@ -250,7 +250,9 @@ def test_the_response_to_a_summon_comes_before_its_contents(client: Client) -> N
 
 
 @pytest.mark.parametrize("command", [c.Summon(3, "a"), c.Dismiss(3, "a")])
-def test_without_a_reader_lease(rig: Rig, client: Client, command: c.Command) -> None:
+def test_reader_commands_without_a_reader_lease_are_refused(
+    rig: Rig, client: Client, command: c.Command
+) -> None:
     flow = Flow(rig, client.reader("a").port)
     flow.send(command)
     assert flow.sent() == [c.Response(3, 403)]
@@ -263,7 +265,7 @@ def test_without_a_reader_lease(rig: Rig, client: Client, command: c.Command) ->
 
 
 @pytest.mark.requirement("MTL-99", "MTL-100", "MTL-101")
-def test_a_ping_gets_a_pong(client: Client) -> None:
+def test_a_ping_is_answered_by_a_pong(client: Client) -> None:
     flow = client.flow(client.writer("a"))
     flow.send(c.Ping())
     assert flow.sent() == [c.Pong()]
@@ -271,7 +273,7 @@ def test_a_ping_gets_a_pong(client: Client) -> None:
 
 @pytest.mark.requirement("MTL-102", "MTL-103", "MTL-104")
 @pytest.mark.parametrize("interval", [0.5, 1.0, 5.0])
-def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
+def test_a_silent_peer_is_pinged_and_then_loses_its_flow(interval: float) -> None:
     rig = Rig(heartbeat_s=interval)
     client = rig.client()
     client.create("a")
@@ -288,7 +290,7 @@ def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
     assert not flow.ponged()
 
 
-def test_any_command_is_a_sign_of_life(rig: Rig, client: Client) -> None:
+def test_any_command_keeps_a_flow_alive(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a"))
     for number in range(1, 20):
         rig.sleep(4)
@@ -331,7 +333,7 @@ def connected(rig: Rig, lease: w.DataLease, connection: str) -> Flow:
 
 
 @pytest.mark.parametrize("connection", ["2", "1 key", ""])
-def test_who_takes_over_an_identity_writes_nothing(rig: Rig, client: Client, connection: str) -> None:
+def test_contents_of_a_taken_over_identity_are_dropped(rig: Rig, client: Client, connection: str) -> None:
     flow = connected(rig, client.writer("a"), "1")
     flow.content(1, b"mine")
     taken_over(flow, connection).content(2, b"not mine")
@@ -339,7 +341,7 @@ def test_who_takes_over_an_identity_writes_nothing(rig: Rig, client: Client, con
     assert counts(rig)["taken-over"] == 1
 
 
-def test_who_takes_over_an_identity_in_a_burst_writes_nothing(rig: Rig, client: Client) -> None:
+def test_a_burst_of_a_taken_over_identity_is_dropped(rig: Rig, client: Client) -> None:
     flow = connected(rig, client.writer("a"), "1")
     for number in (1, 2):
         flow.content(number, b"mine")
@@ -349,7 +351,7 @@ def test_who_takes_over_an_identity_in_a_burst_writes_nothing(rig: Rig, client: 
     assert client.read("a") == [b"x", b"mine", b"mine"]
 
 
-def test_who_takes_over_an_identity_reads_nothing_and_moves_no_cursor(rig: Rig, client: Client) -> None:
+def test_a_taken_over_identity_gets_no_contents_and_moves_no_cursor(rig: Rig, client: Client) -> None:
     client.ask(w.CursorOpen(group="g", resource="a", from_="earliest"), w.CursorOpened)
     lease = client.reader("a", group="g", start="group")
     flow = connected(rig, lease, "1")
@@ -367,7 +369,7 @@ def test_who_takes_over_an_identity_reads_nothing_and_moves_no_cursor(rig: Rig, 
 
 
 def test_a_flow_ends_with_its_connection(rig: Rig, client: Client) -> None:
-    """Nothing is sent to its identity from then on: it may be announced by anybody."""
+    """Nothing is sent to its identity afterwards: any peer may announce the same one."""
     lease = client.reader("a", confirm="none", start="latest")
     flow = connected(rig, lease, "1")
     flow.summon("a")
@@ -401,7 +403,7 @@ STEPS = st.lists(
 
 
 class Sender:
-    """Makes bursts. A number that comes again is for the resource that it was for: a number is one content's."""
+    """Makes bursts. A repeated number keeps its resource: a number identifies one content."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -432,8 +434,8 @@ class Sender:
 
 @pytest.mark.parametrize("named", [True, False])
 @given(steps=STEPS)
-def test_a_burst_is_what_its_commands_are_one_by_one(named: bool, steps: list[Any]) -> None:
-    """Which is quick for contents that continue what came before, and must not be anything else."""
+def test_a_burst_has_the_effect_of_its_single_commands(named: bool, steps: list[Any]) -> None:
+    """The quick path for consecutive contents must have no other effect."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_PACK", LARGEST)
         patch.setattr(limits, "MAX_CONTENT", LARGEST)

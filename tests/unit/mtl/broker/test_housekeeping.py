@@ -1,4 +1,4 @@
-"""Retention and rolling: metadata first, then the readers' view, then the files; what holds contents, and what wins."""
+"""Retention and rolling: metadata first, then the readers' view, then the files; pins of contents and hard limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def files(rig: Rig) -> list[str]:
 # --- policies -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_policy_nothing_goes() -> None:
+def test_without_a_policy_no_contents_are_removed() -> None:
     rig, client = made()
     write(client, 20)
     run(rig)
@@ -53,7 +53,7 @@ def test_without_a_policy_nothing_goes() -> None:
 
 
 @pytest.mark.parametrize(("contents", "first"), [(1, 10), (3, 8), (100, 1)])
-def test_by_contents(contents: int, first: int) -> None:
+def test_retention_by_contents(contents: int, first: int) -> None:
     rig, client = made(contents=contents)
     write(client, 10)
     run(rig)
@@ -62,15 +62,15 @@ def test_by_contents(contents: int, first: int) -> None:
     assert len(files(rig)) == 11 - first
 
 
-def test_by_bytes() -> None:
+def test_retention_by_octets() -> None:
     rig, client = made(bytes=4_000)
     write(client, 20)
     run(rig)
     assert 4_000 <= (client.describe("a").bytes or 0) < 4_000 + 2 * 1_400
 
 
-def test_by_age_rolls_a_slow_resource_too() -> None:
-    """The newest segment never goes, so it has to be sealed by age first."""
+def test_retention_by_age_rolls_the_newest_segment() -> None:
+    """The newest segment is never removed, so it has to be sealed by age first."""
     rig, client = made(age=100.0)
     client.fill("a", [b"small"])
     rig.sleep(300, step=1)
@@ -82,7 +82,7 @@ def test_by_age_rolls_a_slow_resource_too() -> None:
 
 @pytest.mark.parametrize("hours", [26, -26, 24 * 365])
 @pytest.mark.parametrize("when", ["running", "stopped", "killed", "off"])
-def test_a_jump_of_the_clock_takes_nothing_by_age(
+def test_a_clock_jump_removes_no_contents_by_age(
     hours: int, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig, client = made(age=24 * 3600.0)
@@ -100,13 +100,13 @@ def test_a_jump_of_the_clock_takes_nothing_by_age(
     assert [x for x in caplog.messages if "the wall clock jumped" in x]
     rig.sleep(23 * 3600, step=600)
     assert earliest(rig.client()) == 1
-    if hours > 0:  # and it goes when its time has come
+    if hours > 0:  # and it expires when its age is reached
         rig.sleep(2 * 3600, step=600)
         assert earliest(rig.client()) == 6
 
 
-def test_a_jump_of_the_clock_rolls_nothing() -> None:
-    """It would be a new file for every resource of the broker, all at once."""
+def test_a_clock_jump_rolls_no_segment() -> None:
+    """It would make a new file for every resource of the broker at the same time."""
     rig, client = made(age=24 * 3600.0)
     client.fill("a", [b"small"])
     rig.wall_us += 26 * 3600 * 1_000_000
@@ -114,7 +114,7 @@ def test_a_jump_of_the_clock_rolls_nothing() -> None:
     assert len(files(rig)) == 1
 
 
-def test_by_age_keeps_what_is_young() -> None:
+def test_retention_by_age_keeps_young_contents() -> None:
     rig, client = made(age=100.0)
     write(client, 1)
     rig.sleep(60)
@@ -123,7 +123,7 @@ def test_by_age_keeps_what_is_young() -> None:
     assert earliest(client) == 2
 
 
-def test_the_first_bound_that_is_exceeded_counts() -> None:
+def test_the_first_exceeded_bound_of_a_policy_applies() -> None:
     rig, client = made(contents=5, bytes=1 << 30, age=3600.0)
     write(client, 10)
     run(rig)
@@ -133,7 +133,7 @@ def test_the_first_bound_that_is_exceeded_counts() -> None:
 # --- groups, pins and the hard limit ------------------------------------------------------------------------
 
 
-def test_a_group_of_the_policy_holds_what_it_has_not_confirmed() -> None:
+def test_unconfirmed_contents_of_a_group_in_the_policy_are_kept() -> None:
     rig, client = made(contents=1, groups=("g",))
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     write(client, 10)
@@ -146,7 +146,7 @@ def test_a_group_of_the_policy_holds_what_it_has_not_confirmed() -> None:
     assert earliest(client) == 5
 
 
-def test_confirmed_is_reason_enough_with_groups_alone() -> None:
+def test_with_groups_as_only_bound_confirmed_contents_are_removed() -> None:
     rig, client = made(groups=("g",))
     write(client, 10)
     run(rig)
@@ -159,7 +159,7 @@ def test_confirmed_is_reason_enough_with_groups_alone() -> None:
 
 
 @pytest.mark.parametrize("group", ["never-opened", "other"])
-def test_groups_that_hold_nothing(group: str) -> None:
+def test_groups_without_effect_on_retention(group: str) -> None:
     rig, client = made(contents=1, groups=("never-opened",))
     if group == "other":
         client.ask(w.CursorOpen(group="other", resource="a"), w.CursorOpened)
@@ -168,8 +168,8 @@ def test_groups_that_hold_nothing(group: str) -> None:
     assert earliest(client) == 10
 
 
-def test_only_a_durable_position_lets_contents_go() -> None:
-    """A crash would take the group back to where it was, and that must still be there."""
+def test_contents_are_removed_only_up_to_a_durable_position() -> None:
+    """A crash returns the group to its durable position, whose contents must still exist."""
     rig, client = made(contents=1, groups=("g",))
     lease = client.reader("a", group="g", start="earliest")
     flow = client.flow(lease)
@@ -205,7 +205,7 @@ def test_a_lease_with_until_pins_its_range() -> None:
     assert earliest(client) == 10, "done with its range it pins nothing, though it lives"
 
 
-def test_a_holder_pins_what_it_has_not_confirmed() -> None:
+def test_a_holder_pins_its_unconfirmed_contents() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     flow = client.flow(client.reader("a", holder="driver", start=2))
@@ -216,7 +216,7 @@ def test_a_holder_pins_what_it_has_not_confirmed() -> None:
     assert earliest(client) == 7
 
 
-def test_a_plain_reader_pins_nothing() -> None:
+def test_a_reader_without_holder_pins_no_contents() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     client.reader("a", start=1)
@@ -224,7 +224,7 @@ def test_a_plain_reader_pins_nothing() -> None:
     assert earliest(client) == 10
 
 
-def test_the_hard_limit_wins_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_hard_limit_overrides_pins_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     rig, client = made(contents=1, groups=("g",), hard_bytes=5_000)
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     client.reader("a", start=1, until=50)
@@ -240,7 +240,7 @@ def test_the_hard_limit_wins_and_is_logged(caplog: pytest.LogCaptureFixture) -> 
 # --- the order of the steps ---------------------------------------------------------------------------------
 
 
-def test_metadata_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_metadata_is_saved_before_files_are_removed(caplog: pytest.LogCaptureFixture) -> None:
     rig, client = made(contents=1)
     write(client, 10)
     rig.hold(Save, Trim)
@@ -253,7 +253,7 @@ def test_metadata_first(caplog: pytest.LogCaptureFixture) -> None:
     assert len(files(rig)) == 1
 
 
-def test_a_crash_before_the_files_go_is_made_up_for() -> None:
+def test_files_left_by_a_crash_during_retention_are_removed() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     rig.hold(Trim)
@@ -264,7 +264,7 @@ def test_a_crash_before_the_files_go_is_made_up_for() -> None:
     assert rig.client().sequences("a") == (10, 11)
 
 
-def test_metadata_that_cannot_be_saved_leaves_everything() -> None:
+def test_a_failed_save_of_metadata_keeps_all_contents() -> None:
     rig, client = made(contents=1)
     write(client, 10)
 
@@ -280,7 +280,7 @@ def test_metadata_that_cannot_be_saved_leaves_everything() -> None:
     assert earliest(client) == 11
 
 
-def test_files_that_cannot_be_removed_do_not_matter() -> None:
+def test_files_that_cannot_be_removed_do_not_affect_readers() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     rig.disk.fail("unlink")
@@ -289,8 +289,8 @@ def test_files_that_cannot_be_removed_do_not_matter() -> None:
     assert client.read("a") == [CONTENT]
 
 
-def test_a_disk_that_does_not_read_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
-    """The age of a cold segment is in its index, which has to be read."""
+def test_retention_continues_after_a_failed_read(caplog: pytest.LogCaptureFixture) -> None:
+    """The age of a cold segment is in its index file."""
     rig, client = made(age=10.0)
     write(client, 5)
     rig.restart()
@@ -303,7 +303,7 @@ def test_a_disk_that_does_not_read_is_no_end(caplog: pytest.LogCaptureFixture) -
     assert earliest(rig.client()) > 1
 
 
-def test_a_busy_log_is_left_for_the_next_time() -> None:
+def test_a_busy_log_is_skipped_until_the_next_check() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     flow = client.flow(client.writer("a"))
@@ -316,7 +316,7 @@ def test_a_busy_log_is_left_for_the_next_time() -> None:
     assert earliest(client) == 11
 
 
-def test_cursors_are_looked_through_once_and_not_for_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cursors_are_examined_once_per_check_not_per_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, client = made(contents=1)
     for name in ("b", "c"):
         client.create(name, retention=w.Retention(contents=1, groups=("g",)))

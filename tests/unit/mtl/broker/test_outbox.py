@@ -1,4 +1,4 @@
-"""Timers, answers, and transactions that did not happen when they failed."""
+"""Timers, answers, and transactions that have no effect after a failure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_timers_run_in_order_when_they_are_due(outbox: Outbox) -> None:
     assert outbox.next_due is None
 
 
-def test_what_a_timer_asks_for_anew_is_for_the_next_time(outbox: Outbox) -> None:
+def test_a_timer_set_by_a_timer_runs_in_the_next_round(outbox: Outbox) -> None:
     ran: list[int] = []
 
     def again() -> None:
@@ -80,7 +80,7 @@ def test_an_action_is_answered_once(outbox: Outbox) -> None:
         outbox.completed(action.id, "again")
 
 
-def test_sends_and_replies(outbox: Outbox) -> None:
+def test_commands_and_replies_are_actions(outbox: Outbox) -> None:
     peer: Any = ("port", b"id")
     outbox.command(peer, c.Response(3, 403))
     outbox.reply((b"id", b""), w.Ok())
@@ -94,7 +94,7 @@ def test_sends_and_replies(outbox: Outbox) -> None:
     assert outbox.take() == []
 
 
-def test_a_refusal_only_for_what_failed() -> None:
+def test_only_a_failure_makes_a_refusal() -> None:
     assert refusal(None) is None
     refused = refusal(FAILED)
     assert refused is not None
@@ -121,7 +121,7 @@ def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
         ([], [record("a", 1)], [record("a", 1)], [record("a", 1)], []),
     ],
 )
-def test_a_save_that_fails_is_taken_back(
+def test_a_failed_save_is_undone(
     outbox: Outbox, put: Any, forget: Any, before: Any, back_put: Any, back_forget: Any
 ) -> None:
     got: list[Any] = []
@@ -140,7 +140,7 @@ def test_a_save_that_fails_is_taken_back(
     assert got == [FAILED]
 
 
-def test_whoever_waits_is_told_in_time_that_nobody_knows(outbox: Outbox) -> None:
+def test_an_unknown_outcome_is_reported_before_the_request_timeout(outbox: Outbox) -> None:
     got: list[Any] = []
     outbox.save_surely((record("a"),), (), (), got.append, lambda error: got.append(("unsure", error)))
     (save,) = saves(outbox)
@@ -159,7 +159,7 @@ def test_whoever_waits_is_told_in_time_that_nobody_knows(outbox: Outbox) -> None
     assert got == [("unsure", FAILED), FAILED]
 
 
-def test_records_are_told_apart_by_kind_and_key(outbox: Outbox) -> None:
+def test_records_are_identified_by_kind_and_key(outbox: Outbox) -> None:
     application = ApplicationRecord("/", "a", 1, "", {}, 0)
     outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None, lambda _: None)
     (save,) = saves(outbox)

@@ -1,4 +1,4 @@
-"""All of what is to be forgotten goes in one transaction, or all of it stays."""
+"""Records are removed in one transaction, all or none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Desk:
         return save
 
 
-def test_one_transaction_for_all_of_them() -> None:
+def test_all_records_are_removed_in_one_transaction() -> None:
     desk = Desk()
     save = desk.save()
     assert (list(save.put), list(save.forget)) == ([NEW], [A, B])
@@ -40,7 +40,7 @@ def test_one_transaction_for_all_of_them() -> None:
     assert (desk.over, desk.answers) == ([True, True], [None])
 
 
-def test_all_of_them_stay_when_it_fails() -> None:
+def test_all_records_stay_if_the_transaction_fails() -> None:
     desk = Desk()
     desk.outbox.completed(desk.save().id, FAILED)
     back = desk.save()
@@ -51,7 +51,7 @@ def test_all_of_them_stay_when_it_fails() -> None:
     assert (no.status, no.reason) == (503, "storage")
 
 
-def test_the_answer_does_not_wait_for_ever() -> None:
+def test_the_answer_has_a_deadline() -> None:
     desk = Desk()
     desk.outbox.completed(desk.save().id, FAILED)
     at = 0.0
@@ -61,7 +61,7 @@ def test_the_answer_does_not_wait_for_ever() -> None:
         desk.outbox.now = a.Now(at, 0)
         desk.outbox.run_due()
         assert at < limits.REQUEST_TIMEOUT_S
-    assert desk.over == [], "nothing else may happen to them yet"
+    assert desk.over == [], "the records are still reserved"
     (no,) = desk.answers
     assert "not known" in no.message
     desk.outbox.completed(desk.save().id, None)
@@ -69,7 +69,7 @@ def test_the_answer_does_not_wait_for_ever() -> None:
 
 
 @pytest.mark.parametrize("nothing", [[], [Leaving((), lambda _: None)]])
-def test_nothing_to_forget_is_done_at_once(nothing: list[Leaving]) -> None:
+def test_removing_no_records_is_answered_at_once(nothing: list[Leaving]) -> None:
     outbox, answers = Outbox(), []  # type: ignore[var-annotated]
     remove(outbox, nothing, answers.append)
     assert (answers, outbox.take()) == ([None], [])

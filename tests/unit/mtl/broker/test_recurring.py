@@ -6,7 +6,7 @@ from mtl.broker.recurring import Recurring
 
 
 class Clock:
-    """An outbox whose timers are called as the broker's loop does."""
+    """An outbox whose timers run as in the broker's loop."""
 
     def __init__(self) -> None:
         self.outbox = Outbox()
@@ -19,7 +19,7 @@ class Clock:
         self.recurring.set_timers()
 
 
-def test_work_is_done_once_per_period() -> None:
+def test_needed_work_is_done_once_per_period() -> None:
     clock, done = Clock(), list[float]()
     clock.recurring.add(1.0, lambda: done.append(clock.outbox.now.mono))
     for tenth in range(36):
@@ -27,7 +27,7 @@ def test_work_is_done_once_per_period() -> None:
     assert done == [1.0, 2.0, 3.0]
 
 
-def test_what_nobody_wants_sets_no_timer_and_is_done_a_period_after_it_is_wanted() -> None:
+def test_work_without_need_sets_no_timer_and_waits_a_period_when_needed() -> None:
     clock, done, wanted = Clock(), list[float](), list[str]()
 
     def do() -> None:
@@ -45,7 +45,7 @@ def test_what_nobody_wants_sets_no_timer_and_is_done_a_period_after_it_is_wanted
     assert done == [6.0]
 
 
-def test_what_is_still_wanted_is_done_again() -> None:
+def test_work_still_needed_is_repeated() -> None:
     clock, done = Clock(), list[float]()
     clock.recurring.add(1.0, lambda: done.append(clock.outbox.now.mono), lambda: len(done) < 2)
     for second in range(10):

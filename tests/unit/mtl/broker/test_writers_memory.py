@@ -1,4 +1,4 @@
-"""Packs that a writer puts into memory which the broker lends it: PROTOCOL.md 5.7."""
+"""Packs in shared memory that the broker lends to a writer: PROTOCOL.md 5.7."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def confirm(number: int) -> c.Confirm:
 
 
 class Sharing:
-    """A writer with memory of the broker's."""
+    """A writer with shared memory of the broker."""
 
     def __init__(self) -> None:
         self.rig = Rig(local_writes=LocalWrites("here", lambda: Lent(1 << 16)))
@@ -49,7 +49,7 @@ def handed(number: int, count: int, span: Span) -> c.Content:
     return c.Content(number, "a", span.properties(count), b"")
 
 
-def test_a_pack_in_shared_memory_is_taken_from_there() -> None:
+def test_a_pack_in_shared_memory_is_stored() -> None:
     at = Sharing()
     at.flow.send(handed(1, 2, at.put([b"x", b"y"])))
     at.flow.pack(3, [b"sent"])
@@ -57,8 +57,8 @@ def test_a_pack_in_shared_memory_is_taken_from_there() -> None:
     assert at.client.read("a") == [b"x", b"y", b"sent"]
 
 
-def test_it_is_the_writers_again_when_it_is_confirmed() -> None:
-    """Whoever reads later must not be shown what was put there since."""
+def test_shared_memory_may_be_reused_after_the_confirm() -> None:
+    """Later readers must not get octets written there since."""
     at = Sharing()
     written = []
     for number in range(5):
@@ -69,7 +69,7 @@ def test_it_is_the_writers_again_when_it_is_confirmed() -> None:
     assert at.client.read("a") == written
 
 
-def test_a_pack_that_its_writer_changes_before_it_is_durable_is_stored_as_it_was_checked() -> None:
+def test_a_pack_changed_before_it_is_durable_is_stored_as_checked() -> None:
     at = Sharing()
     at.rig.hold(Append)
     pack = at.put([b"x" * 100, b"y" * 100])
@@ -82,7 +82,7 @@ def test_a_pack_that_its_writer_changes_before_it_is_durable_is_stored_as_it_was
     assert at.client.read("a") == [b"x" * 100, b"y" * 100]
 
 
-def test_a_duplicate_in_shared_memory_is_confirmed_with_its_original() -> None:
+def test_a_duplicate_in_shared_memory_is_confirmed_with_the_original() -> None:
     at = Sharing()
     at.rig.hold(Append)
     pack = handed(1, 1, at.put([b"x" * 100]))
@@ -108,7 +108,7 @@ def test_a_duplicate_in_shared_memory_is_confirmed_with_its_original() -> None:
         encode_table({c.COUNT: 1, OFFSET: 64, SIZE: 0}),
     ],
 )
-def test_what_is_no_pack_there_is_refused_for_good(properties: bytes) -> None:
+def test_invalid_octets_in_shared_memory_are_rejected_for_good(properties: bytes) -> None:
     at = Sharing()
     at.flow.send(c.Content(1, "a", properties, b""))
     at.flow.send(handed(2, 1, at.put([b"next"])))
@@ -116,14 +116,14 @@ def test_what_is_no_pack_there_is_refused_for_good(properties: bytes) -> None:
     assert at.client.read("a") == [b"next"]
 
 
-def test_who_was_lent_nothing_cannot_hand_anything_over(client: Client) -> None:
+def test_a_span_from_a_writer_without_shared_memory_is_rejected(client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer("a", packed=True))
     flow.send(handed(1, 1, Span(64, 100)))
     assert flow.sent() == [refused(1)]
 
 
-def test_the_memory_of_a_writer_that_was_killed_is_taken_back_before_its_lease_ends() -> None:
+def test_shared_memory_of_a_killed_writer_is_freed_before_its_lease_ends() -> None:
     at = Sharing()
     at.flow.send(handed(1, 1, at.put([b"x"])))
     assert at.lease.memory is not None
@@ -141,7 +141,7 @@ def test_the_memory_of_a_writer_that_was_killed_is_taken_back_before_its_lease_e
     assert at.client.read("a") == [b"x", b"y", b"sent"]
 
 
-def test_memory_that_was_taken_back_is_there_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_shared_memory_is_lent_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 1)
     at = Sharing()
     assert at.client.writer("a", packed=True, local="here").memory is None

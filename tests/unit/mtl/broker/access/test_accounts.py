@@ -19,7 +19,7 @@ def accounts(*users: UserRecord) -> Accounts:
     return made
 
 
-# --- who somebody is ----------------------------------------------------------------------------------------
+# --- identity -----------------------------------------------------------------------------------------------
 
 
 def test_verifier_of_a_user_is_the_stored_one() -> None:
@@ -59,7 +59,7 @@ def test_a_change_of_records_lists_users_with_changed_proof_or_grants() -> None:
     assert len(known) == 1
 
 
-# --- what somebody may do -----------------------------------------------------------------------------------
+# --- rights -------------------------------------------------------------------------------------------------
 
 
 def test_a_grant_matches_whole_names_in_one_virtual_host_for_one_right() -> None:
@@ -106,8 +106,8 @@ def test_a_users_own_names_begin_with_its_name_and_a_dot() -> None:
     assert known.may("a", "/", group, names) == [yes == "a" for yes in "a-a--a----"]
     assert known.may("a.b", "/", group, names) == [yes == "b" for yes in "-b-b-----b"]
     assert known.may("anonymous", "/", group, names) == [True] * 10
-    assert known.may("nobody", "/", group, ["nobody.g"]) == [False], "it may have been removed"
-    assert known.may("a", "/", READ, ["a.g"]) == [False], "resources are nobody's own"
+    assert known.may("nobody", "/", group, ["nobody.g"]) == [False], "the user may have been removed"
+    assert known.may("a", "/", READ, ["a.g"]) == [False], "no user owns names of resources"
     known.replace([user("a", None, "read x")])
     assert known.may("a", "/", group, ["a.b.g"]) == [True]
 

@@ -104,7 +104,7 @@ def test_unoffered_mechanism_foreign_key_and_lock_out_are_logged(lines: Lines) -
     assert found[-1][2].startswith("locked out")
 
 
-# --- what is done -------------------------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------------------------
 
 
 def test_changes_are_logged_with_their_user(lines: Lines) -> None:

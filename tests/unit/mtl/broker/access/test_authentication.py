@@ -29,7 +29,7 @@ def plainly(name: str, password: str) -> w.Authorize:
     return authorize("PLAIN", plain.encode(plain.PlainMessage(name, password)))
 
 
-# --- what is offered ----------------------------------------------------------------------------------------
+# --- offered mechanisms -------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
@@ -380,7 +380,7 @@ def test_a_key_given_to_another_user_ends_the_session() -> None:
     assert "EXTERNAL" in client.ask(w.ResourceList(), w.Unauthorized).mechanisms
 
 
-# --- whose session it is ------------------------------------------------------------------------------------
+# --- ownership of sessions ----------------------------------------------------------------------------------
 
 
 def test_an_identity_without_token_is_refused_for_a_user_without_encryption() -> None:

@@ -41,7 +41,7 @@ def outcome(waiting: Waiting) -> w.Reply | Refused:
         return refused
 
 
-# --- who has one --------------------------------------------------------------------------------------------
+# --- users with quotas --------------------------------------------------------------------------------------
 
 
 def test_a_user_has_its_own_quota_or_the_default() -> None:

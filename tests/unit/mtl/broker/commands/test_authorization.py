@@ -181,7 +181,7 @@ def test_a_consumer_of_all_resources_consumes_only_readable_ones() -> None:
     assert client.refused(w.Reader(resources=["a", "b"])).status == 403
     flow = client.flow(client.ask(w.Reader(resources=[], confirm="full"), w.DataLease))
     assert flow.summon("b") == 400
-    assert flow.summon("c") == 400, "what it rejects would be written to c.dead"
+    assert flow.summon("c") == 400, "its rejected contents would be written to c.dead"
     assert flow.summon("a") == 200
     assert flow.bodies() == [b"a"]
     admin.ask(w.Profile(profile="queue"), w.Ok)

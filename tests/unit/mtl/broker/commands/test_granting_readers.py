@@ -232,4 +232,6 @@ def test_a_reader_of_another_copy_of_the_log_is_refused(
     assert lost(client, w.ResourceLocate(resource="a", start=6, log_epoch=epoch)) == (4, 6, 4)
     assert lost(client, w.CursorOpen(group="g", resource="a", from_=6, log_epoch=epoch)) == (4, 6, 4)
     assert client.ask(at_4, w.DataLease).from_ == 4, "up to there both are alike"
-    assert client.ask(w.Reader(resources=["a"], from_=6), w.DataLease).from_ == 6, "nobody asked"
+    assert client.ask(w.Reader(resources=["a"], from_=6), w.DataLease).from_ == 6, (
+        "without an epoch in the request"
+    )

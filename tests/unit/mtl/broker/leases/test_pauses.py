@@ -63,5 +63,5 @@ def test_pauses_of_a_peer_that_reads_nothing_grow() -> None:
     waits = [rig.paused(1_000) for _ in range(10)]
     assert waits[:3] == pytest.approx([broker_limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])
     assert waits[-1] == pytest.approx(broker_limits.BLOCKED_RETRY_TOP_S)
-    rig.pauses.end(rig.one)  # it was heard from
+    rig.pauses.end(rig.one)  # a frame arrived from it
     assert rig.paused(1_000) == pytest.approx(broker_limits.BLOCKED_RETRY_S)

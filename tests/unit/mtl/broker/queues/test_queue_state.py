@@ -363,7 +363,7 @@ class Queueing(RuleBasedStateMachine):
         self.queue = self.saved
         for sequence in [s for s, how in self.done.items() if how == "confirmed"]:
             if sequence not in self.queue.settled:
-                del self.done[sequence]  # the Confirm is lost: it comes again
+                del self.done[sequence]  # the Confirm is lost: the content is redelivered
         self.claims.clear()
         for hand in self.hands.values():
             hand.clear()

@@ -323,7 +323,7 @@ def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
         w.Reader(resources=["a"], group="g", holder="driver", confirm="full"),
         w.CursorOpen(group="g", resource="a"),
     ):
-        assert isinstance(client.refused(request), Fenced), "terminal, whatever it asks"
+        assert isinstance(client.refused(request), Fenced), "fenced for good, in every request"
     assert cursor(other).position == 4
 
 
@@ -445,7 +445,7 @@ def test_leases_that_end_in_turn_do_not_move_the_cursor(rig: Rig, client: Client
     assert cursor(rig.client()).position == 3
 
 
-# --- nameless ----------------------------------------------------------------------------------------------
+# --- nameless -----------------------------------------------------------------------------------------------
 
 
 def test_a_nameless_group_ends_with_its_lease(rig: Rig, client: Client) -> None:
@@ -508,7 +508,7 @@ def test_a_group_whose_position_is_lost_is_refused_with_data_loss(rig: Rig, behi
         refused = behind.refused(request_)
         assert isinstance(refused, DataLoss)
         assert (refused.first, refused.end, refused.resume) == (11, 21, 11)
-    # Who says where to go on is there.
+    # A request with an explicit start is granted.
     flow = behind.flow(behind.reader("b", group="g", holder="driver", start=11))
     flow.confirm(13)
     found = cursor(behind)

@@ -34,7 +34,7 @@ def writing(client: Client, *resources: str) -> Flow:
     return client.flow(client.ask(w.Writer(resources=list(resources)), w.DataLease))
 
 
-# --- what it is ---------------------------------------------------------------------------------------------
+# --- the profile --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-116", "MTL-117")

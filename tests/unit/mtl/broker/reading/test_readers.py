@@ -313,13 +313,13 @@ def test_a_summon_after_a_dismiss_continues_after_the_last_sent(client: Client) 
     flow = reading(client, window=window(3))
     assert flow.numbers() == [1, 2, 3]
     assert flow.dismiss("a") == 200
-    flow.confirm(2)  # what is in flight stays confirmable (PROTOCOL.md 5.2)
+    flow.confirm(2)  # contents in flight stay confirmable (PROTOCOL.md 5.2)
     assert flow.contents() == []
     assert flow.summon("a") == 200
     assert flow.numbers() == [4, 5]
 
 
-# --- full, gone and damaged ---------------------------------------------------------------------------------
+# --- full queues, lost peers and damage ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,4 +1,4 @@
-"""The configuration: what it refuses, and that conf/broker.toml tells every member with its default."""
+"""The configuration: refusals, and that conf/broker.toml lists every member with its default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[5] / "conf" / "broker.toml"
 
 
 def members(kind: type[msgspec.Struct] = BrokerConfig) -> dict[str, Any]:
-    """Every member of the configuration with its default, as TOML has it; what a table has, in a dict of its own."""
+    """Every member of the configuration with its default as a TOML value; the members of a table in a nested dict."""
 
     def value(default: Any) -> Any:
         if isinstance(default, msgspec.Struct):
@@ -34,7 +34,7 @@ def members(kind: type[msgspec.Struct] = BrokerConfig) -> dict[str, Any]:
     return {f.encode_name: value(default(f)) for f in msgspec.structs.fields(kind)}
 
 
-def test_the_example_is_commented_out_and_so_changes_nothing() -> None:
+def test_the_example_is_commented_out_and_changes_nothing() -> None:
     said = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
     assert all(table == {} for table in said.values()), said
     assert load(EXAMPLE) == BrokerConfig()
@@ -46,7 +46,7 @@ def test_the_example_names_every_member_with_its_default() -> None:
     assert tomllib.loads("\n".join(settings)) == members()
 
 
-def test_the_example_says_what_each_member_means() -> None:
+def test_the_example_explains_each_member() -> None:
     """A sentence comes before every member."""
     lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines):
@@ -64,7 +64,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, 'endpoint = "tcp://127.0.0.1:1"\ndata = "there"\nauto-create = ["a*", "b"]\n')
     config = load(path, endpoint="tcp://127.0.0.1:2", data=None)
     assert (config.endpoint, config.data) == ("tcp://127.0.0.1:2", "there")
@@ -102,19 +102,19 @@ def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
         ("no toml", "not TOML"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, text: str, names: str) -> None:
+def test_mistakes_are_refused_with_the_member(tmp_path: Path, text: str, names: str) -> None:
     with pytest.raises(OptionError, match=names):
         load(write(tmp_path, text))
 
 
-def test_quotas_of_everybody_and_of_single_users(tmp_path: Path) -> None:
+def test_quotas_for_all_users_and_for_single_ones(tmp_path: Path) -> None:
     text = "[quotas]\nwriter-names = 7\n[quotas.users.etl]\nstage-bytes = 9\n"
     said = load(write(tmp_path, text)).quotas.settings
     assert said.of_every_user == DEFAULTS | {Quota.WRITER_NAMES: 7}
     assert said.users == {"etl": {Quota.STAGE_BYTES: 9}}
 
 
-def test_how_fast_one_address_may_connect(tmp_path: Path) -> None:
+def test_the_rate_of_connections_per_address(tmp_path: Path) -> None:
     text = "[quotas]\nconnections-at-once = 2\nconnections-per-second = 0.5\n"
     now = 0.0
     pace = load(write(tmp_path, text)).quotas.pace(lambda: now)
@@ -123,7 +123,7 @@ def test_how_fast_one_address_may_connect(tmp_path: Path) -> None:
     assert [pace.admits("a") for _ in range(2)] == [True, False]
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_a_missing_file_is_refused() -> None:
     with pytest.raises(OptionError, match="cannot read /nowhere"):
         load(Path("/nowhere"))
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_not_there() -> None:
         ("tcp://localhost.example.org:1", False),
     ],
 )
-def test_what_only_this_machine_reaches(endpoint: str, local: bool) -> None:
+def test_an_endpoint_that_other_machines_reach_needs_insecure(endpoint: str, local: bool) -> None:
     assert is_local(endpoint) is local
     config = load(None, endpoint=endpoint)
     if local:
@@ -186,7 +186,7 @@ def test_what_only_this_machine_reaches(endpoint: str, local: bool) -> None:
         ),
     ],
 )
-def test_a_broker_that_nobody_could_log_in_to_does_not_start(
+def test_a_configuration_without_any_possible_log_in_is_refused(
     monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], *, extra: bool, right: bool
 ) -> None:
     monkeypatch.setattr("mtl.broker.runtime.config.scram_available", lambda: extra)
@@ -198,7 +198,7 @@ def test_a_broker_that_nobody_could_log_in_to_does_not_start(
             config.check_logins()
 
 
-def test_memory_instead_of_a_directory() -> None:
+def test_data_may_be_memory() -> None:
     assert BrokerConfig(data="memory:").in_memory
     assert not BrokerConfig(data="./memory:").in_memory
     with pytest.raises(OptionError, match="memory-bytes says how much"):

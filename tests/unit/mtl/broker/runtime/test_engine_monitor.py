@@ -53,7 +53,7 @@ def place() -> Place:
     return Place()
 
 
-def test_checks_have_a_period(place: Place) -> None:
+def test_the_engine_is_checked_once_per_period(place: Place) -> None:
     for now in (5.0, 5.0, 5.0 + broker_limits.ACCOUNTS_CHECK_S / 2, 5.0 + broker_limits.ACCOUNTS_CHECK_S):
         place.monitor.start_check(now)
     assert place.checks == 2
@@ -62,21 +62,21 @@ def test_checks_have_a_period(place: Place) -> None:
     assert place.checks == 3
 
 
-def test_the_room_is_delivered_each_time(place: Place) -> None:
+def test_free_space_is_delivered_at_each_check(place: Place) -> None:
     place.monitor.start_check(1.0)
     assert place.deliver() == [(5, 10)]
     assert place.deliver() == []
     assert place.woken == 0
 
 
-def test_changed_users_wake_the_loop_and_are_delivered(place: Place) -> None:
+def test_changed_users_wake_the_loop_and_are_delivered_to_the_core(place: Place) -> None:
     place.seen = Seen(5, 10, (UserRecord("etl"),))
     place.monitor.start_check(1.0)
     assert place.woken == 1
     assert place.deliver() == [(5, 10), ["etl"]]
 
 
-def test_unknown_room_is_not_delivered(place: Place) -> None:
+def test_unknown_free_space_is_not_delivered(place: Place) -> None:
     place.seen = Seen(None, 0, None)
     place.monitor.start_check(1.0)
     assert place.deliver() == []

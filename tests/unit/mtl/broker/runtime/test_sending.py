@@ -1,4 +1,4 @@
-"""The sender by itself: order per peer, full queues, peers that are gone. What is delivered is in test_readers."""
+"""The sender alone: order per peer, full queues, unreachable peers. The choice of contents is in test_readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODIES = [b"%d" % n for n in range(1, 6)]
 
 
 class Core:
-    """What a sender tells the core."""
+    """The reports of a sender to the core."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -67,7 +67,7 @@ def reference(size: int) -> ChunkRef:
 # --- commands -----------------------------------------------------------------------------------------------
 
 
-def test_a_command_leaves_at_once() -> None:
+def test_a_command_is_sent_at_once() -> None:
     desk = Desk()
     desk.command(c.Pong())
     assert desk.sent() == [c.Pong()]
@@ -104,7 +104,7 @@ def test_contents_wait_behind_commands() -> None:
     assert desk.sent() == [c.Response(1, 200)]
 
 
-def test_a_peer_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_with_a_full_backlog_is_reported_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "SEND_BACKLOG", 3)
     desk = Desk()
     desk.room(0)
@@ -117,7 +117,7 @@ def test_a_peer_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_a_peer_that_is_gone(waiting: bool) -> None:
+def test_a_vanished_peer_is_reported_unreachable(waiting: bool) -> None:
     desk = Desk()
     if waiting:
         desk.room(0)
@@ -142,7 +142,7 @@ def test_replies_go_to_the_control_socket() -> None:
 # --- contents -----------------------------------------------------------------------------------------------
 
 
-def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
+def test_a_pack_is_sent_as_the_stored_chunk() -> None:
     desk = Desk()
     desk.sender.send(deliver(packed=True))
     (content,) = desk.sent()
@@ -151,7 +151,7 @@ def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
     assert content.body == bytes(encode_pack(BODIES))
 
 
-def test_a_pack_with_a_place_is_sent_without_its_octets() -> None:
+def test_a_pack_with_a_place_in_a_local_file_is_sent_without_its_octets() -> None:
     desk = Desk()
     chunk = Chunk(reference(500), memoryview(b""), ("/data/1.segment", 4096))
     desk.sender.send(a.Deliver(PEER, "lease", "a", chunk, 11, 15, packed=True))
@@ -163,7 +163,7 @@ def test_a_pack_with_a_place_is_sent_without_its_octets() -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(11, 15), (12, 14), (15, 15)])
-def test_a_run_of_plain_contents(first: int, last: int) -> None:
+def test_a_run_of_plain_contents_is_sent(first: int, last: int) -> None:
     desk = Desk()
     desk.sender.send(deliver(first, last))
     contents = desk.sent()
@@ -173,14 +173,14 @@ def test_a_run_of_plain_contents(first: int, last: int) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 2])
-def test_a_full_queue_is_told_with_the_place(room: int) -> None:
+def test_a_full_queue_is_reported_with_the_next_sequence(room: int) -> None:
     desk = Desk()
     desk.room(room)
     desk.sender.send(deliver())
     assert desk.core.heard == [("blocked", "lease", 11 + room)]
 
 
-def test_nothing_of_a_blocked_lease_follows_in_the_same_round() -> None:
+def test_no_content_of_a_blocked_lease_is_sent_in_the_same_round() -> None:
     desk = Desk()
     desk.room(2)
     desk.sender.send(deliver(11, 13))
@@ -193,7 +193,7 @@ def test_nothing_of_a_blocked_lease_follows_in_the_same_round() -> None:
     assert len(desk.sent()) == 3
 
 
-def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
+def test_a_peer_lost_in_a_delivery_is_reported_with_the_next_sequence() -> None:
     desk = Desk()
     desk.sockets.gone.add(PEER)
     desk.sender.send(deliver())
@@ -201,7 +201,7 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
     assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
 
 
-def test_a_chunk_that_does_not_decode() -> None:
+def test_a_chunk_that_does_not_decode_is_reported_as_damage() -> None:
     desk = Desk()
     desk.sender.send(deliver(body=b"no pack"))
     desk.sender.send(deliver())
@@ -211,7 +211,7 @@ def test_a_chunk_that_does_not_decode() -> None:
     assert isinstance(heard[4], Damaged)
 
 
-def test_a_relay_that_does_not_fit_comes_back_and_those_behind_it() -> None:
+def test_relays_without_room_are_returned_in_order() -> None:
     desk = Desk()
     contents = [c.Content(n, "resource", EMPTY, b"x") for n in (1, 2, 3)]
     desk.room(1)

@@ -1,6 +1,6 @@
-"""The loop around the core, in this process: how it starts, what it refuses, how it stops.
+"""The loop around the core, in this process: start, refusals, stop.
 
-What only a process of its own can show is in tests/integration/test_broker_process.py.
+Tests that need a separate process are in tests/integration/test_broker_process.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def config(data: Path, **more: Any) -> BrokerConfig:
 
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """A server that runs in a thread of its own, stopped at the end."""
+    """A server in its own thread, stopped at the end."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -66,7 +66,7 @@ def running(server: Server) -> Iterator[Server]:
 
 @contextmanager
 def req(endpoint: str) -> Iterator[Any]:
-    """Asks one question after the other."""
+    """A REQ socket that sends requests one after the other."""
     context = zmq.Context()
     asking = context.socket(zmq.REQ)
     asking.setsockopt(zmq.LINGER, 0)
@@ -83,7 +83,7 @@ def req(endpoint: str) -> Iterator[Any]:
     context.term()
 
 
-def test_it_serves_and_stops(tmp_path: Path) -> None:
+def test_a_server_serves_and_stops(tmp_path: Path) -> None:
     with running(Server(config(tmp_path))) as server, req(server.endpoint) as ask:
         code, body = ask(b"Connection.Open", OPEN)
         assert (code, body["status"]) == (201, "Ready")
@@ -95,7 +95,7 @@ def test_it_serves_and_stops(tmp_path: Path) -> None:
         assert ask(b"Resource.Describe", b'{"resource": "a"}')[0] == 200
 
 
-def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_server_returns_memory_to_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = threading.Event()
     monkeypatch.setattr(IdleDetector, "became_idle", lambda _: not given.is_set())
     monkeypatch.setattr("mtl.broker.runtime.server.return_memory", given.set)
@@ -103,10 +103,8 @@ def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch:
         assert given.wait(30)
 
 
-def test_a_turn_takes_from_one_socket_for_a_limited_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then the others have their turn, however much waits on the first."""
+def test_the_turn_of_one_socket_is_limited_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other sockets follow, however many messages wait on the first."""
     server = Server(config(tmp_path))
     now = 100.0
     handled = 0
@@ -127,7 +125,7 @@ def test_a_turn_takes_from_one_socket_for_a_limited_time(
         pass
 
 
-def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
+def test_an_ipc_server_has_endpoints_instead_of_ports(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/s"
     with running(Server(config(tmp_path / "data", endpoint=endpoint))) as server, req(endpoint) as ask:
         assert server.endpoint == endpoint
@@ -151,7 +149,7 @@ def test_a_shared_socket_is_the_endpoint_of_every_lease(tmp_path: Path) -> None:
             ask(b"Lease.Close", b'{"lease": "%s"}' % lease["lease"].encode())
 
 
-def test_one_broker_per_directory(tmp_path: Path) -> None:
+def test_a_directory_in_use_by_a_broker_is_refused(tmp_path: Path) -> None:
     with running(Server(config(tmp_path))), pytest.raises(DirectoryInUse, match=str(os.getpid())):
         Server(config(tmp_path))
     with running(Server(config(tmp_path))):
@@ -159,7 +157,7 @@ def test_one_broker_per_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["endpoint", "packed_port", "plain_port"])
-def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path, which: str) -> None:
+def test_a_failed_start_on_a_used_port_releases_the_directory(tmp_path: Path, which: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         given: dict[str, Any] = {which: f"tcp://127.0.0.1:{port}" if which == "endpoint" else port}
@@ -169,7 +167,7 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path, which: str) -> None
         pass
 
 
-def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_start_on_a_newer_format_releases_the_directory(tmp_path: Path) -> None:
     store = SqliteStore(f"{tmp_path}/broker.db")
     store._db.execute(f"PRAGMA user_version={VERSION + 1}")
     store.close()
@@ -178,9 +176,7 @@ def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
             Server(config(tmp_path))
 
 
-def test_random_octets_that_are_damaged_are_made_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_secret_is_generated_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def made(letter: bytes) -> bytes:
         engine = DirectoryEngine(str(tmp_path), 1 << 20)
         try:
@@ -198,7 +194,7 @@ def test_random_octets_that_are_damaged_are_made_again(
     assert "other random octets" in caplog.text
 
 
-def test_records_of_an_older_copy_keep_it_from_starting(tmp_path: Path) -> None:
+def test_records_of_an_older_copy_prevent_the_start(tmp_path: Path) -> None:
     with running(Server(config(tmp_path))):
         pass
     older = (tmp_path / "broker.db").read_bytes()
@@ -210,7 +206,7 @@ def test_records_of_an_older_copy_keep_it_from_starting(tmp_path: Path) -> None:
             Server(config(tmp_path))
 
 
-def test_whatever_fails_while_it_starts_leaves_nothing_behind(
+def test_a_failed_start_releases_directory_and_endpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = f"ipc://{tmp_path}/socket"
@@ -222,7 +218,7 @@ def test_whatever_fails_while_it_starts_leaves_nothing_behind(
         pass
 
 
-def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="cannot use"):
         Server(config(tmp_path / "file" / "data"))
@@ -230,8 +226,10 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
         Server(config(tmp_path / "file"))
 
 
-def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loudly, instead of leaving everybody waiting."""
+def test_an_exception_in_a_worker_thread_ends_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server raises, instead of leaving clients without answers."""
     monkeypatch.setattr(broker_limits, "STOP_S", 0)
 
     def bug(_: object, __: object) -> object:
@@ -242,17 +240,17 @@ def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.Mon
     server._broker._outbox.submit(lambda number: Trim(number, "x", 1), lambda _: None)
     with pytest.raises(AssertionError, match="a bug"):
         server.run()
-    with pytest.raises(StorageFailed, match="not synced"):  # what the bug was about is not done
+    with pytest.raises(StorageFailed, match="not synced"):  # the action that failed was not performed
         server._finish()
 
 
-def test_the_clock() -> None:
+def test_the_clock_of_the_server_is_monotonic() -> None:
     first, second = clock(), clock()
     assert first.mono <= second.mono
     assert first.wall_us > 1_700_000_000_000_000
 
 
-def test_users_and_everybody_else_is_worth_a_warning(
+def test_users_beside_unlimited_anonymous_are_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for warned in (False, True):

@@ -25,7 +25,7 @@ def config(data: Path, endpoint: str = "tcp://127.0.0.1:0") -> BrokerConfig:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of signals are put back at the end."""
+    """The signal handlers are restored at the end."""
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in before.items():
@@ -39,7 +39,7 @@ def test_serve_checks_the_exposure_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_serve_says_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
+def test_serve_prints_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -54,7 +54,7 @@ def test_serve_says_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("wrong", [False, True])
-def test_sighup_reads_users_and_settings_again_and_does_not_stop_the_broker(
+def test_sighup_reloads_users_and_settings_without_a_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: bool
 ) -> None:
     caplog.set_level("INFO")

@@ -5,7 +5,7 @@ import pytest
 from mtl.broker.runtime.serving import raise_file_limit
 
 
-def test_a_limit_of_files_that_cannot_be_raised_is_left_as_it_is(
+def test_a_file_limit_that_cannot_be_raised_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The watch over a stop; with a real disk that hangs it is in tests/integration/test_broker_stop.py."""
+"""The guard of a stop. The case with a real hanging disk is in tests/integration/test_broker_stop.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "_LOOK_S", 0.01)
 
 
-def test_who_gives_no_sign_of_life_is_abandoned_with_what_the_disk_has() -> None:
+def test_a_stop_without_progress_is_abandoned_and_names_unsynced_logs() -> None:
     lines: list[str] = []
     abandoned = threading.Event()
 
@@ -35,7 +35,7 @@ def test_who_gives_no_sign_of_life_is_abandoned_with_what_the_disk_has() -> None
     assert line.endswith("not synced: resource 'a'")
 
 
-def test_who_lives_is_left_alone_and_so_is_who_has_stopped() -> None:
+def test_a_stop_with_progress_is_not_abandoned() -> None:
     lines: list[str] = []
     guard = StopGuard(time.monotonic, list, lines.append)
     guard.begin()
@@ -45,7 +45,7 @@ def test_who_lives_is_left_alone_and_so_is_who_has_stopped() -> None:
     assert lines == []
 
 
-def test_the_line_is_one_line_however_many_logs_there_are() -> None:
+def test_the_line_about_unsynced_logs_is_bounded() -> None:
     assert not_synced(["a", "b"]).endswith("not synced: a, b")
     assert not_synced([]).endswith("not synced: nothing that was confirmed")
     assert not_synced([str(n) for n in range(1_000)]).endswith("8, 9 and 990 more")

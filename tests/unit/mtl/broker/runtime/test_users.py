@@ -22,7 +22,7 @@ def users(tmp_path: Path) -> Iterator[Users]:
         yield users
 
 
-def test_a_user_is_made_once_and_removed(users: Users) -> None:
+def test_a_user_is_added_once_and_removed(users: Users) -> None:
     users.add("etl", None, ["k1"])
     with pytest.raises(OptionError, match="already"):
         users.add("etl", None, [])
@@ -33,7 +33,7 @@ def test_a_user_is_made_once_and_removed(users: Users) -> None:
         users.remove("etl")
 
 
-def test_a_user_whose_record_is_damaged_can_only_be_removed(users: Users, tmp_path: Path) -> None:
+def test_a_user_with_a_damaged_record_can_only_be_removed(users: Users, tmp_path: Path) -> None:
     users.add("etl", None, ["k1"])
     db = sqlite3.connect(tmp_path / "data" / "broker.db")
     db.execute("UPDATE record SET value = x'00' WHERE kind = 'user'")
@@ -48,12 +48,12 @@ def test_a_user_whose_record_is_damaged_can_only_be_removed(users: Users, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["", "anonymous", "a\0b", "x" * 256])
-def test_names_that_cannot_be(users: Users, name: str) -> None:
+def test_invalid_user_names_are_refused(users: Users, name: str) -> None:
     with pytest.raises(OptionError):
         users.add(name, None, [])
 
 
-def test_only_a_verifier_is_kept_of_a_password(users: Users, tmp_path: Path) -> None:
+def test_a_password_is_stored_only_as_verifier(users: Users, tmp_path: Path) -> None:
     users.add("etl", new_password("a secret", lambda n: b"s" * n, 4096), [])
     [kept] = [u.password for u in users.all()]
     assert kept is not None
@@ -65,7 +65,7 @@ def test_only_a_verifier_is_kept_of_a_password(users: Users, tmp_path: Path) -> 
         new_password("", os.urandom, 1)
 
 
-def test_a_key_stands_for_one_user(users: Users) -> None:
+def test_a_key_belongs_to_one_user(users: Users) -> None:
     users.add("etl", None, [])
     users.add("bi", None, [])
     users.add_key("etl", "k1")
@@ -80,14 +80,14 @@ def test_a_key_stands_for_one_user(users: Users) -> None:
         users.remove_key("etl", "k1")
 
 
-def test_a_name_leaves_room_for_the_names_of_ones_own(users: Users) -> None:
+def test_a_user_name_is_short_enough_for_names_derived_from_it(users: Users) -> None:
     users.add("e" * MAX_USER_NAME, None, [])
     with pytest.raises(OptionError, match="up to 128"):
         users.add("\N{LATIN SMALL LETTER E WITH ACUTE}" * 65, None, [])
     assert MAX_USER_NAME + len(".write-") + 32 < limits.MAX_SHORT_STRING
 
 
-def test_grants_are_given_and_taken_back_in_the_same_words(users: Users) -> None:
+def test_grants_are_granted_and_revoked_with_the_same_arguments(users: Users) -> None:
     users.add("etl", None, [])
     write = GrantRecord("other", "write", "a.*")
     users.grant("etl", [READ_ALL])
@@ -105,17 +105,17 @@ def test_grants_are_given_and_taken_back_in_the_same_words(users: Users) -> None
         users.grant("nobody", [READ_ALL])
 
 
-def test_anonymous_has_only_grants(users: Users) -> None:
+def test_anonymous_can_be_granted_rights(users: Users) -> None:
     users.grant("anonymous", [READ_ALL])
     assert [u.name for u in users.all()] == ["anonymous"]
 
 
-def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="data directory"):
         Users(tmp_path / "file")
 
 
-def test_a_broker_in_memory_has_none() -> None:
+def test_a_broker_in_memory_has_no_users() -> None:
     with pytest.raises(OptionError, match="has no users"):
         Users(Path("memory:"))

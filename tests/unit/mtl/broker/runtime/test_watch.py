@@ -9,7 +9,7 @@ POLL_S = AWAKE_S / 10
 
 
 class Peers:
-    """What is polled: a message comes `after` seconds from the last one, for as long as there are any."""
+    """The polled sockets: a message arrives when `due` is reached."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,11 +31,11 @@ class Peers:
         return self.now
 
     def run(self) -> None:
-        """The loop gives way to them."""
+        """Called when the loop yields the processor to other processes."""
 
 
 class OneProcessor(Peers):
-    """Nobody else runs, and sends, before the loop sleeps."""
+    """Peers run, and send, only while the loop sleeps."""
 
     def poll(self, patience_ms: int) -> set[Port]:
         self.polls.append(patience_ms)
@@ -44,7 +44,7 @@ class OneProcessor(Peers):
 
 
 class Behind(Peers):
-    """On the loop's own processor: they run, and send, only when it gives way or sleeps."""
+    """Peers on the loop's processor: they run, and send, only when the loop yields or sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,44 +61,44 @@ class Behind(Peers):
 
 
 class Loop:
-    """Waits for one content after the other; each comes so long after the one before it was confirmed."""
+    """A loop that waits for one content after the other; each arrives a given time after the previous Confirm."""
 
     def __init__(self) -> None:
         self.peers = Peers()
         self.watch = LoopWatch(self.peers, self.peers.clock, self.peers.run)
 
     def wait(self, after: float, *, awaited: bool = True) -> bool:
-        """Whether the loop was awake when it came."""
+        """Whether the loop was awake when the content arrived."""
         self.peers.polls.clear()
         self.peers.due = self.peers.now + after
         assert self.watch.wait(1_000, awaited=awaited) == {Port.PLAIN}
         return self.peers.polls[-1] == 0
 
     def short_waits(self) -> int:
-        """How many waits for a quick writer pass before the loop is awake for one."""
+        """The number of waits for a quick writer until the loop is awake for one."""
         return next(n for n in range(1_000) if self.wait(AWAKE_S / 2))
 
 
 def test_a_loop_stays_awake_for_a_writer_that_sends_again_at_once() -> None:
     loop = Loop()
-    assert not loop.wait(AWAKE_S / 2), "nobody knows yet how quick this one is"
+    assert not loop.wait(AWAKE_S / 2), "the speed of this writer is not known yet"
     assert all(loop.wait(AWAKE_S / 2) for _ in range(10))
 
 
-def test_it_sleeps_where_writers_take_their_time() -> None:
+def test_a_loop_sleeps_if_writers_are_slow() -> None:
     loop = Loop()
     assert not any(loop.wait(0.01) for _ in range(10))
-    assert loop.peers.polls == [1_000], "not a moment was spent on it"
+    assert loop.peers.polls == [1_000], "no time was spent awake"
 
 
-def test_it_sleeps_when_nobody_was_waiting_for_it() -> None:
+def test_a_loop_sleeps_if_no_content_was_confirmed() -> None:
     loop = Loop()
     loop.short_waits()
     assert not loop.wait(AWAKE_S / 2, awaited=False)
     assert loop.wait(AWAKE_S / 2)
 
 
-def test_it_looks_without_waiting_where_there_is_something_to_do() -> None:
+def test_a_loop_with_pending_work_polls_without_waiting() -> None:
     loop = Loop()
     loop.short_waits()
     loop.peers.polls.clear()
@@ -107,18 +107,18 @@ def test_it_looks_without_waiting_where_there_is_something_to_do() -> None:
     assert loop.peers.polls == [0]
 
 
-def test_what_was_in_vain_is_tried_ever_more_rarely() -> None:
+def test_staying_awake_is_tried_less_often_after_failures() -> None:
     loop = Loop()
     waits = []
     for _ in range(8):
         waits.append(loop.short_waits())
-        assert not loop.wait(AWAKE_S * 2), "awake for nothing, and asleep then"
+        assert not loop.wait(AWAKE_S * 2), "awake without result, then asleep"
         assert sum(loop.peers.polls) == 1_000
-    assert waits == [1, 2, 2, 2, 2, 2, 2, 2], "one that was not in vain makes up for it"
+    assert waits == [1, 2, 2, 2, 2, 2, 2, 2], "one success makes up for a failure"
 
 
-def test_with_one_processor_and_nobody_who_gets_to_run_it_is_in_vain() -> None:
-    """Each time, and costs little in the long run."""
+def test_staying_awake_always_fails_on_one_processor_without_yield() -> None:
+    """The attempts become rare, so that they cost little in the long run."""
     peers = OneProcessor()
     watch = LoopWatch(peers, peers.clock, peers.run)
     vain = []
@@ -130,15 +130,15 @@ def test_with_one_processor_and_nobody_who_gets_to_run_it_is_in_vain() -> None:
     assert [after - before for before, after in pairwise(vain)][:9] == [3, 5, 9, 17, 33, 65, 65, 65, 65]
 
 
-def test_whoever_is_queued_behind_the_loop_gets_to_run_while_it_is_awake() -> None:
+def test_an_awake_loop_yields_the_processor_to_its_peers() -> None:
     peers = Behind()
     watch = LoopWatch(peers, peers.clock, peers.run)
     for _ in range(10):
         assert watch.wait(1_000, awaited=True) == {Port.PLAIN}
-    assert peers.polls == [1_000, *[0] * 9], "asleep once, and never in vain"
+    assert peers.polls == [1_000, *[0] * 9], "one sleep, then awake for every content"
 
 
-def test_it_wakes_for_other_reasons() -> None:
+def test_an_awake_loop_returns_when_it_is_woken() -> None:
     loop = Loop()
     loop.short_waits()
     peers = loop.peers

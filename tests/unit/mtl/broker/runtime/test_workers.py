@@ -16,7 +16,8 @@ WAIT_S = 30.0
 
 
 class Engine(MemoryEngine):
-    """Answers with the numbers of the actions. `together`: everything in batches; else a lane for records, and one of
+    """An engine that answers with the numbers of the actions. `together`: all actions in batches; otherwise a lane for
+    records, and one of
     two threads. What is performed waits for `go`.
     """
 
@@ -53,7 +54,7 @@ class Setting:
         self.answers[number] = result
 
     def change(self, actions: Sequence[LogAction]) -> list[tuple[int, object]]:
-        """These at the end of a turn."""
+        """Perform these actions at the end of a turn."""
         for action in actions:
             self.workers.begin(action)
         return self.workers.end_turn()
@@ -77,7 +78,7 @@ def test_actions_of_a_lane_with_one_thread_are_performed_in_order() -> None:
     assert [getattr(one, "id", None) for (one,) in at.engine.batches] == [1, 2, 3, 4, 5, None]
 
 
-def test_logs_do_not_wait_for_records_nor_for_each_other() -> None:
+def test_actions_of_logs_do_not_wait_for_records_or_other_logs() -> None:
     at = Setting(Engine())
     at.engine.go.clear()
     at.workers.begin(Save(1, ()))
@@ -90,7 +91,7 @@ def test_logs_do_not_wait_for_records_nor_for_each_other() -> None:
     assert at.workers.under_way == []
 
 
-def test_what_waits_for_a_lane_that_is_together_is_one_batch() -> None:
+def test_waiting_actions_of_a_gathering_lane_are_one_batch() -> None:
     at = Setting(Engine(together=True))
     at.engine.go.clear()
     at.workers.begin(Save(1, ()))
@@ -105,7 +106,7 @@ def test_what_waits_for_a_lane_that_is_together_is_one_batch() -> None:
     assert [type(x) for x in second] == [Save, Append, Prepare, Save]
 
 
-def test_a_small_group_of_an_idle_broker_is_performed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_group_of_an_idle_broker_is_performed_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     at = Setting(Engine())
     at.change([Trim(1, "a", 1)])
     at.end()
@@ -118,7 +119,7 @@ def test_a_small_group_of_an_idle_broker_is_performed_at_once(monkeypatch: pytes
     at.end()
 
 
-def test_an_engine_that_gathers_what_waits_is_never_called_by_the_loop() -> None:
+def test_a_gathering_engine_is_never_called_by_the_loop() -> None:
     at = Setting(Engine(together=True))
     for number in range(1, 4):
         assert at.change([group(number)]) == []
@@ -126,7 +127,7 @@ def test_an_engine_that_gathers_what_waits_is_never_called_by_the_loop() -> None
     assert len(at.end()) == 3
 
 
-def test_a_bug_of_the_engine_is_told_for_every_action() -> None:
+def test_an_exception_of_the_engine_answers_every_action_of_the_batch() -> None:
     at = Setting(Engine(together=True))
     at.engine.bug = True
     at.workers.begin(Save(1, ()))
@@ -146,7 +147,7 @@ def test_a_function_runs_between_two_saves() -> None:
     assert seen == [1]
 
 
-def test_a_password_is_checked_beside_everything_else() -> None:
+def test_a_password_check_does_not_wait_for_other_actions() -> None:
     at = Setting(Engine())
     at.engine.go.clear()
     at.workers.begin(Save(1, ()))

@@ -11,7 +11,7 @@ QUICK_S = broker_limits.LOOP_COMMIT_S / 10
 
 
 class Setting:
-    """Commits beside a loop that does what it is told, and a disk that takes `disk_s` for each action."""
+    """Group commits beside a scripted loop, and a disk that needs `disk_s` seconds for each action."""
 
     def __init__(self) -> None:
         self.disk_s = QUICK_S
@@ -20,14 +20,14 @@ class Setting:
         self.commits = Commits(lambda: self.quiet)
 
     def run(self) -> list[int]:
-        """What the threads were given; the loop hears of its end."""
+        """The actions that the threads performed; their ends are reported to the loop."""
         ran, self.threads = self.threads, []
         for action in ran:
             self._perform(action)
         return [action.id for action in ran]
 
     def here(self, *actions: LogAction) -> bool:
-        """Whether the loop performed these itself."""
+        """Whether the loop performed these actions itself."""
         here = self.commits.are_for_the_loop(actions)
         for action in actions:
             if here:
@@ -52,7 +52,7 @@ def pack(number: int, octets: int) -> Append:
 
 @pytest.fixture
 def at() -> Setting:
-    """The disk is known to be quick."""
+    """A setting whose disk has been measured as quick."""
     setting = Setting()
     assert not setting.here(group(1)), "nothing is known of the disk before the first group"
     assert setting.run() == [1]
@@ -65,17 +65,17 @@ def test_a_small_group_of_an_idle_broker_is_written_by_the_loop(at: Setting) -> 
     assert at.threads == []
 
 
-def test_a_large_group_is_not(at: Setting) -> None:
+def test_a_large_group_is_not_written_by_the_loop(at: Setting) -> None:
     assert not at.here(pack(2, broker_limits.LOOP_COMMIT + 1))
     assert at.run() == [2]
     assert not at.here(group(3, broker_limits.LOOP_COMMIT + 1))
 
 
-def test_nothing_else_that_is_done_to_logs_is(at: Setting) -> None:
+def test_other_actions_of_logs_are_not_performed_by_the_loop(at: Setting) -> None:
     assert not at.here(Trim(2, "log", 1))
 
 
-def test_nothing_is_while_somebody_waits(at: Setting) -> None:
+def test_the_loop_writes_no_group_while_messages_or_actions_wait(at: Setting) -> None:
     at.quiet = False
     assert not at.here(group(2))
     at.quiet = True
@@ -86,7 +86,7 @@ def test_nothing_is_while_somebody_waits(at: Setting) -> None:
     assert at.here(group(6))
 
 
-def test_nothing_is_once_the_disk_was_slow_until_it_was_quick_for_a_while(at: Setting) -> None:
+def test_after_a_slow_write_the_loop_writes_no_group_for_a_while(at: Setting) -> None:
     at.disk_s = 0.05
     assert at.here(group(2)), "this one shows it"
     at.disk_s = QUICK_S

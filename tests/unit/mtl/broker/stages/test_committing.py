@@ -1,4 +1,4 @@
-"""Stage.Commit: what it does, once per version, and what is refused. PROTOCOL.md 5.5."""
+"""Stage.Commit: its effect, once per version, and refusals. PROTOCOL.md 5.5."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def resources(client: Client) -> None:
     client.create("a", "b")
 
 
-# --- what it does -------------------------------------------------------------------------------------------
+# --- effect -------------------------------------------------------------------------------------------------
 
 
-def test_contents_of_all_stages_appear_in_the_order_of_the_list(rig: Rig, client: Client) -> None:
+def test_contents_of_all_stages_are_published_in_the_order_of_the_list(rig: Rig, client: Client) -> None:
     client.fill("a", [b"before"])
     one = staged(client, 1, {"a": [b"a1", b"a2"], "b": [b"b1"]})
     two = staged(client, 1, {"a": [b"a3"], "b": []})
@@ -38,7 +38,7 @@ def test_contents_of_all_stages_appear_in_the_order_of_the_list(rig: Rig, client
 
 
 def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
-    """In place in one of them and not yet in the other, nothing is visible."""
+    """While only one of two resources has its part, neither shows it."""
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     rig.hold(Publish)
     asked = begin(client, 1, stage)
@@ -50,8 +50,8 @@ def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
     asked.reply(w.Committed)
 
 
-def test_a_commit_of_no_stages_has_its_place_in_the_order(rig: Rig, client: Client) -> None:
-    """A batch without rows: repeated with rows, it is known all the same."""
+def test_a_commit_without_stages_counts_as_a_version(rig: Rig, client: Client) -> None:
+    """A batch without rows: repeated with rows, it is recognised as committed."""
     assert client.commit("app", 1).resources == {}
     rig.crash()
     client = rig.client()
@@ -61,8 +61,8 @@ def test_a_commit_of_no_stages_has_its_place_in_the_order(rig: Rig, client: Clie
     assert leavings(rig) == []
 
 
-def test_stages_of_older_versions_go_with_a_commit(rig: Rig, client: Client) -> None:
-    """Those of a failed attempt, sealed or not: nobody can commit them any more."""
+def test_a_commit_discards_stages_of_older_versions(rig: Rig, client: Client) -> None:
+    """Stages of a failed attempt, sealed or not, can no longer be committed."""
     staged(client, 1, {"a": [b"failed"]})
     opened = client.stage("app", 1, "a")
     flow = client.flow(opened)
@@ -78,14 +78,14 @@ def test_stages_of_older_versions_go_with_a_commit(rig: Rig, client: Client) -> 
     assert leavings(rig) == []
 
 
-def test_readers_that_wait_are_sent_what_appears(client: Client) -> None:
+def test_waiting_readers_get_committed_contents(client: Client) -> None:
     flow = client.flow(client.reader("a", packed=True))
     flow.summon("a")
     client.commit("app", 1, client.staged("app", 1, "a", [b"x", b"y"]))
     assert flow.numbers() == [1, 2]
 
 
-def test_large_stages_are_adopted_small_ones_copied(
+def test_large_stages_are_adopted_and_small_ones_copied(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 2_000)
@@ -123,7 +123,7 @@ def test_a_commit_without_stages_or_contents_is_remembered(rig: Rig, client: Cli
     assert leavings(rig) == []
 
 
-def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
+def test_a_commit_into_a_resource_of_durability_os(rig: Rig, client: Client) -> None:
     client.create("os", durability="os")
     client.fill("os", [b"x"])
     stage = client.staged("app", 1, "os", [b"y"])
@@ -133,7 +133,7 @@ def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
     assert rig.client().read("os") == [b"x", b"y"]
 
 
-def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_applications_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_APPLICATIONS", 2)
     for application in ("one", "two"):
         client.commit(application, 1)
@@ -147,7 +147,7 @@ def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.Mo
     assert client.read("a") == [b"x"]
 
 
-# --- in the place of what was there ------------------------------------------------------------------------
+# --- replacing contents -------------------------------------------------------------------------------------
 
 
 def replace(client: Client, version: int, *stages: str) -> w.Committed:
@@ -156,10 +156,10 @@ def replace(client: Client, version: int, *stages: str) -> w.Committed:
 
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_what_was_there_goes_in_the_same_step(
+def test_a_truncating_commit_replaces_contents_in_one_step(
     rig: Rig, client: Client, adopt: bool, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sequences go on, its files go, what is appended meanwhile stays."""
+    """Sequences continue, the old files are removed, contents appended meanwhile remain."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     client.ask(w.ResourceDelete(resource="a"), w.Ok)
     client.create("a", durability=durability)
@@ -185,7 +185,7 @@ def test_what_was_there_goes_in_the_same_step(
     assert leavings(rig) == []
 
 
-def test_a_resource_is_emptied_by_a_commit_without_contents(rig: Rig, client: Client) -> None:
+def test_a_truncating_commit_without_contents_empties_the_resource(rig: Rig, client: Client) -> None:
     client.fill("a", [b"old"])
     assert replace(client, 1).resources == {"a": w.Published(first=2, contents=0)}
     assert client.read("a") == []
@@ -198,7 +198,9 @@ def test_a_resource_is_emptied_by_a_commit_without_contents(rig: Rig, client: Cl
     assert client.read("a") == [b"again"]
 
 
-def test_a_repetition_empties_nothing(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_truncating_commit_changes_nothing(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = client.staged("app", 1, "b", [b"x"])
     replace(client, 1, stage)
     client.fill("a", [b"later"])
@@ -208,8 +210,8 @@ def test_a_repetition_empties_nothing(client: Client, caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-def test_readers_see_what_is_gone_as_if_retention_had_taken_it(rig: Rig, client: Client) -> None:
-    """Who keeps up misses nothing; who is behind finds a jump, or no place to begin at."""
+def test_readers_see_truncated_contents_as_removed_by_retention(rig: Rig, client: Client) -> None:
+    """A reader at the end misses no content; one behind sees a jump, or its start is refused."""
     client.fill("a", [b"1", b"2"])
     client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
     client.reader("a", group="held", holder="h", start=1)
@@ -226,7 +228,7 @@ def test_readers_see_what_is_gone_as_if_retention_had_taken_it(rig: Rig, client:
         assert refused.end == 3
 
 
-def test_only_what_is_there_and_takes_contents_can_be_emptied(rig: Rig, client: Client) -> None:
+def test_truncate_of_an_unknown_or_stopped_resource_is_refused(rig: Rig, client: Client) -> None:
     assert client.refused(commit(1, truncate=["nowhere"])).reason == w.UNKNOWN_RESOURCE
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
@@ -239,9 +241,7 @@ def test_only_what_is_there_and_takes_contents_can_be_emptied(rig: Rig, client: 
 
 
 @pytest.mark.parametrize("how", ["", "restart", "crash"])
-def test_the_same_version_again_is_answered_the_same_and_does_nothing(
-    rig: Rig, client: Client, how: str
-) -> None:
+def test_a_repeated_version_gets_the_same_answer_without_effect(rig: Rig, client: Client, how: str) -> None:
     first = client.commit("app", 1, client.staged("app", 1, "a", [b"x"]), query="q")
     if how:
         getattr(rig, how)()
@@ -253,9 +253,7 @@ def test_the_same_version_again_is_answered_the_same_and_does_nothing(
     assert applications(client)["app"].replays == 1
 
 
-def test_a_replay_with_other_contents_is_told_in_the_log(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_replay_with_other_contents_is_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
     with caplog.at_level(logging.WARNING, "mtl.broker"):
         client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
@@ -264,7 +262,7 @@ def test_a_replay_with_other_contents_is_told_in_the_log(
     assert "repeats version 1" in caplog.text
 
 
-def test_a_replay_ends_the_lease_of_a_stage_that_was_not_sealed(rig: Rig, client: Client) -> None:
+def test_a_replay_ends_the_lease_of_an_open_stage(rig: Rig, client: Client) -> None:
     client.commit("app", 1)
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
@@ -281,7 +279,7 @@ def test_a_replay_ends_the_lease_of_a_stage_that_was_not_sealed(rig: Rig, client
     ("version", "query", "status"),
     [(4, "q", 409), (3, "q", 409), (5, "other", 409), (4, "other", 409), (5, None, 0), (6, "other", 0)],
 )
-def test_older_versions_and_reused_names(
+def test_older_versions_and_reused_names_are_refused(
     client: Client, version: int, query: str | None, status: int
 ) -> None:
     client.commit("app", 5, client.staged("app", 5, "a", [b"x"]), query="q")
@@ -294,7 +292,7 @@ def test_older_versions_and_reused_names(
         assert client.commit("app", version, query=query).already is (version == 5)
 
 
-def test_forget_is_the_deliberate_way_out(rig: Rig, client: Client) -> None:
+def test_forget_allows_an_application_to_start_over(rig: Rig, client: Client) -> None:
     client.commit("app", 5, client.staged("app", 5, "a", [b"x"]))
     client.ask(w.StageForget(application="app"), w.Ok)
     refused = client.refused(w.StageForget(application="app"))
@@ -305,7 +303,7 @@ def test_forget_is_the_deliberate_way_out(rig: Rig, client: Client) -> None:
     assert client.read("a") == [b"x", b"y"]
 
 
-def test_a_forget_that_cannot_be_saved(rig: Rig, client: Client) -> None:
+def test_a_forget_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     client.commit("app", 5)
 
     def full(when: str) -> None:
@@ -316,7 +314,7 @@ def test_a_forget_that_cannot_be_saved(rig: Rig, client: Client) -> None:
     assert client.refused(commit(4)).reason == w.ROLLED_BACK
 
 
-def test_describe_tells_what_was_committed(rig: Rig, client: Client) -> None:
+def test_describe_gives_the_last_commit_of_an_application(rig: Rig, client: Client) -> None:
     client.commit("app", 7, client.staged("app", 7, "a", [b"x"]), query="q")
     client.commit("other", 1)
     info = applications(client)["app"]
@@ -325,7 +323,7 @@ def test_describe_tells_what_was_committed(rig: Rig, client: Client) -> None:
     assert [x.application for x in only] == ["other"]
 
 
-# --- what is refused changes nothing ------------------------------------------------------------------------
+# --- refusals change nothing --------------------------------------------------------------------------------
 
 
 def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
@@ -352,7 +350,7 @@ def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
     client.commit("app", 1, good)
 
 
-def test_a_target_of_another_incarnation(rig: Rig, client: Client) -> None:
+def test_a_commit_into_another_incarnation_is_refused(rig: Rig, client: Client) -> None:
     client.create("os")
     stage = client.staged("app", 1, "os", [b"x"])
     rig.reincarnate("os")
@@ -360,14 +358,14 @@ def test_a_target_of_another_incarnation(rig: Rig, client: Client) -> None:
     assert (refused.status, refused.reason) == (409, w.INCARNATION)
 
 
-def test_a_target_that_is_gone(client: Client) -> None:
+def test_a_commit_into_a_deleted_resource_is_refused(client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     client.ask(w.ResourceDelete(resource="b"), w.Ok)
     assert client.refused(commit(1, stage)).status == 404
     assert client.read("a") == []
 
 
-def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
+def test_conflicting_requests_during_a_commit_are_refused(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
     rig.hold(Publish)
     asked = begin(client, 1, stage)
@@ -383,7 +381,7 @@ def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
     assert client.read("a") == [b"x"]
 
 
-def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
+def test_a_repeated_request_during_a_commit_gets_its_result(rig: Rig, client: Client) -> None:
     stage, spare = staged(client, 1, {"a": [b"x"]}), staged(client, 1, {"a": [b"x"]})
     rig.hold(Save)
     asked = [begin(client, 1, stage, query="q"), begin(client, 1, spare, query="q"), begin(client, 1)]
@@ -393,11 +391,11 @@ def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
     replies = [x.reply(w.Committed) for x in asked]
     assert replies[0] == replies[1] == replies[2]
     assert client.read("a") == [b"x"]
-    assert leavings(rig) == [], "the stages that only the second one named are gone too"
+    assert leavings(rig) == [], "the stages named only by the second request are discarded as well"
 
 
 def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: Client) -> None:
-    """Both at once, they would take the same base, and the second would cut away the first."""
+    """Concurrent commits would use the same base sequence, and the second would cut away the first."""
     rig.hold(Save, Publish)
     rig.hold()
     stages = {
@@ -410,7 +408,7 @@ def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: C
     assert visible(client) == {"a": [b"x", b"y", b"z"], "b": [b"x", b"y", b"z"]}
 
 
-def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> None:
+def test_appends_during_a_commit_follow_its_contents(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"staged"]})
     flow = client.flow(client.writer("a"))
     rig.hold(Append)
@@ -423,8 +421,8 @@ def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> 
     assert client.read("a") == [b"with the disk", b"staged", b"waits"]
 
 
-def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -> None:
-    """Everything at once on one log, in every order of completion: the intake asserts that it is one at a time."""
+def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
+    """All kinds of actions on one log, in every order of completion: the intake asserts one action at a time."""
     client.create("busy", retention=w.Retention(contents=1, age=1.0))
     stages = [client.staged(f"app{n}", 1, "busy", [b"s"]) for n in range(3)]
     flow = client.flow(client.writer("busy", writer="w"))
@@ -450,8 +448,8 @@ def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -
 # --- a query that has a user now ----------------------------------------------------------------------------
 
 
-def test_a_query_goes_on_under_its_users_name(rig: Rig, client: Client) -> None:
-    """Its checkpoint is older than names that begin with a user's: what it committed is not committed again."""
+def test_a_query_continues_under_a_name_prefixed_by_its_user(rig: Rig, client: Client) -> None:
+    """Its checkpoint is older than names prefixed by a user: its commits are recognised."""
     client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
     rig.restart()
     client = rig.client()
@@ -466,7 +464,7 @@ def test_a_query_goes_on_under_its_users_name(rig: Rig, client: Client) -> None:
     assert rig.client().commit("etl.q", 6, query="q").already
 
 
-def test_other_names_begin_anew(client: Client) -> None:
+def test_other_names_start_without_commits(client: Client) -> None:
     client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
     client.commit("other", 5, client.staged("other", 5, "a", [b"x"]), query="p")
     for application, query in (("etl.q", None), ("etl.q2", "q"), ("etl.other", "other"), ("etlq", "q")):

@@ -1,4 +1,4 @@
-"""A commit under way: all or nothing, through every failure and crash. PROTOCOL.md 5.5."""
+"""A commit in progress: all or nothing, in every failure and crash. PROTOCOL.md 5.5."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def resources(client: Client) -> None:
 
 
 @pytest.mark.parametrize("landed", [False, True])
-def test_a_commit_point_that_fails_did_not_happen(rig: Rig, client: Client, landed: bool) -> None:
-    """Contents are confirmed behind it; a crash that brought it up again would redo it over them."""
+def test_a_failed_commit_point_has_no_effect(rig: Rig, client: Client, landed: bool) -> None:
+    """Contents are confirmed behind it; a redo after a crash would overwrite them."""
     client.commit("app", 1)
     stage = staged(client, 2, {"a": [b"x"], "b": [b"y"]})
     failures = iter([True])
@@ -51,7 +51,7 @@ def test_a_commit_point_that_fails_did_not_happen(rig: Rig, client: Client, land
     assert visible(client) == {"a": [b"confirmed", b"x"], "b": [b"y"]}
 
 
-def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, client: Client) -> None:
+def test_appends_wait_until_a_failed_commit_point_is_undone(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
 
     def failing(when: str) -> None:
@@ -67,7 +67,7 @@ def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, cli
         asked.reply(w.Committed)
     assert flow.sent() == [c.Reject(1, False, True)]
     assert "not known yet" in (client.describe("a").trouble or "")
-    assert client.refused(commit(1, stage)).reason == w.STORAGE, "and so is who asks again"
+    assert client.refused(commit(1, stage)).reason == w.STORAGE, "and so is a repeated request"
     assert client.refused(DELETE["a"]).reason == w.OVERLOADED
     rig.store.hook = FaultyStore().hook
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
@@ -79,10 +79,10 @@ def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, cli
 
 @pytest.mark.parametrize("op", ["write", "sync"])
 @pytest.mark.parametrize("adopt", [False, True])
-def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
+def test_a_disk_failure_after_the_commit_point_delays_the_commit(
     rig: Rig, client: Client, op: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits is told, nothing piles up in memory, nothing is seen in part, and it is done in the end."""
+    """The client gets an answer, memory stays bounded, no part is visible, and the commit completes in the end."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     client.fill("a", [b"before"])
@@ -101,7 +101,7 @@ def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
     rig.sleep(20 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     if (
         client.describe("a").state == "stopped"
-    ):  # nobody knows what is on the disk: only opening it again tells
+    ):  # the content of the disk is unknown until the log is opened again
         rig.kill()
         client = rig.client()
     assert client.commit("app", 1).already
@@ -115,7 +115,7 @@ def visible_ends(client: Client) -> dict[str, int]:
     return {name: client.describe(name).next for name in ("a", "b")}
 
 
-def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) -> None:
+def test_a_failed_save_of_the_end_of_a_commit_is_retried(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
     saves = iter([False, True])
 
@@ -135,7 +135,7 @@ def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) ->
 
 
 def crash_after(rig: Rig, where: str, steps: int) -> None:
-    """Stop the process at the step after so many, of the disk or of the records."""
+    """Stop the process after this number of steps of the disk or of the records."""
     left = iter(range(steps))
 
     def count(_: str) -> None:
@@ -149,7 +149,7 @@ def crash_after(rig: Rig, where: str, steps: int) -> None:
 
 
 def crashes(rig: Rig, client: Client, stages: list[str], truncate: Sequence[str] = ()) -> bool:
-    """Whether a commit of these does not come to its end."""
+    """Whether a commit of these stages is interrupted by the crash."""
     try:
         begin(client, 1, *stages, truncate=truncate).reply(w.Committed)
     except Crashed:
@@ -170,8 +170,8 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
     landed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And a repetition brings it to its end. `landed`: the transaction under way is on the disk all the same. What is
-    replaced is there before, and not after.
+    """A repetition completes the commit. `landed`: the transaction in progress reached the disk. Replaced contents
+    exist before the commit, and not after it.
     """
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     before: Contents = {"a": [b"before"], "b": []}
@@ -203,17 +203,17 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
         assert visible(rig.client()) == {"a": whole["a"], "b": [*whole["b"], b"after"]}
         outcomes.add(committed)
         step += 1
-    early = where == "records" or replaced  # what is to go ends with a segment, before the commit point
+    early = where == "records" or replaced  # replaced contents end with a segment, before the commit point
     assert outcomes == ({True, False} if early else {True}), "the commit point is a record"
     assert step > (10 if where == "disk" else 3)
 
 
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("where", ["disk", "records"])
-def test_a_power_cut_between_any_two_steps_of_a_commit_into_what_was_not_synced(
+def test_a_power_cut_in_a_commit_into_a_log_with_unsynced_contents(
     where: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Durability "os": what lay there may go, but not once a commit that comes after it is remembered."""
+    """Durability "os": unsynced contents may be lost, but not once a later commit is recorded."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     outcomes = set()
     crashed, step = True, 0
@@ -237,9 +237,7 @@ def test_a_power_cut_between_any_two_steps_of_a_commit_into_what_was_not_synced(
     assert step > 3
 
 
-def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_others(
-    rig: Rig, client: Client
-) -> None:
+def test_a_redo_with_a_damaged_resource_shows_no_part_and_serves_others(rig: Rig, client: Client) -> None:
     client.create("c")
     client.fill("a", [b"before"])
     client.fill("b", [b"1", b"2"])
@@ -269,7 +267,7 @@ def log_file(rig: Rig, resource: str) -> str:
     return f"{directory}/{files(rig.disk, directory)[-1]}"
 
 
-def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, client: Client) -> None:
+def test_a_broker_serves_while_a_redo_fails_on_a_full_disk(rig: Rig, client: Client) -> None:
     client.create("c")
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     rig.hold(Publish)
@@ -297,7 +295,7 @@ DELETE = {name: w.ResourceDelete(resource=name) for name in ("a", "b")}
 
 
 def stuck_on_b(rig: Rig, client: Client, *, failures: int = 1_000_000) -> None:
-    """A commit of both that is past its commit point, and whose part for `b` the disk refuses."""
+    """A commit into both resources past its commit point; the disk refuses its part for `b`."""
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     directory = log_file(rig, "b").rpartition("/")[0]
     rig.disk.fail("write", count=failures, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
@@ -309,7 +307,7 @@ def names(client: Client) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["", "restart", "crash"])
-def test_the_resource_that_a_commit_is_stuck_on_can_be_deleted_and_the_others_go_on(
+def test_deleting_the_resource_that_blocks_a_commit_completes_the_commit(
     rig: Rig, client: Client, how: str
 ) -> None:
     stuck_on_b(rig, client)
@@ -326,7 +324,7 @@ def test_the_resource_that_a_commit_is_stuck_on_can_be_deleted_and_the_others_go
     assert visible(rig.client()) == {"a": [b"x"], "b": []}
 
 
-def test_one_that_waits_for_another_can_be_deleted_too(rig: Rig, client: Client) -> None:
+def test_a_resource_of_a_blocked_commit_that_is_not_blocked_can_be_deleted(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client, failures=3)
     client.ask(DELETE["a"], w.Ok)
     rig.sleep(10 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
@@ -335,7 +333,7 @@ def test_one_that_waits_for_another_can_be_deleted_too(rig: Rig, client: Client)
     assert leavings(rig) == []
 
 
-def test_all_of_them_can_be_deleted_one_after_the_other(rig: Rig, client: Client) -> None:
+def test_all_resources_of_a_blocked_commit_can_be_deleted_in_turn(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client)
     rig.hold(Save)
     first = client.begin(DELETE["b"])
@@ -362,7 +360,7 @@ def test_a_damaged_resource_can_be_deleted_after_a_restart(rig: Rig, client: Cli
     assert leavings(rig) == []
 
 
-def test_a_resource_that_cannot_be_deleted_stays_in_the_commit(rig: Rig, client: Client) -> None:
+def test_a_resource_whose_delete_fails_stays_in_the_commit(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client, failures=3)
 
     def full(when: str) -> None:
@@ -377,7 +375,7 @@ def test_a_resource_that_cannot_be_deleted_stays_in_the_commit(rig: Rig, client:
     assert leavings(rig) == []
 
 
-def test_nothing_leaves_a_commit_whose_end_is_being_recorded(rig: Rig, client: Client) -> None:
+def test_delete_during_the_save_of_the_end_of_a_commit_is_refused(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
     rig.hold(Save)
     begin(client, 1, stage)
@@ -388,8 +386,8 @@ def test_nothing_leaves_a_commit_whose_end_is_being_recorded(rig: Rig, client: C
 
 
 @pytest.mark.parametrize(("landed", "power"), [(True, True), (False, True), (True, False), (False, False)])
-def test_a_crash_between_any_two_steps_of_such_a_delete(landed: bool, power: bool) -> None:
-    """It is gone, or it is there and has its part; and the other one has its own in either case."""
+def test_a_crash_in_a_delete_from_a_blocked_commit_is_atomic(landed: bool, power: bool) -> None:
+    """The resource is deleted, or exists with its part; the other resource has its part in either case."""
     outcomes = set()
     crashed, step = True, 0
     while crashed:

@@ -1,4 +1,4 @@
-"""Stages until they are committed: what is staged is durable and unseen, and goes in time."""
+"""Stages until they are committed: staged contents are durable and invisible, and expire."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def abort(client: Client, *names: str) -> None:
 # --- staging ------------------------------------------------------------------------------------------------
 
 
-def test_staged_contents_are_durable_and_unseen(rig: Rig, client: Client) -> None:
+def test_staged_contents_are_durable_and_invisible(rig: Rig, client: Client) -> None:
     reader = client.flow(client.reader("a"))
     reader.summon("a")
     lease = client.stage("app", 1, "a")
@@ -54,7 +54,7 @@ def test_staged_contents_are_durable_and_unseen(rig: Rig, client: Client) -> Non
     assert (stage.stage, stage.contents) == (lease.stage, {"a": 1})
 
 
-def test_describe_tells_everything(rig: Rig, client: Client) -> None:
+def test_describe_gives_state_contents_and_octets(rig: Rig, client: Client) -> None:
     opened = client.stage("app", 3, "a")
     rig.sleep(10)
     sealed = client.staged("other", 7, "b", [b"x", b"y"])
@@ -68,7 +68,7 @@ def test_describe_tells_everything(rig: Rig, client: Client) -> None:
     assert [x.stage for x in stages(client, "other")] == [sealed]
 
 
-def test_describe_tells_why_nothing_is_kept(rig: Rig, client: Client) -> None:
+def test_describe_gives_the_trouble_of_a_stage(rig: Rig, client: Client) -> None:
     flow = client.flow(client.stage("app", 1, "a"))
     flow.content(1, b"x")
     rig.disk.fail("sync", error=errno.ENOSPC)
@@ -82,7 +82,7 @@ def test_describe_tells_why_nothing_is_kept(rig: Rig, client: Client) -> None:
 
 
 def test_a_stage_whose_log_has_stopped_refuses_contents_for_good(rig: Rig, client: Client) -> None:
-    """Asked to send them again, its writer waited for its deadline: the log is not opened again before a restart."""
+    """Retries would last until the writer's deadline: the log is not opened again before a restart."""
     flow = client.flow(client.stage("app", 1, "a"))
     flow.content(1, b"x")
     rig.disk.fail("write", count=2)
@@ -99,7 +99,7 @@ def test_a_stage_whose_log_has_stopped_refuses_contents_for_good(rig: Rig, clien
     assert (refused.status, refused.reason) == (503, w.STORAGE)
 
 
-def test_a_stage_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+def test_a_stage_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     def full(when: str) -> None:
         raise refuse(full=True)
 
@@ -110,7 +110,7 @@ def test_a_stage_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> No
     assert stages(client) == []
 
 
-def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_STAGES", 1)
     client.stage("app", 1, "a")
     spec = w.StageSpec(application="app", version=1)
@@ -120,7 +120,7 @@ def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> No
 # --- Stage.Abort --------------------------------------------------------------------------------------------
 
 
-def test_abort_throws_away_and_leaves_no_files(rig: Rig, client: Client) -> None:
+def test_abort_ends_the_lease_and_removes_records_and_files(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
     flow.content(1, b"x", "a")
@@ -134,7 +134,7 @@ def test_abort_throws_away_and_leaves_no_files(rig: Rig, client: Client) -> None
     assert client.refused(w.StageCommit(application="app", version=1, stages=[sealed])).status == 404
 
 
-def test_abort_gives_up_what_is_on_its_way(rig: Rig, client: Client) -> None:
+def test_abort_drops_pending_contents(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
     rig.hold(CreateLog, Append)
@@ -149,7 +149,7 @@ def test_abort_gives_up_what_is_on_its_way(rig: Rig, client: Client) -> None:
     assert flow.sent() == []
 
 
-def test_an_abort_that_cannot_be_saved_leaves_the_stage(rig: Rig, client: Client) -> None:
+def test_an_abort_whose_save_fails_leaves_the_stage(rig: Rig, client: Client) -> None:
     stage = client.staged("app", 1, "a", [b"x"])
 
     def full(when: str) -> None:
@@ -163,8 +163,8 @@ def test_an_abort_that_cannot_be_saved_leaves_the_stage(rig: Rig, client: Client
     assert client.read("a") == [b"x"]
 
 
-def test_a_stage_that_is_leaving_is_not_found(rig: Rig, client: Client) -> None:
-    """A seal or commit of it would bring its record back after it was forgotten."""
+def test_a_stage_being_aborted_is_not_found(rig: Rig, client: Client) -> None:
+    """A seal or a commit would restore its record after the abort."""
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
     rig.hold(Save)
@@ -181,7 +181,7 @@ def test_a_stage_that_is_leaving_is_not_found(rig: Rig, client: Client) -> None:
     assert (records(rig), files(rig)) == ([], [])
 
 
-def test_files_of_a_discarded_stage_go_after_a_crash_too(rig: Rig, client: Client) -> None:
+def test_files_of_a_discarded_stage_are_removed_after_a_crash(rig: Rig, client: Client) -> None:
     stage = client.staged("app", 1, "a", [b"x"])
     rig.hold(DropLogs)
     abort(client, stage)
@@ -199,7 +199,7 @@ def rest(rig: Rig, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("margin", [-60, 60])
-def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, margin: float) -> None:
+def test_an_open_stage_expires_an_hour_after_its_lease(rig: Rig, client: Client, margin: float) -> None:
     client.close_lease(client.reader("a"))
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
@@ -211,7 +211,7 @@ def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, ma
     assert len(files(rig)) == (1 if margin < 0 else 0)
 
 
-def test_what_expires_is_told(rig: Rig, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_stage_is_logged(rig: Rig, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "mtl.broker")
     stage = client.staged("app", 3, "a", [b"x", b"y"])
     rig.sleep(broker_limits.SEALED_STAGE_S + 600, step=300)
@@ -219,7 +219,7 @@ def test_what_expires_is_told(rig: Rig, client: Client, caplog: pytest.LogCaptur
     assert line.startswith(f"stage {stage} of version 3 of 'app' was never committed and goes: 2 contents, ")
 
 
-def test_an_open_stage_lives_as_long_as_its_lease(rig: Rig, client: Client) -> None:
+def test_an_open_stage_with_a_live_lease_does_not_expire(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     for _ in range(int(2 * broker_limits.OPEN_STAGE_S / 10)):
@@ -230,7 +230,7 @@ def test_an_open_stage_lives_as_long_as_its_lease(rig: Rig, client: Client) -> N
 
 @pytest.mark.parametrize("how", ["", "restart", "crash"])
 @pytest.mark.parametrize("margin", [-600, 600])
-def test_a_sealed_stage_goes_after_a_day_whatever_happens(
+def test_a_sealed_stage_expires_after_a_day_across_restarts(
     rig: Rig, client: Client, how: str, margin: float
 ) -> None:
     client.staged("app", 1, "a", [b"x"])
@@ -241,7 +241,7 @@ def test_a_sealed_stage_goes_after_a_day_whatever_happens(
     assert len(records(rig)) == (1 if margin < 0 else 0)
 
 
-def test_the_hour_of_an_open_stage_begins_anew_with_the_broker(rig: Rig, client: Client) -> None:
+def test_the_hour_of_an_open_stage_restarts_with_the_broker(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     rig.stop()
     rig.mono += 100_000
@@ -253,7 +253,7 @@ def test_the_hour_of_an_open_stage_begins_anew_with_the_broker(rig: Rig, client:
 
 @pytest.mark.parametrize("hours", [26, -26])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_clock_that_is_set_ends_no_sealed_stage(
+def test_a_clock_change_does_not_expire_a_sealed_stage(
     rig: Rig, client: Client, hours: int, restarts: bool
 ) -> None:
     stage = client.staged("app", 1, "a", [b"x"])
@@ -271,7 +271,7 @@ def test_a_clock_that_is_set_ends_no_sealed_stage(
         assert records(rig) == []
 
 
-def test_a_clock_that_is_set_ends_no_open_stage(rig: Rig, client: Client) -> None:
+def test_a_clock_change_does_not_expire_an_open_stage(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     rig.wall_us += 48 * 3600 * 1_000_000
     rest(rig, 60)
@@ -282,8 +282,8 @@ def test_a_clock_that_is_set_ends_no_open_stage(rig: Rig, client: Client) -> Non
 
 
 @pytest.mark.parametrize("how", ["log", "contents"])
-def test_a_sealed_stage_that_has_lost_contents_is_damaged(rig: Rig, client: Client, how: str) -> None:
-    """The stage was sealed, and nobody compares what is committed with what was sealed but the broker."""
+def test_a_sealed_stage_with_lost_contents_is_damaged(rig: Rig, client: Client, how: str) -> None:
+    """Only the broker compares the committed contents with the sealed ones."""
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
     for number, name in ((1, "a"), (2, "b"), (3, "b")):
@@ -310,8 +310,8 @@ def test_a_sealed_stage_that_has_lost_contents_is_damaged(rig: Rig, client: Clie
     assert client.sequences("a") == (1, 1)
 
 
-def test_a_stage_whose_log_is_damaged_is_neither_committed_nor_filled(rig: Rig, client: Client) -> None:
-    """Committed without what is damaged, it would lose that silently."""
+def test_a_stage_with_a_damaged_log_accepts_no_contents_and_no_commit(rig: Rig, client: Client) -> None:
+    """A commit without the damaged contents would lose them silently."""
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
     for number, name in ((1, "a"), (2, "b"), (3, "b")):

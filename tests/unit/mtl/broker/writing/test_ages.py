@@ -1,4 +1,4 @@
-"""Ages: no jump of the wall clock makes anything older, and none is forgotten at a restart."""
+"""Ages: no jump of the wall clock increases an age, and jumps are remembered across restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_US = 1_700_000_000_000_000
 
 
 class Machine:
-    """A machine with a broker: `true` is what has passed since the first moment, whatever the clocks say."""
+    """A machine with a broker: `true` is the time since the start, independent of its clocks."""
 
     def __init__(self) -> None:
         self.true = 0.0
@@ -40,7 +40,7 @@ class Machine:
         return a.Now(self.mono, self.wall_us, self.boot_s)
 
     def take(self) -> None:
-        """Write down what is to be noted."""
+        """Store the record that the ages want saved."""
         for action in self.outbox.take():
             assert isinstance(action, Save)
             (self.noted,) = action.put
@@ -65,7 +65,7 @@ class Machine:
         self.wall_us += int(seconds * 1e6)
 
     def reboot(self, seconds: float) -> None:
-        """Down for so long, and up again under another boot."""
+        """Be down for this time, then start under another boot."""
         self.pass_by(seconds)
         self.boot += "'"
         self.mono = self.boot_s = 1.0
@@ -80,14 +80,14 @@ def machine() -> Machine:
     return Machine()
 
 
-def test_without_a_jump_an_age_is_what_has_passed(machine: Machine) -> None:
+def test_without_a_jump_an_age_is_the_elapsed_time(machine: Machine) -> None:
     stamp = machine.wall_us
     machine.pass_by(26 * HOUR)
     assert machine.age(stamp) == pytest.approx(26 * HOUR)
 
 
 @pytest.mark.parametrize("by", [26 * HOUR, -26 * HOUR, 2 * CLOCK_JUMP_S, 50 * 365 * 24 * HOUR])
-def test_a_jump_makes_nothing_older_and_is_reported(
+def test_a_jump_increases_no_age_and_is_logged(
     machine: Machine, by: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = machine.wall_us
@@ -101,7 +101,7 @@ def test_a_jump_makes_nothing_older_and_is_reported(
     assert machine.age(after) == pytest.approx(HOUR)
 
 
-def test_a_clock_that_is_put_right_leaves_ages_as_they_were(machine: Machine) -> None:
+def test_a_corrected_clock_leaves_ages_unchanged(machine: Machine) -> None:
     before = machine.wall_us
     machine.pass_by(HOUR)
     machine.set_clock_by(26 * HOUR)
@@ -111,7 +111,7 @@ def test_a_clock_that_is_put_right_leaves_ages_as_they_were(machine: Machine) ->
     assert machine.age(before) == pytest.approx(2 * HOUR)
 
 
-def test_what_was_stamped_under_a_wrong_clock_is_kept_until_the_clock_is_there(machine: Machine) -> None:
+def test_a_stamp_in_the_future_has_age_zero_until_the_clock_reaches_it(machine: Machine) -> None:
     machine.set_clock_by(26 * HOUR)
     machine.look()
     wrong = machine.wall_us
@@ -122,7 +122,7 @@ def test_what_was_stamped_under_a_wrong_clock_is_kept_until_the_clock_is_there(m
     assert machine.age(wrong) == pytest.approx(HOUR)
 
 
-def test_slewing_is_no_jump_and_many_small_steps_are_one(
+def test_slewing_is_not_a_jump_but_many_small_steps_are(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     stamp = machine.wall_us
@@ -138,7 +138,7 @@ def test_slewing_is_no_jump_and_many_small_steps_are_one(
     assert machine.age(stamp) == pytest.approx(600.0, abs=2 * CLOCK_JUMP_S)
 
 
-def test_a_machine_that_sleeps_grows_older(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+def test_suspended_time_counts_as_age(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     stamp = machine.wall_us
     machine.pass_by(10 * HOUR, asleep=True)
     assert machine.age(stamp) == pytest.approx(10 * HOUR)
@@ -148,7 +148,7 @@ def test_a_machine_that_sleeps_grows_older(machine: Machine, caplog: pytest.LogC
 # --- restarts -----------------------------------------------------------------------------------------------
 
 
-def test_under_the_same_boot_the_downtime_is_known(machine: Machine) -> None:
+def test_within_one_boot_the_downtime_counts_exactly(machine: Machine) -> None:
     stamp = machine.wall_us
     machine.note()
     machine.pass_by(50 * HOUR)
@@ -160,8 +160,8 @@ def test_under_the_same_boot_the_downtime_is_known(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("down", "by"), [(60.0, 0.0), (60.0, 26 * HOUR), (50 * HOUR, 0.0), (60.0, -26 * HOUR)]
 )
-def test_across_a_boot_no_more_than_a_reboot_counts(machine: Machine, down: float, by: float) -> None:
-    """A long downtime and a jump look alike: things are kept longer then."""
+def test_across_a_reboot_the_counted_downtime_is_bounded(machine: Machine, down: float, by: float) -> None:
+    """A long downtime and a jump cannot be distinguished: then contents are kept longer."""
     stamp = machine.wall_us
     machine.pass_by(HOUR)
     machine.note()
@@ -172,7 +172,7 @@ def test_across_a_boot_no_more_than_a_reboot_counts(machine: Machine, down: floa
     assert machine.age(stamp) == pytest.approx(HOUR + counted if by >= 0 else 0.0)
 
 
-def test_a_jump_outlives_restarts(machine: Machine) -> None:
+def test_a_jump_is_remembered_across_restarts(machine: Machine) -> None:
     stamp = machine.wall_us
     machine.set_clock_by(26 * HOUR)
     machine.look()
@@ -184,8 +184,8 @@ def test_a_jump_outlives_restarts(machine: Machine) -> None:
     assert machine.age(stamp) == pytest.approx(360.0)
 
 
-def test_a_count_that_goes_back_under_one_boot_is_none(machine: Machine) -> None:
-    """A container may see another beginning of the count than the last one did."""
+def test_a_decreasing_uptime_within_one_boot_is_ignored(machine: Machine) -> None:
+    """A container may see another origin of the uptime than the one before it."""
     stamp = machine.wall_us
     machine.note()
     machine.boot_s = 1.0
@@ -195,8 +195,8 @@ def test_a_count_that_goes_back_under_one_boot_is_none(machine: Machine) -> None
     assert machine.age(stamp) <= HOUR
 
 
-def test_without_a_note_everything_is_young(machine: Machine) -> None:
-    """It would have told of jumps: a kill before the first note, a damaged record, data of an older version."""
+def test_without_a_clock_record_ages_start_at_zero(machine: Machine) -> None:
+    """The record with the jumps is missing: a kill before the first one, a damaged record, data of an older version."""
     stamp = machine.wall_us
     machine.pass_by(26 * HOUR)
     machine.set_clock_by(HOUR)
@@ -206,7 +206,7 @@ def test_without_a_note_everything_is_young(machine: Machine) -> None:
     assert machine.age(stamp) == pytest.approx(HOUR)
 
 
-def test_a_first_start_under_a_wrong_clock_keeps_nothing_for_years(machine: Machine) -> None:
+def test_a_first_start_under_a_wrong_clock_does_not_stop_ageing(machine: Machine) -> None:
     machine.set_clock_by(-10 * 365 * 24 * HOUR)
     machine.look()
     stamp = machine.wall_us
@@ -219,7 +219,7 @@ def test_a_first_start_under_a_wrong_clock_keeps_nothing_for_years(machine: Mach
 # --- any history --------------------------------------------------------------------------------------------
 
 
-def test_only_so_many_jumps_are_remembered(machine: Machine) -> None:
+def test_remembered_jumps_are_bounded(machine: Machine) -> None:
     stamp = machine.wall_us
     for _ in range(3 * CLOCK_JUMPS):
         machine.pass_by(10.0)
@@ -232,7 +232,7 @@ def test_only_so_many_jumps_are_remembered(machine: Machine) -> None:
 
 
 @given(st.integers())
-def test_an_age_is_never_above_the_true_one_by_more_than_the_limits(seed: int) -> None:
+def test_an_age_exceeds_the_true_one_by_at_most_the_limits(seed: int) -> None:
     random, machine = Random(seed), Machine()
     stamps: list[tuple[int, float]] = []
     slack = last = 0.0

@@ -1,4 +1,4 @@
-"""The end of a log that is idle is recorded, and damage to its last group detected from then on."""
+"""The end of an idle log is recorded; damage to its last group is detected from then on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_end_of_an_idle_log_is_recorded(rig: Rig, client: Client) -> None:
     assert end(rig, "b") == 1
 
 
-def test_not_while_it_gets_contents(rig: Rig, client: Client) -> None:
+def test_the_end_of_a_busy_log_is_not_recorded(rig: Rig, client: Client) -> None:
     for _ in range(4):
         client.fill("a", [b"x"])
         rig.sleep(limits.MARK_IDLE_S / 2)
@@ -53,7 +53,7 @@ def test_not_while_it_gets_contents(rig: Rig, client: Client) -> None:
     assert end(rig) == 5
 
 
-def test_once_and_then_there_is_nothing_to_do(rig: Rig, client: Client) -> None:
+def test_the_end_of_an_idle_log_is_recorded_once(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     rig.sleep(IDLE)
     assert not rig.broker.parts.idle_logs.any
@@ -62,7 +62,7 @@ def test_once_and_then_there_is_nothing_to_do(rig: Rig, client: Client) -> None:
     assert rig.disk.steps == steps
 
 
-def test_a_disk_that_does_not_take_it_is_asked_again(rig: Rig, client: Client) -> None:
+def test_a_failed_record_of_the_end_is_retried(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     rig.disk.fail("create", when=lambda path: "manifest" in path)
     rig.sleep(IDLE)
@@ -72,7 +72,9 @@ def test_a_disk_that_does_not_take_it_is_asked_again(rig: Rig, client: Client) -
     assert end(rig) == 2
 
 
-def test_so_many_logs_at_a_time(monkeypatch: pytest.MonkeyPatch, rig: Rig, client: Client) -> None:
+def test_concurrent_records_of_ends_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, rig: Rig, client: Client
+) -> None:
     monkeypatch.setattr(broker_limits, "MARKS_AT_ONCE", 1)
     for name in ("a", "b"):
         client.fill(name, [b"x"])
@@ -86,7 +88,7 @@ def test_so_many_logs_at_a_time(monkeypatch: pytest.MonkeyPatch, rig: Rig, clien
 def test_damage_after_an_idle_time_and_a_kill_stops_the_resource(
     rig: Rig, client: Client, damage: str
 ) -> None:
-    """Two bits, which look like an unfinished write; its sequences were assigned again."""
+    """Two flipped bits look like an unfinished write; its sequences were assigned a second time."""
     client.fill("a", [b"x"])
     client.fill("a", [b"y"])
     rig.sleep(IDLE)
@@ -104,7 +106,7 @@ def test_damage_after_an_idle_time_and_a_kill_stops_the_resource(
     assert "affected" in (found.trouble or "")
 
 
-def test_a_log_that_is_at_work_waits(rig: Rig, client: Client) -> None:
+def test_a_held_log_is_recorded_later(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     held: list[str] = []
     resource = rig.broker.parts.resources.find("/", "a")
@@ -117,8 +119,8 @@ def test_a_log_that_is_at_work_waits(rig: Rig, client: Client) -> None:
     assert end(rig) == 2
 
 
-def test_a_stage_that_is_idle_can_be_committed_at_any_time(rig: Rig, client: Client) -> None:
-    """Whatever is with the disk of its logs would be in the way."""
+def test_an_idle_stage_can_be_committed_at_any_time(rig: Rig, client: Client) -> None:
+    """An action in progress on one of its logs would delay the commit."""
     stage = client.staged("app", 1, "a", [b"x"])
     rig.hold(Mark)
     rig.sleep(IDLE)

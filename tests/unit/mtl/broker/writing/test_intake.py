@@ -1,4 +1,4 @@
-"""The way into one log by itself: groups, holders, what is lost with what. Driven without a broker around it."""
+"""The intake of one log alone: groups, holders, and dependent losses. Without a broker around it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mtl.wire.fields import EMPTY
 
 
 class Log:
-    """As much of a LogReader as an intake sees."""
+    """The part of a LogReader that an intake uses."""
 
     def __init__(self) -> None:
         self.applied: list[object] = []
@@ -36,7 +36,7 @@ def lease(key: int | str = 1, *, confirmed: bool = True) -> WriterLease:
 
 
 class Desk:
-    """An intake, and what it told its owner."""
+    """An intake, and its reports to its owner."""
 
     def __init__(
         self, last: dict[int, int] | None = None, turns: Turns | None = None, outbox: Outbox | None = None
@@ -73,7 +73,7 @@ class Desk:
 
 
 def append(outbox: Outbox) -> Append:
-    """The only thing that is to be done."""
+    """The only pending action."""
     (action,) = outbox.take()
     assert isinstance(action, Append)
     return action
@@ -86,7 +86,7 @@ FAILED = StorageFailed("no")
 # --- groups -------------------------------------------------------------------------------------------------
 
 
-def test_what_arrives_while_a_group_is_with_the_disk_is_the_next_group() -> None:
+def test_arrivals_during_a_write_are_the_next_group() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(2, 3)
@@ -97,8 +97,8 @@ def test_what_arrives_while_a_group_is_with_the_disk_is_the_next_group() -> None
     assert [d.count for d in desk.drafts()] == [2]
 
 
-def test_what_arrives_before_it_is_the_logs_turn_is_one_group() -> None:
-    """Else many logs that are written to in turn would have a sync for every content."""
+def test_arrivals_before_the_turn_of_a_log_are_one_group() -> None:
+    """Otherwise many logs written in turn would need a sync for every content."""
     turns, outbox = Turns(1), Outbox()
     busy, waiting = Desk(turns=turns, outbox=outbox), Desk(turns=turns, outbox=outbox)
     busy.add(1)
@@ -116,7 +116,7 @@ def test_what_arrives_before_it_is_the_logs_turn_is_one_group() -> None:
     assert (busy.durable, waiting.durable) == ([1], [1, 2, 3])
 
 
-def test_a_log_whose_turn_comes_when_it_is_held_lets_the_next_one_go_and_comes_again() -> None:
+def test_a_held_log_passes_its_turn_and_gets_another() -> None:
     turns, outbox = Turns(1), Outbox()
     busy, held, other = (Desk(turns=turns, outbox=outbox) for _ in range(3))
     busy.add(1)
@@ -151,7 +151,9 @@ def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pKpp", [1, 5, 2]),
     ],
 )
-def test_a_pack_stays_what_it_is_and_plain_neighbours_share_a_chunk(pattern: str, counts: list[int]) -> None:
+def test_a_pack_stays_one_chunk_and_adjacent_plain_contents_share_one(
+    pattern: str, counts: list[int]
+) -> None:
     desk = Desk()
     desk.intake.hold(lambda: None)
     number = 1
@@ -165,7 +167,7 @@ def test_a_pack_stays_what_it_is_and_plain_neighbours_share_a_chunk(pattern: str
     assert [isinstance(d, NewChunk) for d in drafts] == [n == 5 for n in counts]
 
 
-def test_a_large_pack_that_waits_is_prepared_and_then_appended_as_it_is() -> None:
+def test_a_large_waiting_pack_is_prepared_and_then_appended() -> None:
     desk = Desk()
     large = bytes(broker_limits.PREPARED)
     for number, body, properties in (
@@ -220,7 +222,7 @@ def test_runs_say_which_numbers_of_named_writers_a_chunk_holds(
     assert list(draft.runs) == runs
 
 
-def test_unconfirmed_numbers_are_no_runs() -> None:
+def test_numbers_without_confirmation_are_not_runs() -> None:
     desk = Desk()
     desk.add(7, of=lease(1, confirmed=False))
     (draft,) = desk.drafts()
@@ -231,7 +233,7 @@ def test_unconfirmed_numbers_are_no_runs() -> None:
 # --- numbers and echoes -------------------------------------------------------------------------------------
 
 
-def test_taken_runs_ahead_of_last() -> None:
+def test_accepted_numbers_precede_durable_ones() -> None:
     desk = Desk({1: 4})
     desk.add(5, 6)
     assert (desk.intake.numbers._durable, desk.intake.numbers._accepted) == ({1: 4}, {1: 6})
@@ -239,7 +241,7 @@ def test_taken_runs_ahead_of_last() -> None:
     assert desk.intake.numbers._durable == desk.intake.numbers._accepted == {1: 6}
 
 
-def test_an_echo_is_done_when_its_original_is() -> None:
+def test_an_echo_is_durable_with_its_original() -> None:
     desk = Desk({1: 1})
     durable, pending = Arrival(WRITER, 1, 1), Arrival(WRITER, 2, 1)
     desk.add(2)
@@ -261,7 +263,7 @@ def test_an_echo_fails_with_its_original() -> None:
     assert not echo.done
 
 
-def test_an_echo_outlives_the_failure_of_another_writer() -> None:
+def test_an_echo_does_not_fail_with_another_writer() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
@@ -276,8 +278,8 @@ def test_an_echo_outlives_the_failure_of_another_writer() -> None:
 # --- failures -----------------------------------------------------------------------------------------------
 
 
-def test_what_waits_behind_a_failed_content_of_its_writer_goes_with_it() -> None:
-    """Else the later number would be stored first, and the earlier one taken for a duplicate when it comes again."""
+def test_a_failed_content_fails_later_ones_of_its_writer() -> None:
+    """Otherwise the later number would be stored first, and a repetition of the earlier one would be a duplicate."""
     desk = Desk()
     other = lease(2)
     desk.add(1)
@@ -289,7 +291,7 @@ def test_what_waits_behind_a_failed_content_of_its_writer_goes_with_it() -> None
     assert [d.count for d in desk.drafts()] == [1]
 
 
-def test_octets_are_counted_until_they_are_durable_or_given_up() -> None:
+def test_octets_are_counted_until_durable_or_failed() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(2, of=lease(2))
@@ -301,12 +303,12 @@ def test_octets_are_counted_until_they_are_durable_or_given_up() -> None:
     assert desk.inbound.octets == 0
 
 
-def test_octets_given_up_twice_are_a_bug() -> None:
+def test_releasing_octets_twice_is_an_error() -> None:
     with pytest.raises(AssertionError):
         Inbound().give(1)
 
 
-def test_a_log_that_stopped_gives_everything_back() -> None:
+def test_a_stopped_log_fails_all_waiting_contents() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
@@ -315,13 +317,13 @@ def test_a_log_that_stopped_gives_everything_back() -> None:
     stopped = LogStopped("for good")
     desk.answer(stopped)
     assert desk.failed == [1, 1]
-    assert seen == [stopped], "whoever goes on must see it"
+    assert seen == [stopped], "the continuation must see the stop"
     desk.intake.release()
     desk.add(2)
     assert desk.actions() == []
 
 
-def test_stop_and_go_on() -> None:
+def test_a_stopped_intake_can_be_resumed() -> None:
     desk = Desk()
     desk.intake.hold(lambda: None)
     desk.add(1)
@@ -334,7 +336,7 @@ def test_stop_and_go_on() -> None:
     assert desk.durable == [1]
 
 
-def test_forgotten_numbers_stay_forgotten() -> None:
+def test_forgotten_numbers_are_not_restored_by_a_write() -> None:
     desk = Desk()
     desk.add(1, of=lease("token"))
     desk.intake.numbers.forget("token")
@@ -345,7 +347,7 @@ def test_forgotten_numbers_stay_forgotten() -> None:
 # --- withdrawing --------------------------------------------------------------------------------------------
 
 
-def test_withdrawing_waits_for_what_is_with_the_disk() -> None:
+def test_withdrawing_a_writer_waits_for_its_write_in_progress() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(2)
@@ -357,7 +359,7 @@ def test_withdrawing_waits_for_what_is_with_the_disk() -> None:
     assert called == [1]
 
 
-def test_withdrawing_does_not_wait_for_others() -> None:
+def test_withdrawing_a_writer_does_not_wait_for_others() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
@@ -371,7 +373,7 @@ def test_withdrawing_does_not_wait_for_others() -> None:
 # --- holding ------------------------------------------------------------------------------------------------
 
 
-def test_a_holder_waits_for_the_disk_and_starts_no_group() -> None:
+def test_a_hold_waits_for_the_write_in_progress_and_starts_no_group() -> None:
     desk = Desk()
     desk.add(1)
     held: list[str] = []
@@ -385,7 +387,7 @@ def test_a_holder_waits_for_the_disk_and_starts_no_group() -> None:
     assert len(desk.drafts()) == 1
 
 
-def test_holders_come_one_after_the_other() -> None:
+def test_holders_are_served_one_after_the_other() -> None:
     desk = Desk()
     held: list[int] = []
     for number in (1, 2, 3):
@@ -399,7 +401,7 @@ def test_holders_come_one_after_the_other() -> None:
     assert not desk.intake.held
 
 
-def test_a_holder_that_lets_go_at_once_lets_the_next_one_in() -> None:
+def test_a_holder_that_releases_at_once_is_followed_by_the_next() -> None:
     desk = Desk()
     held: list[int] = []
 
@@ -412,8 +414,8 @@ def test_a_holder_that_lets_go_at_once_lets_the_next_one_in() -> None:
     assert held == [1, 2]
 
 
-def test_the_next_holder_waits_for_what_the_former_gave_the_disk() -> None:
-    """Retention unlinks after it has let go: a commit that is put in place meanwhile would be a second action."""
+def test_the_next_holder_waits_for_the_action_of_the_former() -> None:
+    """Retention unlinks files after its release: a commit published meanwhile would be a second action."""
     desk = Desk()
     held: list[int] = []
 
@@ -428,14 +430,14 @@ def test_the_next_holder_waits_for_what_the_former_gave_the_disk() -> None:
     assert held == [1]
 
 
-def test_two_actions_at_once_are_a_bug() -> None:
+def test_two_concurrent_actions_are_an_error() -> None:
     desk = Desk()
     desk.add(1)
     with pytest.raises(AssertionError):
         desk.intake.submit(lambda number: Trim(number, "x", 1), lambda _: None)
 
 
-def test_a_log_that_is_being_made_takes_contents_in_and_starts_later() -> None:
+def test_a_log_in_creation_accepts_contents_and_writes_them_later() -> None:
     desk = Desk()
     desk.intake.reader = None
     desk.add(1)

@@ -28,13 +28,13 @@ def intakes(outbox: Outbox) -> Intakes:
 
 
 def add(intakes: Intakes, key: str) -> None:
-    """A content for a log, which waits for the disk."""
+    """Add a content for a log; it waits for the disk."""
     intake = intakes.make(key, READER, {})
     intake.add(Arrival(SENDER, 1, 1, (b"x",), EMPTY))
     intakes.wait(intake)
 
 
-def test_what_waits_is_written_once(outbox: Outbox, intakes: Intakes) -> None:
+def test_waiting_contents_are_written_once(outbox: Outbox, intakes: Intakes) -> None:
     add(intakes, "resources/a")
     add(intakes, "resources/b")
     intakes.start()
@@ -44,13 +44,13 @@ def test_what_waits_is_written_once(outbox: Outbox, intakes: Intakes) -> None:
     assert outbox.take() == []
 
 
-def test_nothing_is_written_after_the_close(outbox: Outbox, intakes: Intakes) -> None:
+def test_no_contents_are_written_after_the_close(outbox: Outbox, intakes: Intakes) -> None:
     intakes.close()
     add(intakes, "resources/a")
     assert not intakes.any_waits
 
 
-def test_what_becomes_of_contents_is_an_event(outbox: Outbox, intakes: Intakes) -> None:
+def test_the_loss_of_contents_is_an_event(outbox: Outbox, intakes: Intakes) -> None:
     lost: list[int] = []
     intakes.lost.leads_to(lambda arrivals: lost.extend(x.last for x in arrivals))
     add(intakes, "resources/a")

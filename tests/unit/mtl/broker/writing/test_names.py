@@ -1,4 +1,4 @@
-"""Writer names by themselves: their ids, and when they are forgotten. Fencing is in test_granting_writers."""
+"""Writer names alone: their ids and their expiry. Fencing is in test_granting_writers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pass_time(rig: Rig, seconds: float) -> None:
     rig.sleep(seconds, step=broker_limits.NAMES_CHECK_S)
 
 
-def test_ids_are_never_those_of_a_stage_and_never_the_same(rig: Rig, client: Client) -> None:
+def test_ids_are_distinct_and_outside_the_range_of_stages(rig: Rig, client: Client) -> None:
     for number in range(50):
         client.writer("a", writer=f"w{number}")
     ids = set(saved(rig).values())
@@ -43,7 +43,7 @@ def test_ids_are_never_those_of_a_stage_and_never_the_same(rig: Rig, client: Cli
     assert all(0 < x < 1 << 63 for x in ids)
 
 
-def test_a_name_that_nobody_uses_is_forgotten_with_its_numbers(rig: Rig, client: Client) -> None:
+def test_an_unused_name_expires_with_its_numbers(rig: Rig, client: Client) -> None:
     write(client, "w")
     pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     assert saved(rig) == {}
@@ -52,8 +52,8 @@ def test_a_name_that_nobody_uses_is_forgotten_with_its_numbers(rig: Rig, client:
     assert (lease.last, lease.epoch) == ({"a": 0}, 1)
 
 
-def test_an_id_does_not_come_again_after_its_name_has_expired(rig: Rig, client: Client) -> None:
-    """The log still knows the numbers of the old id in its chunks: a writer with the same one would lose contents."""
+def test_the_id_of_an_expired_name_is_not_used_again(rig: Rig, client: Client) -> None:
+    """The chunks of the log keep the numbers of the old id: a writer with the same id would lose contents."""
     write(client, "w")
     (former,) = saved(rig).values()
     pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
@@ -65,7 +65,7 @@ def test_an_id_does_not_come_again_after_its_name_has_expired(rig: Rig, client: 
     assert client.read("a") == [b"x", b"x"]
 
 
-def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
+def test_the_writer_table_of_a_log_omits_expired_names(rig: Rig, client: Client) -> None:
     write(client, "w")
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
@@ -78,7 +78,7 @@ def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
     assert not found.intake.held
 
 
-def test_a_name_in_use_is_not_forgotten(rig: Rig, client: Client) -> None:
+def test_a_name_in_use_does_not_expire(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", writer="w"))
     for number in range(1, 4):
         for _ in range(int(DAY_S // 4)):
@@ -90,7 +90,7 @@ def test_a_name_in_use_is_not_forgotten(rig: Rig, client: Client) -> None:
 
 
 def test_a_restart_counts_as_use(rig: Rig, client: Client) -> None:
-    """The record says when the name was opened, which may be days ago for a writer that lived until the crash."""
+    """The record has the time when the name was opened; the writer may have lived for days until the crash."""
     write(client, "w")
     pass_time(rig, DAY_S * 0.9)
     rig.restart()
@@ -98,7 +98,7 @@ def test_a_restart_counts_as_use(rig: Rig, client: Client) -> None:
     assert list(saved(rig)) == ["w"]
 
 
-def test_a_name_that_cannot_be_forgotten_is_tried_again(rig: Rig, client: Client) -> None:
+def test_a_failed_expiry_of_a_name_is_retried(rig: Rig, client: Client) -> None:
     write(client, "w")
 
     def failing(when: str) -> None:
@@ -112,7 +112,7 @@ def test_a_name_that_cannot_be_forgotten_is_tried_again(rig: Rig, client: Client
     assert saved(rig) == {}
 
 
-def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_names_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_WRITER_NAMES", 2)
     for name in ("one", "two", "one"):
         client.writer("a", writer=name)

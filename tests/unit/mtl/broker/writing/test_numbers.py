@@ -3,7 +3,7 @@ from __future__ import annotations
 from mtl.broker.writing.numbers import WriterNumbers
 
 
-def test_a_number_is_accepted_and_then_durable() -> None:
+def test_a_number_is_first_accepted_and_then_durable() -> None:
     numbers = WriterNumbers({7: 3})
     assert (numbers.durable(7), numbers.accepted(7), numbers.durable("unknown")) == (3, 3, 0)
     numbers.accept(7, 9)
@@ -13,7 +13,7 @@ def test_a_number_is_accepted_and_then_durable() -> None:
     assert numbers.durable(7) == 5
 
 
-def test_dropped_numbers_may_come_again() -> None:
+def test_dropped_numbers_may_be_repeated() -> None:
     numbers = WriterNumbers({7: 3})
     numbers.accept(7, 9)
     numbers.drop(7, 6)
@@ -22,7 +22,7 @@ def test_dropped_numbers_may_come_again() -> None:
     assert numbers.accepted(7) == 3
 
 
-def test_a_forgotten_writer_does_not_come_back() -> None:
+def test_a_forgotten_writer_is_not_restored_by_late_results() -> None:
     numbers = WriterNumbers({7: 3})
     numbers.forget(7)
     numbers.keep(7, 9)

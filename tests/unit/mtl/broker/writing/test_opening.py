@@ -1,4 +1,4 @@
-"""Logs that are opened after the broker serves: on demand, in the background, and again when that failed."""
+"""Logs opened while the broker serves: on demand, in the background, and again after a failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = [f"r{n:02d}" for n in range(20)]
 
 @pytest.fixture
 def many(rig: Rig) -> Client:
-    """Twenty resources with a content each, and a broker that has opened none of them."""
+    """Twenty resources with one content each, and a broker that has opened none of their logs."""
     client = rig.client()
     client.create(*NAMES)
     for name in NAMES:
@@ -41,7 +41,7 @@ def described(client: Client, name: str) -> Waiting:
 
 
 def under_way(rig: Rig) -> list[str]:
-    """The resources whose logs the disk has been asked to open, and has not."""
+    """The resources whose logs are being opened."""
     found = [rig.broker.parts.resources.of_log(x.log) for x in rig.held if isinstance(x, OpenLog)]
     return [x.name for x in found if x is not None]
 
@@ -58,7 +58,7 @@ def fail_opens(rig: Rig, name: str = "", error: int = errno.ENOSPC) -> None:
 
 def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> None:
     assert rig.broker.ready
-    assert len(under_way(rig)) == 1, "the others wait for nobody"
+    assert len(under_way(rig)) == 1, "no request waits for the others"
     asked = described(many, "r13")
     assert not asked.answered
     assert under_way(rig) == ["r00", "r13"]
@@ -70,7 +70,7 @@ def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> Non
     assert [many.read(name) for name in NAMES] == [[name.encode()] for name in NAMES]
 
 
-def test_a_request_does_not_wait_for_one_that_needs_every_log(rig: Rig, many: Client) -> None:
+def test_a_request_for_one_log_precedes_one_for_all_logs(rig: Rig, many: Client) -> None:
     everything = many.begin(w.ResourceList())
     one = described(rig.client(), "r19")
     assert len(under_way(rig)) == limits.OPENINGS
@@ -84,7 +84,7 @@ def test_a_request_does_not_wait_for_one_that_needs_every_log(rig: Rig, many: Cl
     assert [(x.resource, x.next) for x in found] == [(name, 2) for name in NAMES]
 
 
-def test_a_log_that_several_wait_for_is_opened_once(rig: Rig, many: Client) -> None:
+def test_a_log_needed_by_several_requests_is_opened_once(rig: Rig, many: Client) -> None:
     asked = [described(rig.client(), "r05") for _ in range(3)]
     assert under_way(rig).count("r05") == 1
     rig.let_go(2)
@@ -92,7 +92,7 @@ def test_a_log_that_several_wait_for_is_opened_once(rig: Rig, many: Client) -> N
     assert "r05" not in under_way(rig)
 
 
-def test_a_broker_that_stops_opens_nothing_more(rig: Rig, many: Client) -> None:
+def test_a_stopping_broker_opens_no_more_logs(rig: Rig, many: Client) -> None:
     described(many, "r07")
     rig.broker.close(rig.now())
     rig.let_go()
@@ -103,7 +103,7 @@ def test_a_broker_that_stops_opens_nothing_more(rig: Rig, many: Client) -> None:
     assert rig.client().read("r07") == [b"r07"]
 
 
-# --- who waits ----------------------------------------------------------------------------------------------
+# --- waiting requests ---------------------------------------------------------------------------------------
 
 REQUESTS: dict[str, w.Request] = {
     "read": w.Reader(resources=["r13"], from_="earliest"),
@@ -119,7 +119,9 @@ REQUESTS: dict[str, w.Request] = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_what_looks_into_a_log_waits_until_it_is_open(rig: Rig, many: Client, request_: w.Request) -> None:
+def test_requests_for_the_contents_of_a_log_wait_until_it_is_open(
+    rig: Rig, many: Client, request_: w.Request
+) -> None:
     asked = many.begin(request_)
     assert not asked.answered
     assert "r13" in under_way(rig)
@@ -145,9 +147,7 @@ def test_cursors_and_queues_are_described_when_their_logs_are_open(rig: Rig) -> 
     assert queues.reply(w.QueueList).queues[0].next == 3
 
 
-def test_contents_for_a_log_that_is_not_open_are_pushed_back_and_have_it_opened(
-    rig: Rig, many: Client
-) -> None:
+def test_contents_for_an_unopened_log_are_pushed_back_and_open_it(rig: Rig, many: Client) -> None:
     flow = many.flow(many.writer())
     flow.content(1, b"x", "r13")
     assert flow.sent() == [c.Reject(1, False, True)]
@@ -157,7 +157,7 @@ def test_contents_for_a_log_that_is_not_open_are_pushed_back_and_have_it_opened(
     assert flow.sent() == [c.Confirm(1, True)]
 
 
-def test_a_consumer_of_any_and_all_waits_with_its_summon(rig: Rig) -> None:
+def test_the_summon_of_a_consumer_of_all_resources_waits_for_the_log(rig: Rig) -> None:
     client = rig.client("queue")
     client.create("a")
     client.fill("a", [b"x"])
@@ -174,7 +174,7 @@ def test_a_consumer_of_any_and_all_waits_with_its_summon(rig: Rig) -> None:
     assert bytes(content.body) == b"x"
 
 
-def test_a_poll_is_answered_when_a_log_opens_that_has_news(rig: Rig, many: Client) -> None:
+def test_a_long_poll_is_answered_when_a_log_with_news_opens(rig: Rig, many: Client) -> None:
     fail_opens(rig, "r13")
     rig.let_go()
     asked = many.begin(w.ResourceDescribe(resource="r13", after={"r13": 1}, wait=60_000))
@@ -185,7 +185,7 @@ def test_a_poll_is_answered_when_a_log_opens_that_has_news(rig: Rig, many: Clien
     assert asked.reply(w.DescriptionList).resources[0].next == 2
 
 
-def test_who_lost_a_right_while_it_waited_is_refused() -> None:
+def test_a_request_waiting_for_a_log_is_refused_if_its_right_is_revoked() -> None:
     admin = user("admin", "secret")
     rig = rig_with(admin, user("me", "secret", "read .*"))
     logged_in(rig, "admin").create("a")
@@ -203,10 +203,8 @@ def test_who_lost_a_right_while_it_waited_is_refused() -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_a_log_opens_by_itself_when_the_disk_allows_and_until_then_has_no_positions(
-    rig: Rig, many: Client, error: int
-) -> None:
-    """Each was reported to end at 1 before, until the next start."""
+def test_a_log_without_positions_opens_when_the_disk_recovers(rig: Rig, many: Client, error: int) -> None:
+    """Such logs were once reported to end at 1 until the next start."""
     fail_opens(rig, error=error)
     rig.let_go()
     for found in many.ask(w.ResourceList(), w.DescriptionList).resources:
@@ -230,7 +228,7 @@ def test_a_log_opens_by_itself_when_the_disk_allows_and_until_then_has_no_positi
     assert [many.read(name) for name in NAMES] == [[name.encode()] for name in NAMES]
 
 
-def test_cursors_and_queues_of_a_log_that_does_not_open_have_no_end(rig: Rig) -> None:
+def test_cursors_and_queues_of_an_unopened_log_have_no_end(rig: Rig) -> None:
     client = rig.client("queue")
     client.create("a")
     client.fill("a", [b"x", b"y"])
@@ -262,7 +260,7 @@ def attempts(rig: Rig, work: Callable[[], object]) -> int:
     return count
 
 
-def test_a_failing_disk_is_tried_with_one_log_at_a_time_and_ever_more_seldom(rig: Rig, many: Client) -> None:
+def test_a_failing_disk_is_retried_with_one_log_and_growing_delays(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
     assert attempts(rig, lambda: rig.sleep(broker_limits.OPEN_RETRY_S, 0.1)) <= 1
@@ -270,7 +268,7 @@ def test_a_failing_disk_is_tried_with_one_log_at_a_time_and_ever_more_seldom(rig
     assert 5 <= attempts(rig, lambda: rig.sleep(10 * broker_limits.OPEN_RETRY_TOP_S)) <= 11
 
 
-def test_a_request_has_a_log_tried_again_but_not_at_once(rig: Rig, many: Client) -> None:
+def test_a_request_retries_a_failed_log_after_a_delay(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
     rig.sleep(60)
@@ -281,7 +279,7 @@ def test_a_request_has_a_log_tried_again_but_not_at_once(rig: Rig, many: Client)
     assert many.describe("r13").next == 2
 
 
-def test_one_log_whose_place_on_the_disk_is_bad_does_not_keep_the_others_shut(rig: Rig, many: Client) -> None:
+def test_a_log_on_a_bad_sector_does_not_keep_others_from_opening(rig: Rig, many: Client) -> None:
     fail_opens(rig, "r00", errno.EIO)
     assert attempts(rig, rig.let_go) < 2 * len(NAMES)
     assert rig.broker.opening.unopened == 1
@@ -289,7 +287,7 @@ def test_one_log_whose_place_on_the_disk_is_bad_does_not_keep_the_others_shut(ri
     assert many.read("r01") == [b"r01"]
 
 
-def test_a_damaged_log_is_not_tried_again(rig: Rig) -> None:
+def test_opening_a_damaged_log_is_not_retried(rig: Rig) -> None:
     client = rig.client()
     client.create("a")
     client.fill("a", [b"x", b"y"])
@@ -305,7 +303,7 @@ def test_a_damaged_log_is_not_tried_again(rig: Rig) -> None:
     assert "damaged" in (client.describe("a").trouble or "")
 
 
-def test_what_opens_late_is_said_once_in_the_log(
+def test_a_log_that_opens_late_is_logged_once(
     rig: Rig, many: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mtl.broker")
@@ -322,7 +320,7 @@ def test_what_opens_late_is_said_once_in_the_log(
 # --- deleting -----------------------------------------------------------------------------------------------
 
 
-def test_a_resource_is_deleted_although_its_log_does_not_open(rig: Rig, many: Client) -> None:
+def test_a_resource_whose_log_does_not_open_can_be_deleted(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
     many.ask(w.ResourceDelete(resource="r13"), w.Ok)
@@ -333,9 +331,7 @@ def test_a_resource_is_deleted_although_its_log_does_not_open(rig: Rig, many: Cl
     assert many.sequences("r13") == (1, 1)
 
 
-def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_fails(
-    rig: Rig, many: Client
-) -> None:
+def test_a_log_is_not_opened_during_a_delete_but_after_a_failed_one(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
     rig.disk.heal()
@@ -361,8 +357,8 @@ def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_f
 # --- numbers of writers -------------------------------------------------------------------------------------
 
 
-def test_a_named_writer_of_any_and_all_waits_for_every_number(rig: Rig) -> None:
-    """With a lower one it would take contents that are new for duplicates, and confirm what nobody keeps."""
+def test_a_named_writer_of_all_resources_waits_for_all_its_numbers(rig: Rig) -> None:
+    """With numbers that are too low its new contents would be confirmed as duplicates, without being stored."""
     client = rig.client()
     client.create("a", "b")
     flow = client.flow(client.writer(writer="w"))
@@ -399,7 +395,7 @@ def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
-def test_a_stage_goes_on_with_the_logs_that_were_made(rig: Rig, client: Client) -> None:
+def test_a_stage_continues_with_the_logs_already_created(rig: Rig, client: Client) -> None:
     client.create("a", "b")
     lease = client.stage("app", 1, "a", "b")
     client.flow(lease).content(1, b"x", "a")
@@ -431,7 +427,7 @@ def test_a_stage_whose_logs_do_not_open_is_not_committed_in_part(rig: Rig, clien
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
-def test_a_stage_that_expires_before_its_logs_open_is_gone(rig: Rig, client: Client) -> None:
+def test_a_stage_may_expire_before_its_logs_open(rig: Rig, client: Client) -> None:
     client.create("a")
     staged(client, 1, {"a": [b"x"]})
     rig.stop()
@@ -445,10 +441,10 @@ def test_a_stage_that_expires_before_its_logs_open_is_gone(rig: Rig, client: Cli
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("what", ["stages/", "resources/", "one"])
-def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
+def test_an_interrupted_commit_completes_when_its_logs_open(
     rig: Rig, client: Client, what: str, error: int
 ) -> None:
-    """Until then the broker serves, and nobody sees a part of it."""
+    """Until then the broker serves, and no part of the commit is visible."""
     client.create("a", "b", "c")
     client.fill("a", [b"before"])
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
@@ -480,7 +476,7 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
     assert client.describe("a").state == "serving"
 
 
-def test_a_commit_is_redone_before_anything_else_is_opened(rig: Rig, client: Client) -> None:
+def test_a_commit_is_redone_before_other_logs_are_opened(rig: Rig, client: Client) -> None:
     client.create("a", "b", *NAMES)
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     rig.hold(Publish)

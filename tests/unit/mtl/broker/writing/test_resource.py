@@ -1,4 +1,4 @@
-"""What of a resource can be read, and what is told of that."""
+"""The readable contents of a resource, and their description."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resource(rig: Rig) -> Resource:
     return found
 
 
-def test_damage_says_itself_which_contents_it_concerns(resource: Resource) -> None:
+def test_damage_names_its_own_range_of_contents(resource: Resource) -> None:
     resource.not_read(1, 2, Damaged("bad", first=1, end=3))
     assert resource.unread.places == [(1, 3)]
     assert resource.unread.covers(2)

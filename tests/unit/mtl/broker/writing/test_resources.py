@@ -1,4 +1,4 @@
-"""Resources: made, described, deleted, stopped. PROTOCOL.md 5.1."""
+"""Resources: creation, description, deletion, stopped logs. PROTOCOL.md 5.1."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_description_follows_the_contents(rig: Rig, client: Client) -> None:
     assert (found.bytes or 0) > 0
 
 
-def test_create_again(client: Client) -> None:
+def test_create_of_an_existing_resource(client: Client) -> None:
     client.create("a")
     first = client.describe("a")
     refused = client.refused(w.ResourceCreate(resource="a"))
@@ -65,7 +65,7 @@ def test_create_again(client: Client) -> None:
     assert again.resource == first
 
 
-def test_two_that_create_at_once(rig: Rig, client: Client) -> None:
+def test_two_concurrent_creates_of_one_name(rig: Rig, client: Client) -> None:
     rig.hold(CreateLog)
     asked = [client.begin(w.ResourceCreate(resource="a", exist_ok=ok)) for ok in (False, False, True)]
     rig.let_go()
@@ -77,7 +77,7 @@ def test_two_that_create_at_once(rig: Rig, client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "ü" * 127, "with space", "a/b", "..", "%00"])
-def test_names_are_no_paths(rig: Rig, client: Client, name: str) -> None:
+def test_names_are_not_used_as_paths(rig: Rig, client: Client, name: str) -> None:
     client.create(name)
     client.fill(name, [b"x"])
     rig.crash()
@@ -85,7 +85,7 @@ def test_names_are_no_paths(rig: Rig, client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["create", "write", "sync", "rename", "fsync_dir", "make_dir"])
-def test_a_resource_that_could_not_be_made_leaves_nothing(rig: Rig, client: Client, op: str) -> None:
+def test_a_failed_create_leaves_no_files_or_records(rig: Rig, client: Client, op: str) -> None:
     rig.disk.fail(op, error=errno.ENOSPC)
     refused = client.refused(w.ResourceCreate(resource="a"))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
@@ -95,8 +95,8 @@ def test_a_resource_that_could_not_be_made_leaves_nothing(rig: Rig, client: Clie
     assert client.read("a") == [b"x"]
 
 
-def test_a_record_that_could_not_be_saved_leaves_nothing_even_after_a_crash(rig: Rig, client: Client) -> None:
-    """The transaction may have reached the disk: it is taken back before the log is removed."""
+def test_a_failed_save_of_a_create_leaves_nothing_after_a_crash(rig: Rig, client: Client) -> None:
+    """The transaction may have reached the disk: it is undone before the log is removed."""
     failures = iter([True])
 
     def once(when: str) -> None:
@@ -110,7 +110,7 @@ def test_a_record_that_could_not_be_saved_leaves_nothing_even_after_a_crash(rig:
     assert directories(rig) == []
 
 
-def test_while_it_cannot_be_taken_back_nobody_is_told(rig: Rig, client: Client) -> None:
+def test_a_create_is_answered_only_after_its_failed_save_is_undone(rig: Rig, client: Client) -> None:
     def failing(when: str) -> None:
         raise refuse(full=False)
 
@@ -123,7 +123,7 @@ def test_while_it_cannot_be_taken_back_nobody_is_told(rig: Rig, client: Client) 
         asked.reply(w.ResourceCreated)
 
 
-def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_RESOURCES", 2)
     client.create("a", "b")
     assert client.refused(w.ResourceCreate(resource="c")).reason == w.OVERLOADED
@@ -143,7 +143,7 @@ def test_list_is_sorted_and_filtered(client: Client) -> None:
 # --- Delete -------------------------------------------------------------------------------------------------
 
 
-def test_delete_takes_everything_along(rig: Rig, client: Client) -> None:
+def test_delete_removes_leases_cursors_stages_and_files(rig: Rig, client: Client) -> None:
     client.create("a", "b")
     client.fill("a", [b"x"])
     reader, writer = client.flow(client.reader("a", group="g")), client.flow(client.writer("a", "b"))
@@ -160,7 +160,7 @@ def test_delete_takes_everything_along(rig: Rig, client: Client) -> None:
     assert client.refused(w.ResourceDescribe(resource="a")).members["missing"] == ["a"]
 
 
-def test_a_new_life_has_another_incarnation_and_begins_at_one(client: Client) -> None:
+def test_a_recreated_resource_has_another_incarnation_and_starts_at_one(client: Client) -> None:
     client.create("a")
     client.fill("a", [b"old"])
     former = client.describe("a").incarnation
@@ -179,11 +179,11 @@ def test_a_new_life_has_another_incarnation_and_begins_at_one(client: Client) ->
         assert (refused.status, refused.reason) == (409, w.INCARNATION)
 
 
-def test_delete_of_what_is_not_there(client: Client) -> None:
+def test_delete_of_an_unknown_resource_is_refused(client: Client) -> None:
     assert client.refused(w.ResourceDelete(resource="a")).status == 404
 
 
-def test_delete_gives_up_what_waits_for_the_disk(rig: Rig, client: Client) -> None:
+def test_delete_drops_contents_that_wait_for_the_disk(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer())
     rig.hold(Append)
@@ -196,7 +196,7 @@ def test_delete_gives_up_what_waits_for_the_disk(rig: Rig, client: Client) -> No
     assert flow.sent()[-1] == c.Reject(2, False, True)
 
 
-def test_nobody_gets_in_while_it_is_being_deleted(rig: Rig, client: Client) -> None:
+def test_requests_during_a_delete_of_the_resource_are_refused(rig: Rig, client: Client) -> None:
     client.create("a")
     rig.hold(Save)
     deleted = client.begin(w.ResourceDelete(resource="a"))
@@ -215,8 +215,8 @@ def test_nobody_gets_in_while_it_is_being_deleted(rig: Rig, client: Client) -> N
     client.create("a")
 
 
-def test_a_delete_that_cannot_be_saved_did_not_happen(rig: Rig, client: Client) -> None:
-    """Also not after a crash that finds the failed transaction: contents were confirmed since."""
+def test_a_delete_whose_save_fails_has_no_effect(rig: Rig, client: Client) -> None:
+    """The same after a crash that finds the failed transaction: contents were confirmed since."""
     client.create("a")
     client.fill("a", [b"x"])
     failures = iter([True])
@@ -255,7 +255,7 @@ def is_whole(client: Client, stage: str) -> None:
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
 @pytest.mark.parametrize("how", ["space", "restart", "crash", "crash, and it landed"])
-def test_a_delete_while_records_cannot_be_written_is_answered_and_does_nothing_by_half(
+def test_a_delete_while_records_cannot_be_saved_is_answered_and_atomic(
     rig: Rig, client: Client, when: str, how: str
 ) -> None:
     whole(client)
@@ -290,7 +290,7 @@ def test_a_delete_while_records_cannot_be_written_is_answered_and_does_nothing_b
     assert (names(client), records(rig)) == ([], [])
 
 
-def test_a_create_while_records_cannot_be_written_is_answered(rig: Rig, client: Client) -> None:
+def test_a_create_while_records_cannot_be_saved_is_answered(rig: Rig, client: Client) -> None:
     def full(at: str) -> None:
         raise refuse(full=True)
 
@@ -305,8 +305,8 @@ def test_a_create_while_records_cannot_be_written_is_answered(rig: Rig, client: 
     assert len(directories(rig)) == 1
 
 
-def test_contents_for_a_resource_that_could_not_be_deleted_wait(rig: Rig, client: Client) -> None:
-    """Not rejected for good: a lease for any resource does not know of the Delete."""
+def test_contents_during_a_failing_delete_wait_and_are_confirmed(rig: Rig, client: Client) -> None:
+    """They are not rejected for good: a lease for any resource has no part in the Delete."""
     client.create("a")
     flow = client.flow(client.writer())
     rig.hold(Save)
@@ -325,7 +325,7 @@ def test_contents_for_a_resource_that_could_not_be_deleted_wait(rig: Rig, client
     assert flow.sent() == [c.Confirm(1, True)]
 
 
-def test_files_that_could_not_be_removed_go_with_the_next_start(rig: Rig, client: Client) -> None:
+def test_files_that_could_not_be_removed_are_removed_at_the_next_start(rig: Rig, client: Client) -> None:
     client.create("a")
     rig.disk.fail("unlink")
     client.ask(w.ResourceDelete(resource="a"), w.Ok)
@@ -346,7 +346,7 @@ def log_file(rig: Rig, resource: str) -> str:
 
 @pytest.fixture
 def stopped(rig: Rig, client: Client) -> Client:
-    """`a` has a log whose first chunk is damaged, `b` is well."""
+    """The first chunk of the log of `a` is damaged, `b` is intact."""
     client.create("a", "b")
     for name in ("a", "b"):
         client.fill(name, [b"x", b"y"])
@@ -357,7 +357,7 @@ def stopped(rig: Rig, client: Client) -> Client:
     return rig.client()
 
 
-def test_a_damaged_log_stops_its_resource_and_no_other(stopped: Client) -> None:
+def test_a_damaged_log_stops_only_its_resource(stopped: Client) -> None:
     found = stopped.describe("a")
     assert (found.state, found.bytes, found.contents) == ("stopped", None, None)
     assert (found.known_earliest, found.known_next) == (None, None)
@@ -391,7 +391,7 @@ def test_a_stopped_resource_can_be_deleted_and_made_again(rig: Rig, stopped: Cli
     assert rig.client().read("a") == [b"new"]
 
 
-def test_a_log_that_stops_while_it_is_written_is_still_read(rig: Rig, client: Client) -> None:
+def test_a_log_stopped_by_a_failed_write_can_still_be_read(rig: Rig, client: Client) -> None:
     client.create("a", "b")
     client.fill("a", [b"x"])
     flow = client.flow(client.writer("a"))
@@ -418,10 +418,10 @@ def test_a_log_that_stops_while_it_is_written_is_still_read(rig: Rig, client: Cl
     ("how", "kept"),
     [({}, "all"), ({"power": False}, "all"), ({"keep": "all"}, "all"), ({"keep": "none"}, "none")],
 )
-def test_what_a_crash_takes_under_durability_os_is_told_by_position(
+def test_contents_lost_under_durability_os_are_data_loss_by_position(
     rig: Rig, client: Client, how: dict[str, Any], kept: str
 ) -> None:
-    """Whatever the system says of itself: a crash of the file system alone is enough (PROTOCOL.md 5.1.1)."""
+    """With or without a new boot id: a crash of the file system alone is enough (PROTOCOL.md 5.1.1)."""
     client.create("a", durability="os")
     client.fill("a", [b"1", b"2"])
     rig.restart()
@@ -447,8 +447,8 @@ def test_what_a_crash_takes_under_durability_os_is_told_by_position(
         assert (refused.first, refused.end, refused.resume) == (3, position, 3)
 
 
-def test_a_deletion_that_failed_while_retention_was_at_work_takes_back_nothing_of_it() -> None:
-    """The files below the new `earliest` are gone: with a record of before the next start would find them missing."""
+def test_undoing_a_failed_delete_keeps_a_concurrent_retention() -> None:
+    """The files below the new `earliest` are removed: with the former record the next start would miss them."""
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     client.create("a", retention=w.Retention(contents=1))

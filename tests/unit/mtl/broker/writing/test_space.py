@@ -23,7 +23,7 @@ def client(rig: Rig) -> Client:
     return client
 
 
-def test_it_is_low_below_the_watermark_and_until_a_quarter_more_is_free() -> None:
+def test_space_is_low_below_the_watermark_until_a_quarter_more_is_free() -> None:
     space = Space(1_000)
     seen = []
     for free in (1_001, 1_000, 999, 1_000, 1_249, 1_250, 1_000, 999):
@@ -37,7 +37,7 @@ def test_it_is_low_below_the_watermark_and_until_a_quarter_more_is_free() -> Non
 
 
 @pytest.mark.parametrize(("total", "mark"), [(100 * GIB, LOW_WATERMARK), (2 * GIB, GIB // 10)])
-def test_without_a_number_it_is_a_gibibyte_or_a_part_of_a_small_disk(total: int, mark: int) -> None:
+def test_the_default_watermark_is_a_gibibyte_or_a_part_of_a_small_disk(total: int, mark: int) -> None:
     space = Space(0)
     space.measured(mark, total)
     assert not space.is_low
@@ -45,14 +45,14 @@ def test_without_a_number_it_is_a_gibibyte_or_a_part_of_a_small_disk(total: int,
     assert space.is_low
 
 
-def test_writers_are_told_why_and_everybody_else_goes_on(rig: Rig, client: Client) -> None:
+def test_low_space_refuses_writers_with_the_cause_and_serves_others(rig: Rig, client: Client) -> None:
     client.fill("a", [b"before"])
     stage = client.staged("app", 1, "a", [b"staged before"])
     lease = client.writer("a", writer="w")
     flow = client.flow(lease)
     rig.broker.room(999, 10_000, rig.now())
     rig.run()
-    assert rig.broker.parts.leases.find(lease.lease) is None, "its client asks again, and is told"
+    assert rig.broker.parts.leases.find(lease.lease) is None, "its client asks again, and gets the refusal"
     for request in (
         w.Writer(resources=["a"]),
         w.Writer(resources=["a"], confirm="full", writer="w"),
@@ -71,9 +71,7 @@ def test_writers_are_told_why_and_everybody_else_goes_on(rig: Rig, client: Clien
     assert client.read("a") == [b"before", b"staged before", b"after"]
 
 
-def test_a_writer_that_was_granted_its_lease_meanwhile_is_ended_with_the_next_look(
-    rig: Rig, client: Client
-) -> None:
+def test_a_writer_lease_granted_during_low_space_ends_at_the_next_check(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     waiting = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
     rig.broker.room(999, 10_000, rig.now())
@@ -83,7 +81,7 @@ def test_a_writer_that_was_granted_its_lease_meanwhile_is_ended_with_the_next_lo
     assert rig.broker.parts.leases.find(lease.lease) is None
 
 
-def test_the_profile_test_keeps_nothing_and_goes_on(rig: Rig) -> None:
+def test_low_space_does_not_affect_the_test_profile(rig: Rig) -> None:
     client = rig.client("test")
     lease = client.ask(w.Writer(resources=["resource"]), w.DataLease)
     rig.broker.room(999, 10_000, rig.now())
@@ -91,7 +89,7 @@ def test_the_profile_test_keeps_nothing_and_goes_on(rig: Rig) -> None:
     client.ask(w.Writer(resources=["resource"]), w.DataLease)
 
 
-def test_dead_letters_wait(rig: Rig, client: Client) -> None:
+def test_low_space_delays_dead_letters(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     consumer = rig.client("queue")
     flow = consumer.flow(consumer.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease))

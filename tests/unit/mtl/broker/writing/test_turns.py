@@ -15,7 +15,7 @@ def beginning(who: str, begun: list[str], *, wanted: bool = True) -> Callable[[]
     return begin
 
 
-def test_so_many_at_a_time_in_the_order_in_which_they_asked() -> None:
+def test_concurrent_turns_are_bounded_and_in_order_of_request() -> None:
     turns, begun = Turns(2), list[str]()
     for who in "abcde":
         turns.ask(who, beginning(who, begun))
@@ -34,11 +34,11 @@ def test_so_many_at_a_time_in_the_order_in_which_they_asked() -> None:
 @pytest.mark.parametrize(
     ("asked", "had"),
     [
-        pytest.param("abbcb", "abc", id="who asks again is once in the line"),
-        pytest.param("aba", "aba", id="who had one comes last"),
+        pytest.param("abbcb", "abc", id="a repeated request has one place"),
+        pytest.param("aba", "aba", id="a later request goes to the end"),
     ],
 )
-def test_the_line(asked: str, had: str) -> None:
+def test_turns_are_given_in_order(asked: str, had: str) -> None:
     turns, begun = Turns(1), list[str]()
     for who in asked:
         turns.ask(who, beginning(who, begun))
@@ -47,7 +47,7 @@ def test_the_line(asked: str, had: str) -> None:
     assert "".join(begun) == had
 
 
-def test_who_does_not_want_it_any_more_leaves_it_to_the_next() -> None:
+def test_a_turn_that_is_no_longer_needed_passes_to_the_next() -> None:
     turns, begun = Turns(1), list[str]()
     turns.ask("a", beginning("a", begun))
     turns.ask("b", beginning("b", begun, wanted=False))

@@ -26,7 +26,7 @@ def filled(*ranges: tuple[int, int, bool]) -> Unconfirmed:
     return held
 
 
-def test_only_the_durable_prefix_is_taken() -> None:
+def test_only_the_durable_prefix_is_confirmed() -> None:
     held = filled((1, 3, True), (4, 4, True), (5, 8, False), (9, 9, True))
     assert (held.take_done(), held.lowest, len(held)) == (4, 5, 2)
     assert (held.take_done(), held.lowest) == (0, 5)
@@ -35,13 +35,13 @@ def test_only_the_durable_prefix_is_taken() -> None:
     assert (held.take_done(), held.lowest, len(held)) == (9, None, 0)
 
 
-def test_what_a_writer_goes_back_to_comes_first() -> None:
+def test_ranges_are_ordered_by_number_not_by_arrival() -> None:
     held = filled((5, 8, True), (1, 2, True), (3, 3, False))
     assert [one.first for one in held] == [1, 3, 5]
     assert held.take_done() == 2
 
 
-def test_what_will_be_sent_again_is_forgotten() -> None:
+def test_ranges_to_be_repeated_are_dropped() -> None:
     held = filled((1, 3, False), (4, 4, False), (5, 8, False))
     held.forget_from(4)
     assert [one.last for one in held] == [3]
@@ -50,7 +50,7 @@ def test_what_will_be_sent_again_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=8), st.integers(0, 80))
-def test_a_number_waits_when_it_is_in_one_of_the_ranges(steps: list[tuple[int, int]], number: int) -> None:
+def test_a_number_is_contained_if_it_is_in_a_range(steps: list[tuple[int, int]], number: int) -> None:
     at, numbers, ranges = 1, set(), []
     for gap, count in steps:
         first = at + gap

@@ -1,4 +1,4 @@
-"""Contents that could not be read: which, and why."""
+"""Contents that could not be read, and the cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mtl.broker.writing.unread import Unread
 from mtl.errors import Damaged, StorageFailed
 
 
-def test_ranges_are_known_until_they_were_read() -> None:
+def test_unreadable_ranges_are_kept_until_read() -> None:
     unread = Unread()
     failed = StorageFailed("no")
     assert unread.add(3, 5, failed)
@@ -21,13 +21,13 @@ def test_ranges_are_known_until_they_were_read() -> None:
     assert unread.why is None
 
 
-def test_damage_says_itself_which_contents_it_concerns() -> None:
+def test_damage_names_its_own_range_of_contents() -> None:
     unread = Unread()
     unread.add(3, 4, Damaged("bad", first=1, end=9))
     assert unread.places == [(1, 9)]
 
 
-def test_the_oldest_ranges_are_forgotten_beyond_the_limit() -> None:
+def test_beyond_the_limit_the_oldest_ranges_are_dropped() -> None:
     unread = Unread()
     for n in range(module._MAX_UNREAD + 2):
         unread.add(n, n + 1, StorageFailed("no"))

@@ -1,4 +1,4 @@
-"""What is taken in from a writer, and what it hears about it: PROTOCOL.md 5.4, rule by rule."""
+"""Contents of writers, and their Confirms and Rejects: PROTOCOL.md 5.4, rule by rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_durable_content_is_confirmed(client: Client) -> None:
     assert client.read("a") == [b"x"]
 
 
-def test_contents_that_arrive_together_are_one_group_and_one_confirm(rig: Rig, client: Client) -> None:
+def test_contents_that_arrive_together_share_one_group_and_one_confirm(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a"))
     for number in (1, 2, 3):
         flow.queue(*c.encode(c.Content(number, "", EMPTY, b"%d" % number)))
@@ -51,7 +51,7 @@ def test_contents_that_arrive_together_are_one_group_and_one_confirm(rig: Rig, c
 
 
 @pytest.mark.parametrize(
-    ("numbers", "heard", "stored"),
+    ("numbers", "answers", "stored"),
     [
         ([2], [reject(2, AGAIN)], []),
         ([1, 3, 4, 5], [confirm(1), reject(3, AGAIN)], [1]),
@@ -65,24 +65,24 @@ def test_contents_that_arrive_together_are_one_group_and_one_confirm(rig: Rig, c
         ([1, 0, 2], [confirm(1), reject(0, NEVER), confirm(2)], [1, 2]),
     ],
 )
-def test_gap_check_rejects_the_first_of_a_run_once(
-    client: Client, numbers: list[int], heard: list[c.Command], stored: list[int]
+def test_the_first_number_behind_a_gap_is_rejected_once(
+    client: Client, numbers: list[int], answers: list[c.Command], stored: list[int]
 ) -> None:
     flow = client.flow(client.writer("a"))
     for number in numbers:
         flow.content(number, b"%d" % number)
-    assert flow.sent() == heard
+    assert flow.sent() == answers
     assert client.read("a") == [b"%d" % n for n in stored]
 
 
-def test_the_reject_of_a_pack_behind_a_gap_bears_its_last_number(client: Client) -> None:
+def test_the_reject_of_a_pack_behind_a_gap_has_its_last_number(client: Client) -> None:
     flow = client.flow(client.writer("a", packed=True))
     flow.pack(5, [b"x", b"y", b"z"])
     assert flow.sent() == [reject(7, AGAIN)]
 
 
 @pytest.mark.requirement("MTL-85")
-def test_confirm_none_does_not_look_at_numbers(client: Client) -> None:
+def test_without_confirmation_numbers_are_ignored(client: Client) -> None:
     flow = client.flow(client.writer("a", confirm="none"))
     for number in (7, 3, 3, 0, _U64_MAX):
         flow.content(number, b"%d" % (number % 10))
@@ -115,7 +115,7 @@ def test_a_duplicate_of_a_pending_content_is_confirmed_when_the_original_is_dura
 
 
 def test_a_duplicate_does_not_hide_the_confirm_of_a_higher_number(rig: Rig, client: Client) -> None:
-    """A rebind: the Confirm of 1 was lost and 2 is under way. 1 is confirmed at once, 2 when it is durable."""
+    """After a rebind: the Confirm of 1 was lost, 2 is being written. 1 is confirmed at once, 2 when it is durable."""
     lease = client.writer("a")
     flow = client.flow(lease)
     flow.content(1, b"x")
@@ -137,7 +137,7 @@ def test_a_pack_is_a_duplicate_as_a_whole(client: Client) -> None:
     assert client.read("a") == [b"x", b"y", b"z"]
 
 
-def test_partial_overlap_is_refused_for_good_and_spends_its_numbers(client: Client) -> None:
+def test_a_partial_overlap_is_rejected_for_good_and_uses_up_its_numbers(client: Client) -> None:
     flow = client.flow(client.writer("a", packed=True))
     flow.pack(1, [b"x", b"y", b"z"])
     flow.pack(2, [b"y", b"z", b"new"])
@@ -146,12 +146,12 @@ def test_partial_overlap_is_refused_for_good_and_spends_its_numbers(client: Clie
     assert client.read("a") == [b"x", b"y", b"z", b"next"]
 
 
-# --- what is never taken ------------------------------------------------------------------------------------
+# --- rejected for good --------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-112")
 @pytest.mark.parametrize(
-    ("content", "heard"),
+    ("content", "last"),
     [
         (c.Content(1, "nowhere", EMPTY, b""), 1),
         (c.Content(1, "b", EMPTY, b""), 1),
@@ -168,22 +168,22 @@ def test_partial_overlap_is_refused_for_good_and_spends_its_numbers(client: Clie
 )
 @pytest.mark.parametrize("confirmed", ["full", "none"])
 def test_invalid_contents_are_rejected_for_good_under_both_models(
-    client: Client, content: c.Content, heard: int, confirmed: str
+    client: Client, content: c.Content, last: int, confirmed: str
 ) -> None:
     flow = client.flow(client.writer("a", packed=True, confirm=confirmed))
     flow.send(content)
-    assert flow.sent() == [reject(heard, NEVER)]
+    assert flow.sent() == [reject(last, NEVER)]
     assert client.read("a") == []
 
 
-def test_a_plain_lease_takes_no_packs(client: Client) -> None:
+def test_packs_on_a_plain_lease_are_rejected(client: Client) -> None:
     flow = client.flow(client.writer("a"))
     flow.send(packed(1, [b"x"]))
     assert flow.sent() == [reject(1, NEVER)]
 
 
-def test_numbers_above_64_bits_are_one_content(client: Client) -> None:
-    """Two of the largest counts, one behind the other, would leave the range of a sequence."""
+def test_a_pack_whose_numbers_exceed_64_bits_counts_as_one_content(client: Client) -> None:
+    """Two packs of the largest count in sequence would exceed the range of a sequence."""
     flow = client.flow(client.writer("a", packed=True))
     most = (1 << 63) - 1
     for first in (1, most + 1, 2 * most + 1):
@@ -191,7 +191,7 @@ def test_numbers_above_64_bits_are_one_content(client: Client) -> None:
     assert flow.sent() == [reject(most, NEVER), reject(2 * most, NEVER), reject(2 * most + 1, NEVER)]
 
 
-def test_a_refused_number_is_spent_and_the_flow_goes_on(client: Client) -> None:
+def test_a_rejected_number_is_used_up_and_the_flow_continues(client: Client) -> None:
     flow = client.flow(client.writer("a"))
     flow.content(1, b"x")
     flow.content(2, b"y", properties={"mtl-mine": 1})
@@ -200,8 +200,8 @@ def test_a_refused_number_is_spent_and_the_flow_goes_on(client: Client) -> None:
     assert client.read("a") == [b"x", b"z"]
 
 
-def test_a_refused_content_is_refused_again_and_never_confirmed(client: Client) -> None:
-    """Its Reject may have been lost; a Confirm would make the writer believe that it was stored."""
+def test_a_repeated_rejected_content_is_rejected_again(client: Client) -> None:
+    """Its Reject may have been lost; after a Confirm the writer would treat the content as stored."""
     flow = client.flow(client.writer("a"))
     flow.content(1, b"x", properties={"mtl-mine": 1})
     flow.content(2, b"y")
@@ -220,7 +220,7 @@ def test_a_refused_content_is_refused_again_and_never_confirmed(client: Client) 
         ([], "", False),
     ],
 )
-def test_a_name_is_needed_when_the_lease_is_for_several(
+def test_contents_need_a_resource_name_if_the_lease_has_several(
     client: Client, named: list[str], resource: str, taken: bool
 ) -> None:
     flow = client.flow(client.writer(*named))
@@ -228,7 +228,7 @@ def test_a_name_is_needed_when_the_lease_is_for_several(
     assert flow.sent() == [confirm(1) if taken else reject(1, NEVER)]
 
 
-def test_any_and_all_includes_what_is_made_later(client: Client) -> None:
+def test_a_lease_for_all_resources_includes_later_ones(client: Client) -> None:
     flow = client.flow(client.writer())
     flow.content(1, b"x", "later")
     client.create("later")
@@ -237,7 +237,7 @@ def test_any_and_all_includes_what_is_made_later(client: Client) -> None:
     assert client.read("later") == [b"y"]
 
 
-def test_a_lease_for_any_resource_follows_one_that_is_deleted_and_made_again(client: Client) -> None:
+def test_a_lease_for_all_resources_includes_a_recreated_one(client: Client) -> None:
     flow = client.flow(client.writer())
     flow.content(1, b"old", "a")
     client.ask(w.ResourceDelete(resource="a"), w.Ok)
@@ -251,7 +251,7 @@ def test_a_lease_for_any_resource_follows_one_that_is_deleted_and_made_again(cli
 # --- several resources in one flow --------------------------------------------------------------------------
 
 
-def test_confirm_multiple_covers_only_the_prefix_that_is_durable_everywhere(rig: Rig, client: Client) -> None:
+def test_confirm_multiple_covers_only_the_prefix_durable_in_all_resources(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", "b"))
     rig.hold(Append)
     for number, resource in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
@@ -268,9 +268,7 @@ def test_confirm_multiple_covers_only_the_prefix_that_is_durable_everywhere(rig:
     assert flow.sent() == [confirm(4)]
 
 
-def test_what_failed_is_asked_for_again_and_never_covered_by_a_later_confirm(
-    rig: Rig, client: Client
-) -> None:
+def test_a_failed_content_is_requested_again_and_no_confirm_covers_it(rig: Rig, client: Client) -> None:
     """1 in `a` fails, 2 in `b` is durable: a Confirm(2, multiple) would make the writer forget 1."""
     flow = client.flow(client.writer("a", "b"))
     rig.disk.fail("write", when=lambda path: path.startswith(log_of(rig, "a")))
@@ -314,7 +312,7 @@ def test_a_failed_group_is_pushed_back_from_its_first_number(
     assert client.read("a") == [b"1", b"2", b"3"]
 
 
-def test_why_nothing_is_kept_is_told_until_something_is(
+def test_the_trouble_of_a_resource_is_described_until_a_write_succeeds(
     rig: Rig, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "mtl.broker")
@@ -331,7 +329,7 @@ def test_why_nothing_is_kept_is_told_until_something_is(
     assert [r.levelname for r in caplog.records if "again" in r.message][-1] == "INFO"
 
 
-def test_a_failure_of_one_writer_takes_nothing_from_the_others(rig: Rig, client: Client) -> None:
+def test_a_failed_write_of_one_writer_does_not_affect_others(rig: Rig, client: Client) -> None:
     one, other = client.flow(client.writer("a")), client.flow(client.writer("a"))
     rig.hold(Append)
     one.content(1, b"one")
@@ -343,7 +341,7 @@ def test_a_failure_of_one_writer_takes_nothing_from_the_others(rig: Rig, client:
     assert client.read("a") == [b"other"]
 
 
-def test_a_writer_at_the_end_of_all_numbers_takes_nothing_from_the_others(rig: Rig, client: Client) -> None:
+def test_a_writer_at_the_largest_number_does_not_affect_others(rig: Rig, client: Client) -> None:
     far, other = client.flow(client.writer("a", packed=True, writer="far")), client.flow(client.writer("a"))
     for number in (1, 2**63):  # packs that cannot be: their numbers are spent at once
         far.send(c.Content(number, "", c.packed_properties(2**63 - 1), b""))
@@ -355,7 +353,7 @@ def test_a_writer_at_the_end_of_all_numbers_takes_nothing_from_the_others(rig: R
     assert rig.client().read("a") == [b"last", b"x"]
 
 
-def test_under_confirm_none_what_fails_is_dropped_and_counted(rig: Rig, client: Client) -> None:
+def test_without_confirmation_failed_contents_are_dropped_and_counted(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", confirm="none"))
     rig.disk.fail("write")
     flow.content(1, b"x")
@@ -363,7 +361,7 @@ def test_under_confirm_none_what_fails_is_dropped_and_counted(rig: Rig, client: 
     assert rig.broker.statistics()["dropped"] == 1
 
 
-def test_overload_pushes_back_and_does_not_stop_reading(
+def test_overload_pushes_contents_back_and_keeps_receiving(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "INBOUND_OCTETS", 3 * limits.ARRIVAL_OVERHEAD)
@@ -380,15 +378,15 @@ def test_overload_pushes_back_and_does_not_stop_reading(
     assert flow.sent() == [confirm(1), confirm(3), confirm(4), confirm(5), confirm(6)]
 
 
-def test_empty_contents_count_too(rig: Rig, client: Client) -> None:
-    """Else any number of them could wait for a slow disk."""
+def test_empty_contents_count_towards_the_inbound_bound(rig: Rig, client: Client) -> None:
+    """Otherwise any number of them could wait for a slow disk."""
     flow = client.flow(client.writer("a"))
     rig.hold(Append)
     flow.content(1, b"")
     assert rig.inbound_octets() >= limits.ARRIVAL_OVERHEAD
 
 
-def test_a_flow_that_stands_still_in_one_resource_is_bounded(
+def test_unconfirmed_contents_of_a_flow_are_bounded(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_UNCONFIRMED", 3)
@@ -415,7 +413,7 @@ def test_an_unnamed_lease_starts_at_one(client: Client) -> None:
     assert client.read("a") == [b"x", b"x"]
 
 
-def test_the_numbers_of_an_unnamed_lease_are_forgotten_with_it(rig: Rig, client: Client) -> None:
+def test_the_numbers_of_an_unnamed_lease_end_with_it(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     client.flow(lease).content(1, b"x")
     resource = rig.broker.parts.resources.find("/", "a")
@@ -428,7 +426,7 @@ def test_the_numbers_of_an_unnamed_lease_are_forgotten_with_it(rig: Rig, client:
     assert resource.intake.numbers._durable == resource.intake.numbers._accepted == {}
 
 
-def test_after_a_rebind_the_former_identity_is_nobody(client: Client, rig: Rig) -> None:
+def test_after_a_rebind_the_former_identity_is_unbound(client: Client, rig: Rig) -> None:
     lease = client.writer("a")
     former = client.flow(lease)
     later = client.flow(lease)
@@ -440,8 +438,8 @@ def test_after_a_rebind_the_former_identity_is_nobody(client: Client, rig: Rig) 
     assert client.read("a") == [b"y"]
 
 
-def test_after_a_rebind_nothing_is_confirmed_before_it_came_again(rig: Rig, client: Client) -> None:
-    """The Reject of 2 was lost with the former flow: a Confirm of 3 would make the writer take it for stored."""
+def test_after_a_rebind_only_repeated_numbers_are_confirmed(rig: Rig, client: Client) -> None:
+    """The Reject of 2 was lost with the former flow: after a Confirm of 3 the writer would treat 2 as stored."""
     lease = client.writer("a")
     flow = client.flow(lease)
     rig.hold(Append)
@@ -458,9 +456,9 @@ def test_after_a_rebind_nothing_is_confirmed_before_it_came_again(rig: Rig, clie
     assert client.read("a") == [b"x", b"z"]
 
 
-def test_after_a_rebind_what_comes_again_comes_in_turn(client: Client) -> None:
-    """The Reject of 2 was lost with the former flow, and 2 itself on this one: 3 must not be taken, since its Confirm
-    would cover 2.
+def test_after_a_rebind_numbers_are_repeated_without_gaps(client: Client) -> None:
+    """The Reject of 2 was lost with the former flow, and 2 itself on this one: 3 must not be accepted, since its
+    Confirm would cover 2.
     """
     lease = client.writer("a")
     flow = client.flow(lease)
@@ -475,7 +473,7 @@ def test_after_a_rebind_what_comes_again_comes_in_turn(client: Client) -> None:
     assert again.sent() == [reject(2, NEVER), confirm(3)]
 
 
-def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, client: Client) -> None:
+def test_octets_of_a_durable_content_are_freed_before_its_confirm(rig: Rig, client: Client) -> None:
     """2 is durable and waits for 1 in another resource: only its number may stay in memory."""
     lease = client.writer("a", "b")
     flow = client.flow(lease)
