@@ -18,7 +18,7 @@ from mutation.forks import Forks
 from mutation.integration import integration_tests
 from mutation.mutants import Mutant
 from mutation.project import UNIT, Failing, Project
-from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reasons, table
+from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reasons, table, without_killed
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,6 +104,9 @@ class Trial:
                 if verdict is not None:
                     done.append(verdict)
         print(f"\n{table(done, explained)}")
+        if self._asked.mutate:
+            weak = without_killed(done)
+            print(f"{len(weak)} requirements whose own tests noticed no change: {', '.join(weak) or 'none'}")
         if len(done) < len(plan):
             print(f"{len(plan) - len(done)} more are left: the same command goes on")
         return int(any(one.verdict == SURVIVED and one.key not in explained for one in done))

@@ -69,3 +69,11 @@ def table(verdicts: Iterable[Verdict], explained: Mapping[str, str]) -> str:
     total = sum(counts.values())
     summary = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
     return "\n".join([*lines, "", f"{total} mutants: {summary}"])
+
+
+def without_killed(verdicts: Iterable[Verdict]) -> list[str]:
+    """The requirements whose own tests noticed none of their mutants: these tests are weak, or look at other code."""
+    own: dict[str, bool] = {}
+    for one in verdicts:
+        own[one.about] = own.get(one.about, False) or one.verdict == KILLED
+    return [about for about, noticed in own.items() if not noticed]

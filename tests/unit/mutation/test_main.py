@@ -91,6 +91,7 @@ def test_a_survivor_without_a_reason_fails_the_run(tiny: Path, capsys: pytest.Ca
     table = capsys.readouterr().out
     assert "| explained | It counts nothing yet. |" in table
     assert "1 explained" in table
+    assert "0 requirements whose own tests noticed no change" in table
     assert (tiny / "src" / "tiny" / "ages.py").read_text(encoding="utf-8") == CODE
 
 
