@@ -31,8 +31,9 @@ BINDING = frozenset({"must", "should"})
 
 HEAD = """# Conformance
 
-What each document requires, how it is met, and the tests that show it. `DEVIATES` marks what is done otherwise, with
-the reason. Made by `./scripts/conformance` out of tests/requirements and the tests' markers; not edited by hand.
+The requirements of each document, how they are met, and the tests that show it. `DEVIATES` marks each difference from
+the document, with the reason. `./scripts/conformance` generates this page from tests/requirements and the markers of
+the tests; it is not edited by hand.
 """
 
 
