@@ -176,6 +176,7 @@ one = req()
 ask(one, "Connection.Open", protocol={"name": "MTL", "version": 1})
 ask(one, "Connection.Profile", profile="log")
 ask(one, "Connection.Authorize", mechanism="ANONYMOUS", response="")
+ask(one, "Connection.Authorize", mechanism="ANONYMOUS", response="")  # the RFC allows it at any time
 ask(one, "Connection.Profile", profile="log")
 code, lease = ask(one, "Connection.Reader", resources=["resource"], confirm="none")
 dealer = context.socket(zmq.DEALER)
@@ -183,10 +184,13 @@ dealer.linger = 1000
 dealer.connect(endpoint)
 dealer.send_multipart([b"\\3" + struct.pack(">Q", 1) + b"\\x08resource", b""])
 dealer.send_multipart([b"\\1" + struct.pack(">Q", 1) + bytes([len(lease["lease"])]) + lease["lease"].encode(), b""])
-for number in (2, 3):
+dealer.send_multipart([b"\\4" + struct.pack(">Q", 2) + b"\\x08resource", b""])  # it is not the second one
+for number in (3, 4):
     dealer.send_multipart([b"\\3" + struct.pack(">Q", number) + b"\\x08resource", b""])
 dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\1", b""])
 dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\2", b""])
+for number, name in ((5, b"resource"), (6, b"resource"), (7, b"another")):
+    dealer.send_multipart([b"\\4" + struct.pack(">QB", number, len(name)) + name, b""])
 dealer.poll(1000)
 dealer.close()
 code, lease = ask(one, "Connection.Writer", resources=[], confirm="none")
@@ -204,5 +208,28 @@ context.destroy(1000)
 def test_a_client_is_told_what_it_does_wrong() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", BAD_CLIENT)
     wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
-    assert wrong == {"MTL-60", "MTL-70", "MTL-79", "MTL-85", "MTL-89"}
+    assert wrong == {"MTL-60", "MTL-70", "MTL-74", "MTL-75", "MTL-79", "MTL-85", "MTL-89"}
     assert code == 1
+
+
+CLIENT_WITHOUT_LOGIN = """
+import os, json, zmq
+context = zmq.Context()
+def ask(name, **body):
+    one.send_multipart([name.encode(), json.dumps(body).encode()])
+    return one.recv_multipart() if one.poll(500) else None
+for _ in range(2):  # the first Connection.Profile is not answered
+    one = context.socket(zmq.REQ)
+    one.linger = 0
+    one.connect(os.environ["MTL_ENDPOINT"])
+    ask("Connection.Open", protocol={"name": "MTL", "version": 1})
+    if ask("Connection.Profile", profile="log"):
+        ask("Connection.Profile", profile="log")
+context.destroy(0)
+"""
+
+
+def test_a_client_that_does_not_log_in_after_a_401_violates_mtl_29() -> None:
+    _, findings = tool("--client", "--", sys.executable, "-c", CLIENT_WITHOUT_LOGIN)
+    wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
+    assert wrong == {"MTL-29"}

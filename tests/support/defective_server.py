@@ -23,6 +23,20 @@ class ContentsAfterDismiss(MinimalServer):
             self.deliver(peer, 99, "resource", b"", b"late")
 
 
+class RepeatedDismiss(MinimalServer):
+    """It accepts each Dismiss of a resource that was summoned before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: set[tuple[bytes, bytes]] = set()
+
+    def respond(self, peer: bytes, header: bytes, code: bytes) -> None:
+        flow = (peer, header[10:])
+        if header[0] == 3 and code == b"200":
+            self._before.add(flow)
+        super().respond(peer, header, b"200" if header[0] == 4 and flow in self._before else code)
+
+
 class CaseSensitiveProfiles(MinimalServer):
     """It knows `test` and not `TEST`."""
 
@@ -51,6 +65,7 @@ class LastReaderOnly(MinimalServer):
 
 DEFECTS: dict[str, type[MinimalServer]] = {
     "MTL-62": NumberlessResponses,
+    "MTL-75": RepeatedDismiss,
     "MTL-82": ContentsAfterDismiss,
     "MTL-39": CaseSensitiveProfiles,
     "MTL-49": AnyConfirmation,

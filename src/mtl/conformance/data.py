@@ -68,7 +68,7 @@ def summon(peer: Probe) -> None:
     flow.summon(resource)
 
 
-@must("MTL-70", "A second Summon of the same resource gets 400")
+@must("MTL-70", "A second Summon of the same resource, without a Dismiss in between, gets 400")
 def summoned_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -84,12 +84,21 @@ def dismiss(peer: Probe) -> None:
     flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
 
 
-@must("MTL-75", "A Dismiss of a resource that is not summoned gets 400")
-def not_summoned(peer: Probe) -> None:
+@must("MTL-75", "A second Dismiss of the same resource, without a Summon in between, gets 400")
+def dismissed_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
-    flow = session.flow("Reader", [resource], "none")
-    flow.expect_response(flow.ask(f.DISMISS, resource), b"400")
+    flow = _reader(session, resource)
+    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
+    number = flow.ask(f.DISMISS, resource)
+    response = flow.next()
+    while response is not None and response.kind == f.CONTENT:  # a finding of MTL-82
+        response = flow.next()
+    expect(
+        response is not None
+        and (response.kind, response.number, response.body) == (f.RESPONSE, number, b"400"),
+        f"expected Response {number} with 400, received {response or 'nothing'}",
+    )
 
 
 @must("MTL-81", "No content comes before the Response to the Summon")
@@ -105,7 +114,7 @@ def response_first(peer: Probe) -> None:
     flow.expect_response(number, b"200")
 
 
-@must("MTL-82", "No content comes after the Response to a Dismiss")
+@must("MTL-82", "No content comes after the 200 to a Dismiss")
 def no_content_after(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -181,7 +190,7 @@ def fan_out(peer: Probe) -> None:
 # --- confirmation -------------------------------------------------------------------------------------------
 
 
-@must("MTL-85", 'Nothing is confirmed with confirm "none"')
+@must("MTL-85", 'No content is confirmed with confirm "none"')
 def unconfirmed(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)

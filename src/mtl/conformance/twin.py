@@ -29,6 +29,7 @@ class TwinLease:
     resources: list[str]
     peer: bytes = b""
     summoned: set[str] = field(default_factory=set)
+    dismissed: set[str] = field(default_factory=set)
     sent: list[int] = field(default_factory=list)
     settled: list[f.DataCommand] = field(default_factory=list)
 
@@ -126,10 +127,13 @@ class Twin(RouterThread):
             self._check(
                 "MTL-30", {"mechanism", "response"} <= body.keys(), f"an Authorize with {sorted(body)}"
             )
-            self._check("MTL-29", state == "asked", "an Authorize without a 401")
+            if state == "asked":
+                self._check("MTL-29", True, "")
             self._sessions[peer] = "open"
             return self._ready()
         if "log-in" in self._traps or state == "asked":
+            if state == "asked":
+                self._check("MTL-29", False, f"{name} after a 401, in place of Connection.Authorize")
             self._traps.discard("log-in")
             self._sessions[peer] = "asked"
             return 401, {"status": "Unauthorized", "mechanisms": ["ANONYMOUS"]}
@@ -202,6 +206,7 @@ class Twin(RouterThread):
         if lease is not None:
             lease.peer = peer
             lease.summoned.clear()
+            lease.dismissed.clear()
             self._flows.setdefault(peer, []).append(lease)
         self._send(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
         self._send(peer, bytes([f.PING]))
@@ -224,6 +229,7 @@ class Twin(RouterThread):
             self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
             return
         lease.summoned.add(name)
+        lease.dismissed.discard(name)
         self._send(peer, f.numbered(f.RESPONSE, command.number), b"200")
         for place, number in enumerate(NUMBERS):
             lease.sent.append(number)
@@ -233,11 +239,19 @@ class Twin(RouterThread):
         if not self._check_name_field("MTL-73", command):
             return
         lease, name = self._find_lease(peer, "reader"), command.name
-        summoned = lease is not None and name in lease.summoned
-        self._check("MTL-75", summoned, f"a Dismiss of {name!r}, which is not summoned")
-        if lease is not None:
-            lease.summoned.discard(name)
-        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200" if summoned else b"400")
+        named = lease is not None and (not lease.resources or name in lease.resources)
+        self._check("MTL-74", named, f"a Dismiss of {name!r}, which is not a resource of the lease")
+        self._check(
+            "MTL-75",
+            lease is None or name not in lease.dismissed,
+            f"a second Dismiss of {name!r} without a Summon",
+        )
+        if lease is None or name not in lease.summoned:
+            self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
+            return
+        lease.summoned.discard(name)
+        lease.dismissed.add(name)
+        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200")
 
     def _content(self, peer: bytes, command: f.DataCommand) -> None:
         whole = bool(command.rest) and len(command.rest) > command.rest[0]
