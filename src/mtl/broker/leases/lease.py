@@ -21,10 +21,10 @@ RequestKey = tuple[str, str, str, str]
 @dataclass(slots=True)
 class LeaseTerms:
     """The terms of a lease. `resources` empty means any and all (MTL-46) that the principal has the rights to
-    (`allows`). `needs` are the rights that the request needed; `last_frame` is when the lease's flow last sent a frame.
-    `key` is the CURVE key of the client that asked, `owner` the user that owned the key. `request_id` is the id that
-    the client gave this lease, if any. With `binding` the Response to a Lease command says whether that command bound
-    the lease.
+    (`allows`). `needs` are the rights that the request needed; `unbound_at` is when the lease was granted or lost its
+    data flow. `key` is the CURVE key of the client that asked, `owner` the user that owned the key. `request_id` is the
+    id that the client gave this lease, if any. With `binding` the Response to a Lease command says whether that command
+    bound the lease.
     """
 
     token: str
@@ -34,7 +34,7 @@ class LeaseTerms:
     profile: Profile
     resources: tuple[str, ...]
     confirm: str
-    last_frame: float
+    unbound_at: float
     needs: tuple[Need, ...]
     allows: Callable[[str], bool]
     key: str = ""

@@ -124,7 +124,7 @@ class Leases:
         flow, lease.flow = lease.flow, None
         if flow is not None:
             flow.lost(lease)
-            lease.terms.last_frame = self._outbox.now.mono
+            lease.terms.unbound_at = self._outbox.now.mono
             unbound = self._unbinding.get(lease.terms.token)
             if unbound is not None:
                 unbound()
@@ -138,7 +138,7 @@ class Leases:
     def expire(self) -> None:
         """End the leases that were unbound for longer than `unbound_s`."""
         horizon = self._outbox.now.mono - self._unbound_s
-        for lease in [x for x in self._by_token.values() if x.flow is None and x.terms.last_frame < horizon]:
+        for lease in [x for x in self._by_token.values() if x.flow is None and x.terms.unbound_at < horizon]:
             self.end(lease)
 
     def __iter__(self) -> Iterator[Lease]:
