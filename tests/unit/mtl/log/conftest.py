@@ -1,4 +1,4 @@
-"""The disks: the real one in pytest's directory, the same with every file closed between uses, the twin in memory."""
+"""Disks: the real one in pytest's directory, the same with every file closed between uses, the twin in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.faulty_disk import FaultyDisk
 
 @pytest.fixture(params=["real", "frugal", "twin"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
-    """A disk and a directory on it that exists, for what must hold on all of them."""
+    """A disk and an existing directory on it, for tests that every disk must pass."""
     if request.param == "real":
         return RealDisk(), str(tmp_path)
     if request.param == "frugal":

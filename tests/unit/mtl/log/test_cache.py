@@ -19,7 +19,7 @@ class Owner:
         self.dropped += 1
 
 
-def test_the_mapping_not_used_for_longest_goes() -> None:
+def test_the_least_recently_used_mapping_is_evicted() -> None:
     cache = ReadCache(mapped_segments=2)
     first, second, third = mapping(1), mapping(2), mapping(4)
     one, two = Owner(), Owner()
@@ -32,7 +32,7 @@ def test_the_mapping_not_used_for_longest_goes() -> None:
     assert cache.mapped_bytes == 5
 
 
-def test_a_ghost_is_a_removed_file_that_somebody_still_sees() -> None:
+def test_a_ghost_is_a_removed_file_still_in_use() -> None:
     cache = ReadCache(mapped_segments=1, ghost_limit=3)
     seen, evicted = mapping(2), mapping(8)
     key, shown = Owner(), Owner()
@@ -53,7 +53,7 @@ def test_a_ghost_is_a_removed_file_that_somebody_still_sees() -> None:
     assert cache.ghost_bytes == 0
 
 
-def test_indexes_are_bounded_by_octets_and_the_last_one_stays() -> None:
+def test_indexes_are_bounded_by_octets_except_the_last_one() -> None:
     cache = ReadCache(index_bytes=10)
     a, b, c = Owner(), Owner(), Owner()
     cache.keep_index(a, 4)
@@ -86,7 +86,7 @@ def test_the_tail_is_bounded_by_octets() -> None:
     assert cache.body(one, 2) == b"12345"
 
 
-def test_bodies_that_were_taken_back_are_forgotten() -> None:
+def test_bodies_removed_from_the_log_are_dropped() -> None:
     cache = ReadCache(tail_bytes=10)
     one, other = object(), object()
     for base in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_bodies_that_were_taken_back_are_forgotten() -> None:
     assert cache.body(one, 2) == b"new"
 
 
-def test_nothing_is_kept_for_a_segment_that_went_while_a_thread_read_it() -> None:
+def test_a_segment_removed_during_a_read_is_not_cached() -> None:
     cache = ReadCache(ghost_limit=3)
     owner, seen = Owner(), mapping(4)
     owner.gone = True

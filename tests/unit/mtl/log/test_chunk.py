@@ -43,7 +43,7 @@ def octets(chunk: NewChunk, place: ChunkPlace) -> bytes:
 
 
 @given(chunks, places)
-def test_decodes_what_it_encoded(chunk: NewChunk, place: ChunkPlace) -> None:
+def test_an_encoded_chunk_is_decoded(chunk: NewChunk, place: ChunkPlace) -> None:
     data = octets(chunk, place)
     header = decode_header(data[:HEADER_SIZE], place.offset, place.salt)
     assert header is not None
@@ -63,7 +63,7 @@ def test_decodes_what_it_encoded(chunk: NewChunk, place: ChunkPlace) -> None:
 
 
 @given(chunks, places, st.data())
-def test_a_flipped_bit_is_noticed(chunk: NewChunk, place: ChunkPlace, data: st.DataObject) -> None:
+def test_a_flipped_bit_is_detected(chunk: NewChunk, place: ChunkPlace, data: st.DataObject) -> None:
     whole = bytearray(octets(chunk, place))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -72,7 +72,7 @@ def test_a_flipped_bit_is_noticed(chunk: NewChunk, place: ChunkPlace, data: st.D
 
 
 @given(chunks, places, u64)
-def test_a_header_is_good_for_its_own_segment_and_offset_only(
+def test_a_header_is_valid_only_for_its_segment_and_offset(
     chunk: NewChunk, place: ChunkPlace, other: int
 ) -> None:
     data = octets(chunk, place)[:HEADER_SIZE]
@@ -93,14 +93,14 @@ def test_the_layout_of_a_header() -> None:
     assert data[88:] == bytes(40) + b"body" + bytes(60)
 
 
-def test_a_mark_is_a_chunk_without_contents() -> None:
+def test_a_mark_is_encoded_as_a_chunk_without_contents() -> None:
     header = ChunkHeader(0, 10, 20, 128, 0, 0, 0, 9)
     mark = encode_header(header, 128)
     assert len(mark) == HEADER_SIZE
     assert decode_header(mark, 128, 9) == header
 
 
-def test_a_whole_header_of_a_later_version_is_told_apart() -> None:
+def test_a_valid_header_of_a_later_version_is_distinguished_from_damage() -> None:
     fields = bytearray(encode_header(ChunkHeader(0, 0, 0, 0, 0, 0, 0, 9), 64)[:60])
     fields[4] = 2
     data = bytes(fields) + struct.pack("<I", google_crc32c.value(bytes(fields) + struct.pack("<Q", 64)))
@@ -151,12 +151,12 @@ def test_a_body_may_be_any_buffer(buffer: object) -> None:
         (NewChunk(1, b"", (RunEntry(1, 1, 0),)), "does not fit"),
     ],
 )
-def test_what_cannot_be_stored_is_refused(chunk: NewChunk, reason: str) -> None:
+def test_a_chunk_that_cannot_be_stored_is_refused(chunk: NewChunk, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         check(chunk)
 
 
-def test_padding() -> None:
+def test_chunks_are_padded() -> None:
     assert [padded(size) for size in (0, 1, 63, 64, 65)] == [0, 64, 64, 64, 128]
     assert 3 * RUN_SIZE > ALIGNMENT  # so that a table of three runs takes two lines
 
@@ -165,7 +165,7 @@ def test_the_last_number_of_64_bits_can_be_stored() -> None:
     check(NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 1),)))
 
 
-def test_a_checksum_is_computed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checksum_is_computed_once_across_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = NewChunk(1, memoryview(bytes(range(256)) * 1000), (RunEntry(1, 2, 3),))
     region = b"".join(memoryview(x).cast("B") for x in encode(chunk, ChunkPlace(0, 0, 0, 0, 0)))[HEADER_SIZE:]
     asked = NewChunk(1, chunk.body, chunk.runs)

@@ -38,7 +38,7 @@ def cut(log: LogUnderTest, sequence: int) -> CutPlan:
     ("sequence", "victims", "ends"),
     [(3, [3, 7], None), (5, [7], (3, 2)), (7, [7], None), (9, [], (7, 2)), (11, [], (7, 4))],
 )
-def test_what_goes_and_where_the_rest_ends(
+def test_a_cut_names_removed_segments_and_the_new_end(
     log: LogUnderTest, sequence: int, victims: list[int], ends: tuple[int, int] | None
 ) -> None:
     steps = log.disk.steps
@@ -49,12 +49,12 @@ def test_what_goes_and_where_the_rest_ends(
 
 
 @pytest.mark.parametrize("sequence", [0, 4, 8, 12, 1000])
-def test_only_where_a_chunk_begins(log: LogUnderTest, sequence: int) -> None:
+def test_a_cut_inside_a_chunk_is_refused(log: LogUnderTest, sequence: int) -> None:
     with pytest.raises(Damaged, match="no chunk begins"):
         cut(log, sequence)
 
 
-def test_writers_contents_stay(log: LogUnderTest) -> None:
+def test_contents_of_named_writers_are_not_cut(log: LogUnderTest) -> None:
     with pytest.raises(Damaged, match="named writers"):
         cut(log, 1)
 
@@ -69,8 +69,8 @@ def test_a_segment_without_a_valid_index_is_read(log: LogUnderTest) -> None:
         cut(log, 5)
 
 
-def test_a_segment_that_its_index_does_not_know_is_another_logs(log: LogUnderTest) -> None:
-    """It would get an index of this log, and be given out as its own."""
+def test_a_segment_unknown_to_the_index_belongs_to_another_log(log: LogUnderTest) -> None:
+    """Otherwise it would get an index of this log, and its contents would be served."""
     other = f"{LOG}-other"
     create_log(log.disk, other, 0, base=3)
     _, writer, _ = open_log(log.disk, other, now_us=0)

@@ -1,4 +1,4 @@
-"""What a log holds, told from its files."""
+"""The extent of a log, determined from its files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_log_with_contents(disk: FaultyDisk, groups: int) -> None:
     assert (found.first, found.end, found.is_empty) == (1, 1 + 2 * groups, False)
 
 
-def test_a_log_that_was_trimmed(disk: FaultyDisk) -> None:
+def test_a_trimmed_log(disk: FaultyDisk) -> None:
     fill(disk, 20)
     _, writer, _ = open_log(disk, LOG, LogOptions(segment_bytes=1_000), now_us=NOW)
     writer.trim(15)
@@ -54,7 +54,7 @@ def test_a_log_that_was_trimmed(disk: FaultyDisk) -> None:
     assert extent(disk, LOG)[:2] == (15, 41)
 
 
-def test_a_manifest_that_is_missing_or_damaged(disk: FaultyDisk) -> None:
+def test_a_missing_or_damaged_manifest(disk: FaultyDisk) -> None:
     fill(disk, 3)
     disk.flip(f"{LOG}/{MANIFEST}", 3)
     assert extent(disk, LOG)[:3] == (1, 7, None)
@@ -62,7 +62,7 @@ def test_a_manifest_that_is_missing_or_damaged(disk: FaultyDisk) -> None:
     assert extent(disk, LOG)[:3] == (1, 7, None)
 
 
-def test_contents_that_cannot_be_read_are_contents(disk: FaultyDisk) -> None:
+def test_contents_that_cannot_be_read_count_as_contents(disk: FaultyDisk) -> None:
     fill(disk, 3)
     name = max(x for x in disk.list_dir(LOG) if x.endswith(".segment"))
     for offset in (3, 150):
@@ -78,12 +78,12 @@ def test_contents_that_cannot_be_read_are_contents(disk: FaultyDisk) -> None:
     assert not extent(disk, LOG).is_empty
 
 
-def test_a_directory_with_nothing_in_it(disk: FaultyDisk) -> None:
+def test_an_empty_directory(disk: FaultyDisk) -> None:
     disk.make_dir("/nothing")
     assert extent(disk, "/nothing").is_empty
 
 
-def test_a_disk_that_does_not_read(disk: FaultyDisk) -> None:
+def test_a_failed_read(disk: FaultyDisk) -> None:
     disk.fail("read")
     with pytest.raises(StorageFailed, match="looking at the log /log"):
         extent(disk, LOG)

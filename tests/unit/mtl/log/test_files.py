@@ -1,4 +1,4 @@
-"""The contract of a disk, held to the real one and to its twin alike."""
+"""The contract of a disk, tested with the real one and its twin."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_writes_buffers_in_order_at_an_offset(place: Place) -> None:
     file.close()
 
 
-def test_the_disk_begins_with_what_was_written(place: Place) -> None:
+def test_begin_sync_starts_writing_a_range(place: Place) -> None:
     disk, root = place
     file = disk.open(f"{root}/a", "create")
     write_fully(file, [bytes(5_000), b"end"], 0)
@@ -64,7 +64,7 @@ def test_the_disk_begins_with_what_was_written(place: Place) -> None:
     assert file.pread(5, 4_998) == b"\0\0end"
 
 
-def test_what_goes_wrong_when_the_disk_begins_is_told_by_every_sync(
+def test_a_failed_begin_sync_is_reported_by_every_later_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RealDisk().open(f"{tmp_path}/a", "create")
@@ -80,7 +80,7 @@ def test_what_goes_wrong_when_the_disk_begins_is_told_by_every_sync(
 
 
 def failing(code: int) -> Callable[..., int]:
-    """A call of the system that fails so."""
+    """A system call that fails with this errno."""
 
     def call(*_: int) -> int:
         ctypes.set_errno(code)
@@ -89,8 +89,8 @@ def failing(code: int) -> Callable[..., int]:
     return call
 
 
-def test_the_system_is_asked_to_begin_and_says_when_it_cannot(tmp_path: Path) -> None:
-    """By its return code: a file that is closed is none."""
+def test_sync_file_range_returns_its_error_as_code(tmp_path: Path) -> None:
+    """A closed file gives EBADF."""
     fd = os.open(tmp_path / "a", os.O_CREAT | os.O_WRONLY)
     assert files._begin_writing(fd, 0, 0, files._WRITE) == 0
     os.close(fd)
@@ -99,7 +99,7 @@ def test_the_system_is_asked_to_begin_and_says_when_it_cannot(tmp_path: Path) ->
         assert ctypes.get_errno() == errno.EBADF
 
 
-def test_writes_more_buffers_than_one_call_takes(place: Place) -> None:
+def test_writes_more_buffers_than_one_call_accepts(place: Place) -> None:
     disk, root = place
     file = disk.open(f"{root}/a", "create")
     parts = [bytes([at % 251]) * (at % 3) for at in range(3 * IOV_BATCH + 5)]
@@ -117,7 +117,7 @@ def test_a_hole_and_a_longer_file_read_as_zeros(place: Place) -> None:
     assert (file.size(), file.pread(20, 0)) == (4, bytes(4))
 
 
-def test_create_begins_empty_and_the_others_need_a_file(place: Place) -> None:
+def test_create_empties_the_file_and_other_modes_need_one(place: Place) -> None:
     disk, root = place
     write(disk, f"{root}/a", b"old")
     disk.open(f"{root}/a", "create").close()
@@ -135,7 +135,7 @@ def test_a_file_opened_for_reading_cannot_be_written(place: Place) -> None:
         file.writev([b"y"], 0)
 
 
-def test_names(place: Place) -> None:
+def test_files_can_be_listed_renamed_and_removed(place: Place) -> None:
     disk, root = place
     disk.make_dir(f"{root}/sub")
     disk.make_dir(f"{root}/sub")  # again is fine
@@ -161,7 +161,7 @@ def test_names(place: Place) -> None:
         disk.list_dir(f"{root}/sub")
 
 
-def test_a_link_takes_no_name_that_is_taken(place: Place) -> None:
+def test_a_link_to_an_existing_name_is_refused(place: Place) -> None:
     disk, root = place
     write(disk, f"{root}/a", b"a")
     write(disk, f"{root}/b", b"b")
@@ -169,7 +169,7 @@ def test_a_link_takes_no_name_that_is_taken(place: Place) -> None:
         disk.link(f"{root}/a", f"{root}/b")
 
 
-def test_renaming_one_of_two_links_over_the_other_does_nothing(place: Place) -> None:
+def test_renaming_a_link_over_another_of_the_same_file_has_no_effect(place: Place) -> None:
     disk, root = place
     write(disk, f"{root}/a", b"a")
     disk.link(f"{root}/a", f"{root}/b")
@@ -197,8 +197,8 @@ def test_a_mapping_outlives_its_name_and_is_read_only(place: Place) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell")
-def test_octets_of_a_mapping_are_brought_unless_they_are_not_there(place: Place) -> None:
-    """Touching them would be SIGBUS."""
+def test_bring_loads_octets_of_a_mapping_or_fails_behind_the_end(place: Place) -> None:
+    """Access to them would be SIGBUS."""
     disk, root = place
     size = 4 * mmap.PAGESIZE
     write(disk, f"{root}/a", bytes(range(256)) * (size // 256))
@@ -219,7 +219,7 @@ def test_entropy_differs(place: Place) -> None:
     assert disk.entropy(8) != disk.entropy(8)
 
 
-def test_one_holder_of_the_lock(place: Place) -> None:
+def test_the_lock_has_one_holder(place: Place) -> None:
     disk, root = place
     lock = disk.lock(root)
     with pytest.raises(DirectoryInUse, match=r"another broker.*stop it, or give this one"):
@@ -230,7 +230,7 @@ def test_one_holder_of_the_lock(place: Place) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["as it is", "rm lock"])
-def test_the_lock_keeps_other_processes_out_and_names_its_holder(tmp_path: Path, removed: bool) -> None:
+def test_the_lock_excludes_other_processes_and_names_its_holder(tmp_path: Path, removed: bool) -> None:
     program = f"""
 import sys
 from mtl.log.files import RealDisk
@@ -257,7 +257,7 @@ sys.stdin.read()
     RealDisk().lock(str(tmp_path)).release()
 
 
-def test_real_files_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_real_files_are_accessible_only_to_their_owner(tmp_path: Path) -> None:
     disk = RealDisk()
     disk.make_dir(str(tmp_path / "d"))
     disk.open(str(tmp_path / "d" / "f"), "create").close()
@@ -266,7 +266,7 @@ def test_real_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 class Stubborn:
-    """A file whose writes take `limits` octets, one after the other."""
+    """A file whose successive writes accept `limits` octets each."""
 
     def __init__(self, *limits: int) -> None:
         self.limits = list(limits)
@@ -285,7 +285,7 @@ def test_short_writes_are_continued() -> None:
     assert file.data == b"abcdefgh"
 
 
-def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop() -> None:
+def test_a_write_of_zero_octets_is_an_error() -> None:
     with pytest.raises(OSError, match="writes nothing"):
         write_fully(Stubborn(2, 0), [b"abc"], 0)  # type: ignore[arg-type]
 
@@ -294,7 +294,7 @@ def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop() -> None:
     ("code", "kind"),
     [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, StorageFailed)],
 )
-def test_failures_have_a_name_and_say_what_was_being_done(code: int, kind: type[Exception]) -> None:
+def test_failures_have_a_type_and_name_the_operation(code: int, kind: type[Exception]) -> None:
     error = failure(OSError(code, os.strerror(code)), "appending to x")
     assert type(error) is kind
     assert "appending to x" in str(error)

@@ -1,4 +1,4 @@
-"""One flipped bit is found wherever it is; what a crash leaves of an unfinished group is not taken for one."""
+"""One flipped bit is found at any place; an unfinished group after a crash is not mistaken for one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(offset: int, body: bytes = BODY) -> tuple[FaultyDisk, FaultyFile, in
 
 
 @given(st.integers(1, 5_000), st.data())
-def test_which_bit_was_flipped(size: int, data: st.DataObject) -> None:
+def test_the_flipped_bit_is_located(size: int, data: st.DataObject) -> None:
     octets = random.Random(size).randbytes(size)
     bit = data.draw(st.integers(0, 8 * size - 1))
     image = bytearray(octets)
@@ -37,7 +37,7 @@ def test_which_bit_was_flipped(size: int, data: st.DataObject) -> None:
 
 
 @given(st.integers(2, 2_000), st.sets(st.integers(0, 15_999), min_size=2, max_size=8))
-def test_several_flipped_bits_are_not_one(size: int, bits: set[int]) -> None:
+def test_several_flipped_bits_are_not_reported_as_one(size: int, bits: set[int]) -> None:
     octets = bytes(size)
     image = bytearray(octets)
     changed = {bit % (8 * size) for bit in bits}
@@ -48,7 +48,7 @@ def test_several_flipped_bits_are_not_one(size: int, bits: set[int]) -> None:
 
 
 @pytest.mark.parametrize("offset", [64, 192, 448, 512, 4096])
-def test_every_bit_of_a_chunk(offset: int) -> None:
+def test_each_flipped_bit_of_a_chunk_is_found(offset: int) -> None:
     disk, file, size = written(offset)
     for at in range(offset, size):
         disk.flip("/f", at, at % 8)
@@ -58,7 +58,7 @@ def test_every_bit_of_a_chunk(offset: int) -> None:
         disk.flip("/f", at, at % 8)
 
 
-def test_a_large_chunk() -> None:
+def test_a_flipped_bit_of_a_large_chunk_is_found() -> None:
     disk, file, size = written(64, random.Random(2).randbytes(4 << 20))
     disk.flip("/f", 3_000_000, 3)
     assert one_bit_off(file, 64, size, SALT, 5) is not None
@@ -67,7 +67,7 @@ def test_a_large_chunk() -> None:
 
 
 @pytest.mark.parametrize("offset", [64, 448, 512])
-def test_a_sector_that_was_not_written_is_no_flipped_bit(offset: int) -> None:
+def test_an_unwritten_sector_is_not_a_flipped_bit(offset: int) -> None:
     disk, _, size = written(offset)
     whole = disk.content("/f")
     for sector in range(offset // 512, (size + 511) // 512):
@@ -76,8 +76,8 @@ def test_a_sector_that_was_not_written_is_no_flipped_bit(offset: int) -> None:
         assert one_bit_off(disk.open("/f", "read"), offset, size, SALT, 5) is None
 
 
-def test_a_sector_of_zeros_may_be_one_that_was_not_written() -> None:
-    """Its chunk is taken for unfinished, whatever else is wrong with it."""
+def test_a_chunk_with_a_sector_of_zeros_counts_as_unfinished() -> None:
+    """The sector may not have been written, so other damage to its chunk does not count."""
     body = bytearray(BODY * 2)
     body[:1000] = bytes(1000)
     disk, file, size = written(512, bytes(body))
@@ -85,7 +85,7 @@ def test_a_sector_of_zeros_may_be_one_that_was_not_written() -> None:
     assert one_bit_off(file, 512, size, SALT, 5) is None
 
 
-def test_what_ends_too_early_or_belongs_elsewhere() -> None:
+def test_a_chunk_cut_short_or_of_another_place_is_not_a_flipped_bit() -> None:
     disk, file, size = written(64)
     disk.flip("/f", 64 + HEADER_SIZE + 70)
     assert one_bit_off(file, 64, size - 1, SALT, 5) is None

@@ -1,4 +1,4 @@
-"""What is particular to a disk that closes files between uses; the contract of any disk is in test_files.py."""
+"""Properties of a disk that closes files between uses; the contract of every disk is in test_files.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
 
 class Counting(FaultyDisk):
-    """Knows how many files are open, and refuses more than `allowed`."""
+    """Counts open files, and refuses more than `allowed`."""
 
     def __init__(self) -> None:
         super().__init__(random.Random(1))
@@ -51,7 +51,7 @@ def files(disk: FrugalDisk, count: int) -> list[File]:
     return [disk.open(f"/data/{number}", "create") for number in range(count)]
 
 
-def test_no_more_files_are_open_than_it_may(inner: Counting) -> None:
+def test_open_files_are_bounded(inner: Counting) -> None:
     kept = files(FrugalDisk(inner, 8), 100)
     for turn in range(3):
         for number, file in enumerate(kept):
@@ -64,12 +64,12 @@ def test_no_more_files_are_open_than_it_may(inner: Counting) -> None:
     assert inner.now == 0
 
 
-def test_those_not_used_for_longest_leave(inner: Counting) -> None:
+def test_the_least_recently_used_files_are_closed(inner: Counting) -> None:
     disk = FrugalDisk(inner, 8)
     kept = files(disk, 8)
     for file in kept[2:]:
         file.size()
-    disk.open("/data/new", "create")  # one too many: an eighth more leaves with it
+    disk.open("/data/new", "create")  # one above the limit: an eighth is closed with it
     inner.fail("open", count=100)
     for file in kept[2:]:
         assert file.size() == 0
@@ -77,7 +77,7 @@ def test_those_not_used_for_longest_leave(inner: Counting) -> None:
         kept[0].size()
 
 
-def test_what_was_written_is_synced_before_the_file_is_closed(inner: Counting) -> None:
+def test_a_written_file_is_synced_before_it_is_closed(inner: Counting) -> None:
     file = FrugalDisk(inner, 0).open("/data/a", "create")
     inner.fsync_dir("/data")
     file.writev([b"written"], 0)
@@ -86,7 +86,7 @@ def test_what_was_written_is_synced_before_the_file_is_closed(inner: Counting) -
     assert inner.content("/data/a") == b"written"
 
 
-def test_a_sync_that_failed_behind_the_users_back_is_told_by_the_next(inner: Counting) -> None:
+def test_a_failed_sync_at_closing_is_reported_by_the_next_sync(inner: Counting) -> None:
     file = FrugalDisk(inner, 0).open("/data/a", "create")
     inner.fail("sync")
     file.writev([b"lost"], 0)
@@ -95,7 +95,7 @@ def test_a_sync_that_failed_behind_the_users_back_is_told_by_the_next(inner: Cou
             file.sync()
 
 
-def test_a_disk_that_began_and_failed_is_told_of_by_the_next_sync(inner: Counting) -> None:
+def test_a_failed_begin_sync_is_reported_by_the_next_sync(inner: Counting) -> None:
     file = FrugalDisk(inner, 0).open("/data/a", "create")
     inner.fail("begin_sync")
     file.writev([b"lost"], 0)
@@ -130,7 +130,7 @@ def test_a_file_without_a_name_stays_open(inner: Counting) -> None:
     assert inner.now == 0
 
 
-def test_where_the_system_has_no_more_files_idle_ones_are_given_back(inner: Counting) -> None:
+def test_idle_files_are_closed_when_the_system_has_no_descriptors(inner: Counting) -> None:
     disk = FrugalDisk(inner, 100)
     kept = files(disk, 10)
     inner.allowed = 10
@@ -147,7 +147,7 @@ def test_a_closed_file_is_not_opened_again(inner: Counting) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_logs_notice_nothing(inner: Counting, durability: str) -> None:
+def test_a_log_works_with_any_number_of_open_files(inner: Counting, durability: str) -> None:
     disk = FrugalDisk(inner, 0)
     options = LogOptions(segment_bytes=1_000, durability=durability)  # type: ignore[arg-type]
     create_log(disk, "/data/log", 0)

@@ -1,4 +1,4 @@
-"""The format on the disk, byte for byte: what was written once stays readable, and is still written the same way.
+"""The format on the disk, byte for byte: stored files stay readable, and are written in the same way.
 
 When this fails after a change of the format, the format's version has to change with it, and these files stay.
 To make the files of a new version: python -m tests.unit.mtl.log.test_golden
@@ -38,7 +38,7 @@ TIMES = [1_002_000, 1_002_000, 1_003_000, 1_004_000, 1_005_000, 1_006_000]
 
 
 class Counting(FaultyDisk):
-    """Random octets that are not."""
+    """Predictable octets in the place of random ones."""
 
     def __init__(self) -> None:
         super().__init__(random.Random(1))
@@ -63,12 +63,12 @@ def written() -> dict[str, bytes]:
     return {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)}
 
 
-def test_files_are_written_as_ever() -> None:
+def test_files_are_written_as_in_the_golden_log() -> None:
     assert written() == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
 
 
-def test_a_log_from_before_manifests_gets_one(tmp_path: Path) -> None:
-    """Format 1 of a log's directory is format 2 without it."""
+def test_a_log_of_format_1_gets_a_manifest(tmp_path: Path) -> None:
+    """Format 1 of a log's directory is format 2 without the manifest."""
     directory = str(shutil.copytree(BEFORE_MANIFESTS, tmp_path / "log"))
     disk = RealDisk()
     with pytest.raises(Damaged, match="the file is missing"):
@@ -98,7 +98,7 @@ def test_golden_files_are_read(golden: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["segment", "index"])
-def test_golden_files_say_what_they_are(kind: str) -> None:
+def test_golden_files_have_magic_and_version(kind: str) -> None:
     magic = {"segment": b"MTLSEGMT", "index": b"MTLINDEX"}[kind]
     files = [path.read_bytes() for path in GOLDEN.glob(f"*.{kind}")]
     assert files

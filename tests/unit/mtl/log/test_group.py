@@ -23,7 +23,7 @@ def found_in(file: FaultyFile) -> list[Found]:
     return [item for item in scan(file, HEADER, "/f", file.size()) if isinstance(item, Found)]
 
 
-def test_a_group_counts_before_anything_is_written() -> None:
+def test_a_group_counts_its_chunks_before_writing() -> None:
     active, file = begin()
     group = Group(active, 100, 1_500, sync=True)
     group.add(NewChunk(3, b"abc", (RunEntry(1, 1, 3),)))
@@ -38,7 +38,7 @@ def test_a_group_counts_before_anything_is_written() -> None:
     assert file.size() == len(active.index) == 0
 
 
-def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
+def test_a_group_enters_the_index_as_a_whole_when_kept() -> None:
     active, file = begin()
     group = Group(active, 100, 1_500, sync=True)
     group.add(NewChunk(3, b"abc"))
@@ -55,7 +55,7 @@ def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
     ]
 
 
-def test_a_copied_chunk_has_a_header_of_its_own_the_same_contents_and_no_runs() -> None:
+def test_a_copied_chunk_has_its_own_header_and_no_runs() -> None:
     source, source_file = begin()
     old = Group(source, 100, 1_500, sync=True)
     old.add(NewChunk(1, b"before"))
@@ -86,7 +86,7 @@ def write(active: Active, *sizes: int) -> Group:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_what_is_much_is_written_ahead_and_the_disk_begins_with_it_if_it_is_to_be_synced(sync: bool) -> None:
+def test_a_large_group_is_written_ahead_and_starts_its_sync(sync: bool) -> None:
     active, file = begin()
     begun: list[tuple[int, int]] = []
     file.begin_sync = lambda offset, size: begun.append((offset, size))  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ def test_what_is_much_is_written_ahead_and_the_disk_begins_with_it_if_it_is_to_b
         group.write_ahead()
         ends.append(group.end)
         sizes.append(file.size())
-    assert sizes == [0, ends[1], ends[1]], "half of it is not much"
+    assert sizes == [0, ends[1], ends[1]], "half of the bound is not written ahead"
     assert begun == ([(group.start, ends[1] - group.start)] if sync else [])
     group.write()
     group.keep()
@@ -105,7 +105,7 @@ def test_what_is_much_is_written_ahead_and_the_disk_begins_with_it_if_it_is_to_b
     assert len(found_in(file)) == 3
 
 
-def test_small_groups_find_room_that_is_there_already() -> None:
+def test_small_groups_use_preallocated_room() -> None:
     active, file = begin()
     assert file.size() == 0
     first = write(active, 100)
@@ -121,7 +121,7 @@ def test_small_groups_find_room_that_is_there_already() -> None:
     assert len(found_in(file)) == 52
 
 
-def test_room_is_made_again_when_it_is_used_up() -> None:
+def test_room_is_preallocated_again_when_used_up() -> None:
     active, file = begin()
     sizes: set[int] = set()
     while len(sizes) < 5:
@@ -131,7 +131,7 @@ def test_room_is_made_again_when_it_is_used_up() -> None:
     assert len(found_in(file)) == len(active.index)
 
 
-def test_large_groups_make_no_room() -> None:
+def test_large_groups_preallocate_no_room() -> None:
     active, file = begin()
     write(active, 100)
     assert write(active, 1 << 20).end == active.room == file.size()
@@ -139,7 +139,7 @@ def test_large_groups_make_no_room() -> None:
     assert write(active, 100).end < file.size()
 
 
-def test_a_large_group_uses_the_room_and_goes_on_behind_it() -> None:
+def test_a_large_group_uses_the_room_and_extends_the_file() -> None:
     active, file = begin()
     write(active, 100)
     write(active, 100)

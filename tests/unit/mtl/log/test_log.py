@@ -1,4 +1,4 @@
-"""A log through everything that may happen to it, in every order that a seed or a step number picks."""
+"""A log under all operations and failures, in orders chosen by seeds and step numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.logs import LOG, LogUnderTest, read_all
 # --- making and deleting, on both disks ---------------------------------------------------------------------
 
 
-def test_life_of_a_log(place: tuple[Disk, str]) -> None:
+def test_a_log_matches_its_model_through_all_operations(place: tuple[Disk, str]) -> None:
     disk, root = place
     directory = f"{root}/log"
     create_log(disk, directory, 5)
@@ -50,14 +50,14 @@ def test_life_of_a_log(place: tuple[Disk, str]) -> None:
     assert disk.list_dir(root) == []
 
 
-def test_a_log_may_begin_anywhere(twin: FaultyDisk) -> None:
+def test_a_log_may_start_at_any_sequence(twin: FaultyDisk) -> None:
     create_log(twin, LOG, 0, base=1000)
     reader, writer, _ = open_log(twin, LOG, now_us=0)
     assert writer.append([NewChunk(1, b"")], 0).first == reader.earliest == 1000
 
 
 @pytest.mark.parametrize("op", ["make_dir", "fsync_dir", "create", "write", "sync", "rename"])
-def test_creating_fails_by_name_and_can_be_tried_again(twin: FaultyDisk, op: str) -> None:
+def test_a_failed_create_has_a_typed_error_and_can_be_retried(twin: FaultyDisk, op: str) -> None:
     twin.fail(op)
     with pytest.raises(StorageFailed, match="creating the log /data/log"):
         create_log(twin, LOG, 0)
@@ -65,7 +65,7 @@ def test_creating_fails_by_name_and_can_be_tried_again(twin: FaultyDisk, op: str
     open_log(twin, LOG, now_us=0)
 
 
-def test_a_disk_that_fails_while_opening(twin: FaultyDisk) -> None:
+def test_a_disk_failure_during_open(twin: FaultyDisk) -> None:
     create_log(twin, LOG, 0)
     for op in ("open", "read", "sync", "fsync_dir"):
         twin.fail(op)
@@ -104,7 +104,7 @@ while True:
 """
 
 
-def test_a_process_that_is_killed_has_kept_what_it_acknowledged(tmp_path: Path) -> None:
+def test_acknowledged_contents_of_a_killed_process_are_kept(tmp_path: Path) -> None:
     disk, directory = RealDisk(), str(tmp_path / "log")
     create_log(disk, directory, 0)
     acknowledged = 0
@@ -137,7 +137,7 @@ def chunk(rng: random.Random, size: int, *runs: RunEntry) -> NewChunk:
 
 
 def story(log: LogUnderTest) -> None:
-    """Everything that writes, once or more often."""
+    """Every writing operation, at least once."""
     rng = random.Random(7)
     log.append(chunk(rng, 100, RunEntry(1, 1, 2)), chunk(rng, 5000))
     log.append(chunk(rng, 10, RunEntry(2, 1, 1), RunEntry(1, 3, 1)))
@@ -167,9 +167,7 @@ def steps_of(tell: Callable[[LogUnderTest], None], options: LogOptions) -> int:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("keep", ["some", "none"])
-def test_a_power_failure_at_every_step_loses_nothing_that_was_acknowledged(
-    durability: str, keep: str
-) -> None:
+def test_a_power_failure_at_every_step_keeps_acknowledged_contents(durability: str, keep: str) -> None:
     options = LogOptions(segment_bytes=4000, durability=durability)  # type: ignore[arg-type]
     total = steps_of(story, options)
     assert total > 150
@@ -184,8 +182,8 @@ def test_a_power_failure_at_every_step_loses_nothing_that_was_acknowledged(
         log.crash(power=False)
 
 
-def test_a_second_power_failure_while_the_first_is_repaired() -> None:
-    """Recovery is interrupted at every step of its own, after a commit that was interrupted at many."""
+def test_a_power_failure_during_recovery_keeps_acknowledged_contents() -> None:
+    """Recovery is interrupted at each of its steps, after a commit interrupted at many steps."""
     options = LogOptions(segment_bytes=4000)
     total = steps_of(story, options)
     for first in range(0, total, 10):
@@ -226,7 +224,7 @@ FAILURES = (
 
 
 class Chaos:
-    """Does something to a log, lets the disk fail or stop now and then, and holds the log to its model throughout."""
+    """Random operations on a log with random failures and stops of the disk, compared with a model."""
 
     def __init__(self, seed: int, durability: str) -> None:
         self.rng = random.Random(seed)
@@ -247,7 +245,7 @@ class Chaos:
         return NewChunk(count, rng.randbytes(rng.choice([0, 1, 63, 64, 100, 500, 3000, 9000])), tuple(runs))
 
     def staged(self) -> NewChunk:
-        """With a stage's own numbers, or without; they must not get into the log's table of writers."""
+        """With a stage's own numbers, or without; they must not enter the log's table of writers."""
         chunk = self.chunk(writers=False)
         runs = (RunEntry(STAGE_WRITER, 1, chunk.count),) if self.rng.random() < 0.5 else ()
         return NewChunk(chunk.count, chunk.body, runs)
@@ -271,7 +269,7 @@ class Chaos:
             self.log.check()
 
     def heal(self, error: StorageError) -> None:
-        """Nothing here changes what was durable, so whatever fails is no damage."""
+        """No operation here changes durable octets, so no failure is damage."""
         if isinstance(error, Damaged):
             raise error
         self.disk.heal()
@@ -308,7 +306,7 @@ class Chaos:
             self.reopen()
 
     def reopen(self) -> None:
-        self.opening = True  # if that fails there is no log to go on with
+        self.opening = True  # after a failure there is no open log
         if self.rng.random() < 0.5:
             self.log.close()
             self.log.open()
@@ -336,7 +334,7 @@ class Chaos:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_the_log_holds_what_it_acknowledged(seed: int, durability: str) -> None:
+def test_acknowledged_contents_survive_random_operations_and_failures(seed: int, durability: str) -> None:
     chaos = Chaos(seed, durability)
     for _ in range(60):
         chaos.turn()

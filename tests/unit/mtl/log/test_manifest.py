@@ -1,4 +1,4 @@
-"""What a manifest says, that it says it whole, and the arithmetic of epochs."""
+"""The manifest: its members, its checksum, and the arithmetic of epochs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MANY = Manifest(5, 70, 90, b"\0owner\xff", (Epoch(1, "1.0a0b0c0d"), Epoch(60, "7
 
 
 @pytest.mark.parametrize("manifest", [Manifest(1, 1), MANY])
-def test_a_manifest_comes_back_as_it_was(manifest: Manifest) -> None:
+def test_an_encoded_manifest_is_decoded(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest), "m") == manifest
 
 
-def test_no_flipped_bit_and_no_missing_octet_is_accepted() -> None:
+def test_every_flipped_bit_and_missing_octet_is_detected() -> None:
     data = encode_manifest(MANY)
     for at in range(len(data)):
         with pytest.raises(Damaged, match="mtl recover"):
@@ -64,24 +64,24 @@ def sealed(text: bytes) -> bytes:
         b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"\xae.a"]]}',
     ],
 )
-def test_values_that_no_manifest_has(text: bytes) -> None:
+def test_invalid_values_are_damage(text: bytes) -> None:
     with pytest.raises(Damaged):
         decode_manifest(sealed(text), "m")
 
 
-def test_a_later_version_is_refused_and_not_called_damage() -> None:
+def test_a_later_version_is_refused_but_not_damage() -> None:
     with pytest.raises(NewerVersion):
         decode_manifest(sealed(b'{"version":2,"something":"else"}'), "m")
 
 
-def test_an_epoch_that_begins_where_others_did_takes_their_place() -> None:
+def test_an_epoch_replaces_those_at_or_above_its_start() -> None:
     history = (Epoch(1, "1.a"), Epoch(5, "2.b"), Epoch(9, "3.c"))
     assert begun(history, Epoch(12, "4.d")) == (*history, Epoch(12, "4.d"))
     assert begun(history, Epoch(9, "4.d")) == (*history[:2], Epoch(9, "4.d"))
     assert begun(history, Epoch(2, "4.d")) == (history[0], Epoch(2, "4.d"))
 
 
-def test_of_more_epochs_than_the_limit_the_oldest_go() -> None:
+def test_beyond_the_limit_the_oldest_epochs_are_dropped() -> None:
     history: tuple[Epoch, ...] = ()
     for number in range(1, LOG_EPOCHS + 3):
         history = begun(history, Epoch(number, f"{number}.a"))
@@ -89,18 +89,18 @@ def test_of_more_epochs_than_the_limit_the_oldest_go() -> None:
     assert history[0] == Epoch(3, "3.a")
 
 
-def test_the_epoch_of_a_content() -> None:
+def test_the_epoch_of_a_content_is_found() -> None:
     history = (Epoch(3, "1.a"), Epoch(5, "2.b"))
     assert [epoch_of(history, x) for x in (1, 2, 3, 4, 5, 99)] == [None, None, "1.a", "1.a", "2.b", "2.b"]
 
 
-def test_ids_count_on_and_name_their_run() -> None:
+def test_epoch_ids_increase_and_name_their_run() -> None:
     assert run_id((), "aaaaaaaa") == "1.aaaaaaaa"
     assert run_id((Epoch(1, "7.bbbbbbbb"),), "aaaaaaaa") == "8.aaaaaaaa"
     assert run_id((Epoch(1, "7.aaaaaaaa"),), "aaaaaaaa") == "7.aaaaaaaa"
 
 
-# --- of a log at work -----------------------------------------------------------------------------------------
+# --- of a log at work ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def on_disk(log: LogUnderTest) -> Manifest:
     return Store(log.disk, LOG).manifest()
 
 
-def test_a_run_that_appends_nothing_has_no_epoch(log: LogUnderTest) -> None:
+def test_a_run_without_appends_has_no_epoch(log: LogUnderTest) -> None:
     assert log.reader.history == ()
     assert log.reader.epoch == "1.00000001"
     log.append(NewChunk(2, b"x"))
@@ -137,7 +137,7 @@ def test_an_epoch_is_durable_before_its_first_content_is_acknowledged(log: LogUn
     assert ids(log) == [(1, "1"), (2, "2")]
 
 
-def test_a_commit_that_is_redone_by_another_run_is_of_that_one(log: LogUnderTest) -> None:
+def test_a_commit_redone_by_another_run_has_the_epoch_of_that_run(log: LogUnderTest) -> None:
     log.append(NewChunk(1, b"x"))
     log.crash()
     log.commit([[NewChunk(2, b"y")]], adopt=True)
@@ -150,20 +150,20 @@ def test_a_commit_that_is_redone_by_another_run_is_of_that_one(log: LogUnderTest
     assert tuple(log.reader.history) == (Epoch(1, "1.00000001"), Epoch(2, "3.00000003"))
 
 
-def test_nothing_is_written_for_an_append_in_a_segment_that_has_some(log: LogUnderTest) -> None:
+def test_further_appends_to_a_segment_write_no_manifest(log: LogUnderTest) -> None:
     log.append(NewChunk(1, b"x"))
     before = log.disk.steps
     log.append(NewChunk(1, b"y"))
     assert log.disk.steps - before == 2, "a write and a sync"
 
 
-def test_the_first_append_of_a_new_log_writes_no_manifest_either(log: LogUnderTest) -> None:
+def test_the_first_append_of_a_new_log_writes_no_manifest(log: LogUnderTest) -> None:
     before = log.disk.steps
     log.append(NewChunk(1, b"x"))
     assert log.disk.steps - before == 2
 
 
-def test_a_segment_with_contents_is_named_before_they_are_acknowledged(log: LogUnderTest) -> None:
+def test_the_manifest_names_a_segment_before_its_contents_are_acknowledged(log: LogUnderTest) -> None:
     log.append(NewChunk(3, b"x"))
     log.roll()
     assert on_disk(log).newest == 1
@@ -171,7 +171,7 @@ def test_a_segment_with_contents_is_named_before_they_are_acknowledged(log: LogU
     assert (on_disk(log).newest, on_disk(log).end) == (4, 4)
 
 
-def test_trim_moves_earliest(log: LogUnderTest) -> None:
+def test_trim_moves_the_earliest_sequence(log: LogUnderTest) -> None:
     log.append(NewChunk(3, b"x"))
     log.roll()
     log.trim(4)
@@ -180,7 +180,7 @@ def test_trim_moves_earliest(log: LogUnderTest) -> None:
     assert open_log(log.disk, LOG, now_us=0)[0].earliest == 4
 
 
-def test_the_owner_is_kept_and_replaced_when_it_is_another(twin: FaultyDisk) -> None:
+def test_a_different_owner_replaces_the_stored_one(twin: FaultyDisk) -> None:
     create_log(twin, LOG, 0, owner=b"one")
     open_log(twin, LOG, now_us=0)[1].close()
     assert Store(twin, LOG).manifest().owner == b"one"
@@ -188,7 +188,7 @@ def test_the_owner_is_kept_and_replaced_when_it_is_another(twin: FaultyDisk) -> 
     assert Store(twin, LOG).manifest().owner == b"another"
 
 
-def test_a_manifest_that_is_missing_is_damage_with_a_way_out(log: LogUnderTest) -> None:
+def test_a_missing_manifest_is_damage_that_names_recover(log: LogUnderTest) -> None:
     log.append(NewChunk(3, b"x"))
     log.close()
     log.disk.unlink(f"{LOG}/{MANIFEST}")
@@ -197,7 +197,7 @@ def test_a_manifest_that_is_missing_is_damage_with_a_way_out(log: LogUnderTest) 
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_newest_segment_that_is_missing_is_damage(log: LogUnderTest, *, sealed: bool) -> None:
+def test_a_missing_newest_segment_is_damage(log: LogUnderTest, *, sealed: bool) -> None:
     log.append(NewChunk(3, b"x"))
     log.roll()
     log.append(NewChunk(2, b"y"))
@@ -212,7 +212,7 @@ def test_a_newest_segment_that_is_missing_is_damage(log: LogUnderTest, *, sealed
         log.open()
 
 
-def test_an_empty_newest_segment_that_is_missing_is_begun_again(log: LogUnderTest) -> None:
+def test_a_missing_empty_newest_segment_is_created_again(log: LogUnderTest) -> None:
     log.append(NewChunk(3, b"x"))
     log.roll()
     log.close()
@@ -221,8 +221,8 @@ def test_an_empty_newest_segment_that_is_missing_is_begun_again(log: LogUnderTes
     log.append(NewChunk(1, b"y"))
 
 
-def test_threads_may_decode_the_first_manifests_together() -> None:
-    """A broker opens its first logs in several threads: it ended with SIGSEGV in one of 130 starts after a crash."""
+def test_threads_may_decode_their_first_manifests_concurrently() -> None:
+    """A broker opens its first logs in several threads; one of 130 starts after a crash ended with SIGSEGV."""
     call = 'decode_manifest(encode_manifest(Manifest(1, 1, 1, b"x", (Epoch(1, "1.abcdef01"),))), "p")'
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.first_use", "mtl.log.manifest", call], check=False

@@ -1,4 +1,4 @@
-"""What a writer has in the manifest at every step: no segment of another log passes, and none of its own is refused."""
+"""The manifest at every step of a writer: segments of other logs are detected, its own are accepted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_other(log: LogUnderTest, *sizes: int) -> None:
 
 
 def assert_strange(log: LogUnderTest, name: str) -> None:
-    """Opening and verifying both logs says so."""
+    """Opening and verifying report damage for both logs."""
     for directory in (LOG, OTHER):
         with pytest.raises(Damaged, match=f"{directory}/{name}: this is not the segment"):
             open_log(log.disk, directory, now_us=0)
@@ -72,8 +72,8 @@ def test_the_newest_segments_of_two_logs_exchanged_are_damage(log: LogUnderTest,
     assert_strange(log, f"{4:020d}.segment")
 
 
-def test_a_commit_that_cannot_be_taken_back_yet_is_no_damage(log: LogUnderTest) -> None:
-    """The manifest names an older segment before contents of the newest one are taken back."""
+def test_a_commit_whose_undo_fails_is_not_damage(log: LogUnderTest) -> None:
+    """The manifest names an older segment before contents of the newest one are removed."""
     log.append(NewChunk(3, b"x"))
     log.roll()
     log.writer.append([NewChunk(2, b"of a commit that was interrupted")], log.now)
@@ -91,10 +91,10 @@ def test_a_commit_that_cannot_be_taken_back_yet_is_no_damage(log: LogUnderTest) 
     writer.close()
 
 
-def test_a_segment_that_took_the_place_of_an_empty_one_is_not_taken_for_another_logs(
+def test_a_segment_that_replaced_an_empty_one_is_accepted(
     log: LogUnderTest,
 ) -> None:
-    """After a failed sync, a commit, and one that was taken back."""
+    """After a failed sync, a commit, and an undone commit."""
     log.append(NewChunk(3, b"x"))
     log.roll()
     log.disk.fail("sync")
@@ -112,7 +112,7 @@ def test_a_segment_that_took_the_place_of_an_empty_one_is_not_taken_for_another_
 
 
 @pytest.mark.parametrize("step", range(30))
-def test_no_crash_makes_a_segment_look_like_another_logs(log: LogUnderTest, step: int) -> None:
+def test_after_a_crash_at_any_step_segments_of_the_log_are_accepted(log: LogUnderTest, step: int) -> None:
     """At every step of replacing empty segments."""
     log.append(NewChunk(3, b"x"))
     log.roll()
@@ -132,8 +132,8 @@ def test_no_crash_makes_a_segment_look_like_another_logs(log: LogUnderTest, step
     writer.close()
 
 
-def test_a_commit_is_taken_back_in_a_manifest_that_a_failed_write_has_left(log: LogUnderTest) -> None:
-    """The write that failed had put the commit's end into the file. It must not stay there."""
+def test_an_undone_commit_is_removed_from_a_half_written_manifest(log: LogUnderTest) -> None:
+    """The failed write had stored the commit's end in the file, where it must not stay."""
     log.append(NewChunk(3, b"x"))
     log.writer.append([NewChunk(2, b"of a commit that was interrupted")], log.now)
     log.disk.kill()

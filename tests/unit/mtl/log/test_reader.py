@@ -1,4 +1,4 @@
-"""A log's reader: the tail in memory, and what it follows of the writer's changes. Reads are in test_snapshot."""
+"""A log's reader: the tail in memory, and the writer's changes applied to it. Reads are in test_snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.logs import LOG, LogUnderTest, filled_log, range_of
 BODY = bytes(range(200))
 
 
-def test_the_tail_is_at_hand_and_nothing_else(twin: FaultyDisk) -> None:
+def test_only_the_tail_is_in_memory(twin: FaultyDisk) -> None:
     log = filled_log(twin)
     reader, writer, _ = open_log(twin, LOG, log.options, now_us=0)
     reader.apply(writer.append([NewChunk(2, b"new"), NewChunk(2, b"newest")], 0))
@@ -32,7 +32,7 @@ def test_the_tail_is_at_hand_and_nothing_else(twin: FaultyDisk) -> None:
     writer.close()
 
 
-def test_a_place_of_the_tail_needs_no_disk(twin: FaultyDisk) -> None:
+def test_a_place_in_the_tail_is_found_without_the_disk(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(2, BODY))
     chunk = log.reader.tail(2)
@@ -44,7 +44,7 @@ def test_a_place_of_the_tail_needs_no_disk(twin: FaultyDisk) -> None:
     assert bytes(placed.body) == b""
 
 
-def test_nothing_below_the_earliest(twin: FaultyDisk) -> None:
+def test_the_tail_has_no_contents_below_the_earliest(twin: FaultyDisk) -> None:
     log = filled_log(twin)
     log.trim(13)
     snapshot = log.reader.snapshot()
@@ -55,7 +55,7 @@ def test_nothing_below_the_earliest(twin: FaultyDisk) -> None:
     log.check()
 
 
-def test_a_trim_within_a_segment_hides_contents_and_survives_opening(twin: FaultyDisk) -> None:
+def test_a_trim_within_a_segment_hides_contents_after_a_restart_too(twin: FaultyDisk) -> None:
     log = filled_log(twin)
     log.trim(15)
     assert log.reader.earliest == 15
@@ -67,7 +67,7 @@ def test_a_trim_within_a_segment_hides_contents_and_survives_opening(twin: Fault
     assert log.reader.snapshot().at_time(0) == log.reader.snapshot().find(15)
 
 
-def test_retention_plans_over_the_reader_and_reads_no_more_than_it_must(twin: FaultyDisk) -> None:
+def test_retention_plans_over_the_reader_with_few_index_reads(twin: FaultyDisk) -> None:
     log = filled_log(twin)
     reader = log.reader
     before = sum(segment.index is not None for segment in reader._segments)
@@ -102,7 +102,7 @@ def test_retention_plans_over_the_reader_and_reads_no_more_than_it_must(twin: Fa
     assert by_age() == RetentionPlan([info.base for info in reader.segments()][-1])
 
 
-def test_a_log_of_many_segments_opens_with_one_scan(twin: FaultyDisk) -> None:
+def test_opening_a_log_of_many_segments_scans_only_the_newest(twin: FaultyDisk) -> None:
     log = filled_log(twin, 600)
     opened: list[str] = []
 

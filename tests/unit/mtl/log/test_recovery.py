@@ -1,4 +1,4 @@
-"""What opening a log cuts, repairs and refuses. Every case ends with a log that goes on, or one that is left alone."""
+"""Cuts, repairs and refusals at the opening of a log. Each case ends with a usable log or an unchanged one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log(twin: FaultyDisk) -> LogUnderTest:
 
 
 def copy_of(disk: FaultyDisk, directory: str = LOG) -> FaultyDisk:
-    """The files of a log on a disk of their own, durable."""
+    """The files of a log, durable, on a separate disk."""
     copy = FaultyDisk(random.Random(5))
     make_dirs(copy, "/data", directory)
     for name in disk.list_dir(directory):
@@ -47,7 +47,7 @@ def contents(disk: FaultyDisk) -> dict[str, bytes]:
 # --- the torn tail ------------------------------------------------------------------------------------------
 
 
-def test_a_file_cut_at_any_octet_opens_with_the_whole_chunks_before_it(log: LogUnderTest) -> None:
+def test_a_file_cut_at_any_octet_opens_with_the_complete_chunks(log: LogUnderTest) -> None:
     for count in (1, 3):
         log.append(*[chunk() for _ in range(count)])
     log.disk.kill()
@@ -69,7 +69,7 @@ def test_a_file_cut_at_any_octet_opens_with_the_whole_chunks_before_it(log: LogU
 
 
 @pytest.mark.parametrize("sector", [1, 2])
-def test_a_hole_in_the_last_group_is_cut_with_all_that_follows(log: LogUnderTest, sector: int) -> None:
+def test_a_hole_in_the_last_group_is_cut_with_the_chunks_behind_it(log: LogUnderTest, sector: int) -> None:
     """The pages of one unsynced group reach the disk in any order: valid chunks behind a bad one are normal."""
     log.append(chunk(), chunk())
     log.append(*[chunk() for _ in range(8)])
@@ -90,7 +90,7 @@ def test_a_hole_in_the_last_group_is_cut_with_all_that_follows(log: LogUnderTest
 @pytest.mark.parametrize("bad", range(5))
 @pytest.mark.parametrize("at", [0, 5, 40, 63, 64, 100, 163, 180])
 def test_a_flipped_bit_in_the_last_group_is_damage(log: LogUnderTest, bad: int, at: int) -> None:
-    """Nothing attests the group; but what was not finished does not look like that."""
+    """No later chunk attests the group, but an unfinished write does not look like one flipped bit."""
     log.append(chunk(), chunk())
     log.append(*[chunk() for _ in range(5)])
     log.disk.kill()
@@ -103,7 +103,7 @@ def test_a_flipped_bit_in_the_last_group_is_damage(log: LogUnderTest, bad: int, 
 
 
 def test_two_flipped_bits_in_the_last_group_are_detected_once_its_end_is_recorded(log: LogUnderTest) -> None:
-    """Before that they look like an unfinished write, which is all that can be said."""
+    """Before that they cannot be distinguished from an unfinished write."""
     log.append(chunk())
     log.append(chunk(), chunk())
     for recorded in (False, True):
@@ -122,8 +122,8 @@ def test_two_flipped_bits_in_the_last_group_are_detected_once_its_end_is_recorde
             log.open()
 
 
-def test_a_last_group_that_is_gone_is_damage_once_its_end_is_recorded(log: LogUnderTest) -> None:
-    """Cut at a boundary, where the file by itself shows nothing."""
+def test_a_missing_last_group_is_damage_once_its_end_is_recorded(log: LogUnderTest) -> None:
+    """The file is cut at a boundary, so that it looks intact."""
     log.append(chunk())
     log.append(chunk(), chunk())
     assert log.writer.mark()
@@ -135,7 +135,7 @@ def test_a_last_group_that_is_gone_is_damage_once_its_end_is_recorded(log: LogUn
 
 @pytest.mark.parametrize("bad", range(2))
 @pytest.mark.parametrize("at", [0, 5, 40, 63, 64, 100, 163, 180])
-def test_below_what_a_later_chunk_attests_it_is_damage(log: LogUnderTest, bad: int, at: int) -> None:
+def test_a_bad_chunk_attested_by_a_later_one_is_damage(log: LogUnderTest, bad: int, at: int) -> None:
     log.append(chunk(), chunk())
     log.append(chunk())
     log.disk.kill()
@@ -150,7 +150,7 @@ def test_below_what_a_later_chunk_attests_it_is_damage(log: LogUnderTest, bad: i
     assert contents(log.disk) == before, "a damaged log is left as it was found"
 
 
-def test_damage_behind_which_nothing_is_whole_affects_all_that_follows(log: LogUnderTest) -> None:
+def test_damage_without_intact_chunks_behind_it_affects_the_rest(log: LogUnderTest) -> None:
     log.append(chunk())
     log.append(chunk(), chunk())
     log.close()  # its mark attests all three
@@ -176,7 +176,7 @@ def test_the_end_is_recorded_in_the_manifest(log: LogUnderTest, how: str) -> Non
         open_log(log.disk, LOG, now_us=0)
 
 
-def test_a_log_that_is_opened_again_and_again_does_not_grow(log: LogUnderTest) -> None:
+def test_reopening_a_log_does_not_grow_its_files(log: LogUnderTest) -> None:
     log.append(chunk())
     log.crash(power=False)
     size = len(log.disk.content(FIRST))
@@ -187,8 +187,8 @@ def test_a_log_that_is_opened_again_and_again_does_not_grow(log: LogUnderTest) -
     assert len(log.disk.content(FIRST)) == size == 64 + STORED
 
 
-def test_a_body_that_looks_like_chunks_is_no_chunk(log: LogUnderTest) -> None:
-    """Not even the log's own octets: a header is good for its own offset only."""
+def test_chunks_inside_a_body_are_not_chunks_of_the_log(log: LogUnderTest) -> None:
+    """Also if they are copies of the log's own octets: a header is valid only at its offset."""
     for _ in range(3):
         log.append(chunk())
     log.append(NewChunk(1, log.disk.content(FIRST)))
@@ -201,8 +201,8 @@ def test_a_body_that_looks_like_chunks_is_no_chunk(log: LogUnderTest) -> None:
 
 @pytest.mark.parametrize("zeros", [0, 64, 5000])
 @pytest.mark.parametrize("tail", [b"", b"MTLc" * 100, b"\xff" * 63])
-def test_rubbish_behind_the_last_chunk_is_cut(log: LogUnderTest, tail: bytes, zeros: int) -> None:
-    """Zeros are cut, too, but say nothing: they are room that was made for more."""
+def test_garbage_behind_the_last_chunk_is_cut(log: LogUnderTest, tail: bytes, zeros: int) -> None:
+    """Zeros are cut without a report: they are preallocated room."""
     log.append(chunk())
     log.disk.kill()
     log.disk.put(FIRST, log.disk.content(FIRST) + tail + bytes(zeros))
@@ -212,8 +212,8 @@ def test_rubbish_behind_the_last_chunk_is_cut(log: LogUnderTest, tail: bytes, ze
     assert len(read_all(reader)) == 2
 
 
-def test_chunks_of_a_removed_segment_that_come_back_are_none_of_this_one(twin: FaultyDisk) -> None:
-    """Blocks that a file system gives to a new file may show an old one's content after a crash."""
+def test_chunks_of_a_removed_segment_in_reused_blocks_are_not_read(twin: FaultyDisk) -> None:
+    """Blocks of a new file may have the content of an old one after a crash."""
     log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
     log.append(chunk(), chunk())
     log.append(chunk())
@@ -230,7 +230,7 @@ def test_chunks_of_a_removed_segment_that_come_back_are_none_of_this_one(twin: F
 # --- headers, names, versions -------------------------------------------------------------------------------
 
 
-def test_a_newest_segment_too_short_for_a_header_is_begun_again(log: LogUnderTest) -> None:
+def test_a_newest_segment_too_short_for_a_header_is_created_again(log: LogUnderTest) -> None:
     log.append(chunk(2, RunEntry(3, 1, 2)))
     log.roll()
     log.disk.kill()
@@ -240,7 +240,7 @@ def test_a_newest_segment_too_short_for_a_header_is_begun_again(log: LogUnderTes
     log.crash()
 
 
-def test_a_newest_segment_too_short_where_contents_would_be_missing(log: LogUnderTest) -> None:
+def test_a_newest_segment_too_short_for_attested_contents_is_damage(log: LogUnderTest) -> None:
     log.append(chunk())
     log.close()
     log.disk.put(f"{LOG}/{segment_name(9)}", b"")
@@ -249,7 +249,7 @@ def test_a_newest_segment_too_short_where_contents_would_be_missing(log: LogUnde
 
 
 @pytest.mark.parametrize("octet", [0, 16, 30, 63, 64 + 3])
-def test_a_damaged_header_or_table_of_the_newest_segment(log: LogUnderTest, octet: int) -> None:
+def test_a_damaged_header_or_table_of_the_newest_segment_is_damage(log: LogUnderTest, octet: int) -> None:
     log.append(chunk(2, RunEntry(3, 1, 2)))
     log.roll()
     log.append(chunk())
@@ -261,7 +261,7 @@ def test_a_damaged_header_or_table_of_the_newest_segment(log: LogUnderTest, octe
     assert contents(log.disk) == before
 
 
-def test_a_segment_under_a_wrong_name(log: LogUnderTest) -> None:
+def test_a_segment_under_a_wrong_name_is_damage(log: LogUnderTest) -> None:
     log.append(chunk())
     log.close()
     log.disk.rename(FIRST, f"{LOG}/{segment_name(7)}")
@@ -271,14 +271,14 @@ def test_a_segment_under_a_wrong_name(log: LogUnderTest) -> None:
         open_log(log.disk, LOG, now_us=0)
 
 
-def test_a_log_without_files(log: LogUnderTest) -> None:
+def test_a_log_without_files_is_damage(log: LogUnderTest) -> None:
     log.close()
     log.disk.unlink(FIRST)
     with pytest.raises(Damaged, match=r"contents from 1 on should be there, but 0+1\.segment is missing"):
         log.open()
 
 
-def test_contents_that_the_metadata_has_and_the_files_have_not(log: LogUnderTest) -> None:
+def test_contents_of_the_metadata_missing_in_the_files_are_damage(log: LogUnderTest) -> None:
     for _ in range(3):
         log.append(chunk())
         log.roll()
@@ -288,10 +288,10 @@ def test_contents_that_the_metadata_has_and_the_files_have_not(log: LogUnderTest
         log.open()
     assert (caught.value.first, caught.value.end) == (1, 2)
     with pytest.raises(Damaged, match="contents 1 to 1 should be there"):
-        open_log(log.disk, LOG, now_us=0)  # the manifest says it, too
+        open_log(log.disk, LOG, now_us=0)  # the manifest has the same start
 
 
-def test_a_later_version_is_refused_and_not_called_damage(
+def test_a_later_version_is_refused_but_not_damage(
     log: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtl.log.segment.VERSION", 2)
@@ -312,11 +312,11 @@ def test_a_chunk_of_a_later_version_is_not_cut(log: LogUnderTest, monkeypatch: p
         log.open()
 
 
-# --- what is made again -------------------------------------------------------------------------------------
+# --- rebuilt files ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_indexes_that_are_missing_are_made_again(log: LogUnderTest, *, adopt: bool) -> None:
+def test_missing_indexes_are_built_again(log: LogUnderTest, *, adopt: bool) -> None:
     for _ in range(2):
         log.append(chunk(2, RunEntry(1, log.next, 2)))
         log.commit([[chunk(3)], [chunk(1), chunk(2)]], adopt=adopt)
@@ -332,7 +332,7 @@ def test_indexes_that_are_missing_are_made_again(log: LogUnderTest, *, adopt: bo
     assert contents(log.disk) == before
 
 
-def test_every_index_is_made_again_by_itself(log: LogUnderTest) -> None:
+def test_each_missing_index_is_built_again(log: LogUnderTest) -> None:
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3)], [chunk(1), chunk(2)]], adopt=True)
     log.append(chunk(1))
@@ -351,7 +351,7 @@ def test_every_index_is_made_again_by_itself(log: LogUnderTest) -> None:
         log.writer.close()
 
 
-def test_files_in_the_making_and_orphans_are_removed(log: LogUnderTest) -> None:
+def test_unfinished_files_and_orphans_are_removed(log: LogUnderTest) -> None:
     log.append(chunk())
     log.close()
     names = (
@@ -369,8 +369,8 @@ def test_files_in_the_making_and_orphans_are_removed(log: LogUnderTest) -> None:
     assert files(log.disk) == [segment_name(1)]
 
 
-def test_a_foreign_index_of_the_newest_segment_is_not_believed(log: LogUnderTest) -> None:
-    """As after a crash between a stage's index and its segment, when an empty newest segment is to be replaced."""
+def test_a_foreign_index_of_the_newest_segment_is_ignored(log: LogUnderTest) -> None:
+    """As after a crash between a stage's index and its segment that replace an empty newest segment."""
     log.append(chunk())
     log.roll()
     other = LogUnderTest(FaultyDisk(random.Random(9)))
@@ -389,15 +389,15 @@ def test_the_table_of_writers_survives_adopted_segments_that_are_the_newest(log:
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3)]], adopt=True)
     log.close()
-    log.disk.unlink(f"{LOG}/{segment_name(6)}")  # what the adoption began after it
+    log.disk.unlink(f"{LOG}/{segment_name(6)}")  # the segment that the adoption began after it
     log.open()
     assert log.writer.last_numbers == {1: 2}
     assert files(log.disk)[-1] == segment_name(6)
 
 
 @pytest.mark.parametrize("left", [128, 192, 256])
-def test_a_table_in_a_segment_that_was_cut_is_damage(log: LogUnderTest, left: int) -> None:
-    """Nothing of the log is changed, for a copy of the file may replace it."""
+def test_a_cut_table_of_writers_is_damage(log: LogUnderTest, left: int) -> None:
+    """The log is left unchanged, because a copy of the file may replace it."""
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3)]], adopt=True)
     log.close()
@@ -408,7 +408,7 @@ def test_a_table_in_a_segment_that_was_cut_is_damage(log: LogUnderTest, left: in
         log.open()
 
 
-def test_a_table_that_is_nowhere_is_damage(log: LogUnderTest) -> None:
+def test_a_missing_table_of_writers_is_damage(log: LogUnderTest) -> None:
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3)]], adopt=True)
     log.close()
@@ -419,11 +419,11 @@ def test_a_table_that_is_nowhere_is_damage(log: LogUnderTest) -> None:
         log.open()
 
 
-# --- a trim that was interrupted ------------------------------------------------------------------------------
+# --- a trim that was interrupted ----------------------------------------------------------------------------
 
 
-def test_what_recovery_removes_is_not_missing_afterwards(log: LogUnderTest) -> None:
-    """The metadata said where the log begins, and the kill came before the manifest said so, too."""
+def test_segments_removed_by_recovery_are_not_missing_afterwards(log: LogUnderTest) -> None:
+    """The metadata had the new start of the log; the kill came before the manifest had it."""
     log.append(chunk(2))
     log.roll()
     log.append(chunk(1))
@@ -450,8 +450,8 @@ def small_log() -> LogUnderTest:
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_bit_flipped_anywhere_is_noticed_and_never_served(bit: int) -> None:
-    """Every bit of every file: either it is Damaged, or everything is there and right."""
+def test_every_flipped_bit_is_detected_or_harmless(bit: int) -> None:
+    """Every bit of every file: the log is Damaged, or all contents are correct."""
     log = small_log()
     outcomes = {"damaged": 0, "whole": 0}
     names = contents(log.disk)
@@ -470,7 +470,7 @@ def test_a_bit_flipped_anywhere_is_noticed_and_never_served(bit: int) -> None:
             assert found == log.visible, (name, offset)
             assert writer.last_numbers == log.numbers
             outcomes["whole"] += 1
-            # An index is made again; of a sealed segment the head (not needed any more) and run tables (whose
+            # An index is built again; of a sealed segment the head (not needed any more) and run tables (whose
             # numbers are in the next snapshot) are only read by `mtl verify`.
             in_head = offset < 64 and not newest
             assert name.endswith(".index") or in_head, (name, offset)

@@ -63,7 +63,7 @@ def pin(position: int) -> Hold:
         (RetentionPolicy(bytes=400, age_s=10), 12.5, 21),  # whichever asks for more
     ],
 )
-def test_bounds(policy: RetentionPolicy, now_s: float, earliest: int) -> None:
+def test_bounds_remove_the_oldest_segments(policy: RetentionPolicy, now_s: float, earliest: int) -> None:
     assert planned(policy, now_s=now_s) == RetentionPlan(earliest)
 
 
@@ -80,14 +80,14 @@ def test_bounds(policy: RetentionPolicy, now_s: float, earliest: int) -> None:
         ([group("a", 35), pin(12)], 11),
     ],
 )
-def test_groups_and_pins_hold_what_bounds_want_gone(holds: list[Hold], earliest: int) -> None:
+def test_groups_and_pins_keep_contents_beyond_the_bounds(holds: list[Hold], earliest: int) -> None:
     assert planned(RetentionPolicy(bytes=0, groups=("a", "b")), *holds) == RetentionPlan(earliest)
 
 
 @pytest.mark.parametrize(
     ("holds", "earliest"),
     [
-        ([], 1),  # nobody opened, so nothing is confirmed
+        ([], 1),  # no group opened, so no content is confirmed
         ([group("a", 25)], 21),
         ([group("a", 51)], 41),
         ([group("a", 25), group("b", 15)], 11),
@@ -96,30 +96,30 @@ def test_groups_and_pins_hold_what_bounds_want_gone(holds: list[Hold], earliest:
         ([group("a", 51), pin(15)], 11),
     ],
 )
-def test_until_confirmed_by_these_groups(holds: list[Hold], earliest: int) -> None:
+def test_contents_are_removed_once_confirmed_by_all_groups(holds: list[Hold], earliest: int) -> None:
     assert planned(RetentionPolicy(groups=("a", "b")), *holds) == RetentionPlan(earliest)
 
 
-def test_the_hard_limit_wins_and_says_who_lost_what() -> None:
+def test_the_hard_limit_overrides_holds_and_reports_their_losses() -> None:
     policy = RetentionPolicy(groups=("a", "b"), hard_bytes=250)
     assert planned(policy, group("a", 1), group("b", 25), group("other", 1), pin(12)) == RetentionPlan(
         31, (Loss("a", group=True, first=1, end=31), Loss("b", True, 25, 31), Loss("reader", False, 12, 31))
     )
 
 
-def test_the_hard_limit_takes_no_more_than_it_must() -> None:
+def test_the_hard_limit_removes_as_few_segments_as_possible() -> None:
     assert planned(RetentionPolicy(bytes=0, hard_bytes=400), pin(1)) == RetentionPlan(
         11, (Loss("reader", False, 1, 11),)
     )
     assert planned(RetentionPolicy(hard_bytes=500), pin(1)) == RetentionPlan(1)
 
 
-def test_the_hard_limit_leaves_the_newest() -> None:
+def test_the_hard_limit_keeps_the_newest_segment() -> None:
     assert planned(RetentionPolicy(hard_bytes=0)).earliest == 41
     assert planned(RetentionPolicy(hard_bytes=0), count=1) == RetentionPlan(1)
 
 
-def test_what_was_lost_before_is_not_reported_again() -> None:
+def test_a_loss_is_reported_once() -> None:
     infos = segments()[2:]
     result = plan(
         infos,
@@ -132,7 +132,7 @@ def test_what_was_lost_before_is_not_reported_again() -> None:
     assert result == RetentionPlan(31, (Loss("a", True, 21, 31),))
 
 
-def test_looks_no_further_than_it_must() -> None:
+def test_a_plan_examines_as_few_segments_as_possible() -> None:
     def some() -> Iterator[SegmentInfo]:
         yield from segments(3)
         raise AssertionError("looked too far")
@@ -161,7 +161,7 @@ def test_looks_no_further_than_it_must() -> None:
     st.lists(st.builds(Hold, st.sampled_from("ab"), st.integers(1, 81), st.booleans()), max_size=4),
     st.integers(0, 20),
 )
-def test_whole_segments_and_never_the_newest(
+def test_whole_segments_are_removed_but_never_the_newest(
     count: int, policy: RetentionPolicy, holds: list[Hold], now_s: int
 ) -> None:
     infos = segments(count)

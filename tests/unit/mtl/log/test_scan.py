@@ -17,7 +17,7 @@ SEGMENT = SegmentHeader(base=100, time=5, salt=77)
 
 
 def file_of(*chunks: NewChunk | None) -> tuple[FaultyFile, int, list[int]]:
-    """A segment's file without its head: the chunks' offsets, None for a mark. Each says that all before is durable."""
+    """A segment file without its head, and the offsets of its chunks; None makes a mark. Each attests all before it."""
     file = FaultyDisk(random.Random(1)).open("/f", "create")
     at, sequence, offsets = SEGMENT.start, 0, []
     for chunk in chunks:
@@ -44,7 +44,7 @@ chunks = st.builds(
 
 
 @given(st.lists(st.none() | chunks, max_size=8))
-def test_finds_every_chunk(wanted: list[NewChunk | None]) -> None:
+def test_a_scan_finds_every_chunk(wanted: list[NewChunk | None]) -> None:
     file, size, offsets = file_of(*wanted)
     found = scanned(file, size)
     assert all(isinstance(item, Found) for item in found)
@@ -66,7 +66,7 @@ def test_finds_every_chunk(wanted: list[NewChunk | None]) -> None:
     ("octet", "reason"),
     [(0, "no chunk header"), (63, "no chunk header"), (64, "checksum"), (64 + 100, "checksum")],
 )
-def test_stops_at_a_bad_chunk(octet: int, reason: str) -> None:
+def test_a_scan_stops_at_a_bad_chunk(octet: int, reason: str) -> None:
     file, size, offsets = file_of(*[NewChunk(1, bytes(80))] * 3)
     write_fully(file, [b"\xff"], offsets[1] + octet)
     first, bad = scanned(file, size)
@@ -76,7 +76,7 @@ def test_stops_at_a_bad_chunk(octet: int, reason: str) -> None:
     assert reason in bad.reason
 
 
-def test_stops_at_a_file_that_ends_too_early() -> None:
+def test_a_scan_stops_at_a_truncated_chunk() -> None:
     file, size, offsets = file_of(NewChunk(1, bytes(80)), NewChunk(1, bytes(80)))
     *_, bad = scanned(file, size - 1)
     assert bad == Bad(offsets[1], "the file ends 1 octets before the chunk does")
@@ -84,14 +84,14 @@ def test_stops_at_a_file_that_ends_too_early() -> None:
     assert bad == Bad(offsets[1], "no chunk header verifies there")
 
 
-def test_stops_where_a_sequence_does_not_follow() -> None:
+def test_a_scan_stops_at_a_wrong_sequence() -> None:
     file, size, _ = file_of(NewChunk(2, b""))
     write_fully(file, encode(NewChunk(1, b""), ChunkPlace(3, 0, size, 0, SEGMENT.salt)), size)
     *_, bad = scanned(file, size + 64)
     assert bad == Bad(size, "a chunk of relative sequence 3 instead of 2")
 
 
-def test_chunks_larger_than_a_block() -> None:
+def test_a_scan_reads_chunks_larger_than_a_block() -> None:
     body = random.Random(1).randbytes(SCAN_BLOCK + 1000)
     file, size, _ = file_of(NewChunk(1, b"small"), NewChunk(1, body), NewChunk(1, b"small"))
     assert [item.body() for item in scanned(file, size) if isinstance(item, Found)] == [
@@ -101,7 +101,7 @@ def test_chunks_larger_than_a_block() -> None:
     ]
 
 
-def test_looks_beyond_for_whole_headers() -> None:
+def test_a_scan_beyond_damage_finds_valid_headers() -> None:
     file, size, offsets = file_of(*[NewChunk(2, b"x" * 80)] * 4)
     write_fully(file, [b"\xff"], offsets[1])
     assert scan_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[3], 4, size, 8)
@@ -111,7 +111,7 @@ def test_looks_beyond_for_whole_headers() -> None:
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 64, 5_000, 2 * SCAN_BLOCK])
-def test_zeros_at_the_end_are_nothing_that_was_written(zeros: int) -> None:
+def test_zeros_at_the_end_are_unwritten_room(zeros: int) -> None:
     file, size, _ = file_of(NewChunk(2, b"some"))
     write_fully(file, [b"\xff", bytes(zeros)], size)
     assert scan_beyond(file, SEGMENT, size, size + 1 + zeros).end == size + min(1 + zeros, 64)
@@ -120,7 +120,7 @@ def test_zeros_at_the_end_are_nothing_that_was_written(zeros: int) -> None:
 
 
 @pytest.mark.parametrize("gap", [0, 64, SCAN_BLOCK - 64, SCAN_BLOCK, SCAN_BLOCK + 64])
-def test_looks_beyond_across_blocks_and_past_what_only_looks_like_a_header(gap: int) -> None:
+def test_a_scan_beyond_damage_crosses_blocks_and_skips_false_headers(gap: int) -> None:
     file, bad, _ = file_of(NewChunk(1, b""))
     write_fully(file, [b"MTLc" * (16 + gap // 4)], bad)
     at = bad + 64 + gap

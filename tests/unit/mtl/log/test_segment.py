@@ -54,7 +54,7 @@ def same(one: Index, other: Index) -> bool:
 
 
 @given(u64)
-def test_names(base: int) -> None:
+def test_names_of_segments_and_indexes(base: int) -> None:
     assert segment_base(segment_name(base)) == base == index_base(index_name(base))
     assert len(segment_name(base)) == len("00000000000000000000.segment")
     assert segment_base(index_name(base)) is index_base(segment_name(base)) is None
@@ -63,12 +63,12 @@ def test_names(base: int) -> None:
 @pytest.mark.parametrize(
     "name", ["lock", "segment.new", "1.segment", segment_name(1) + "x", "x" + segment_name(1)]
 )
-def test_other_names(name: str) -> None:
+def test_other_names_are_not_segments(name: str) -> None:
     assert segment_base(name) is index_base(name) is None
 
 
 @given(u64, u64, u64, st.dictionaries(u64, u64, max_size=9))
-def test_a_segment_begins_with_its_header_and_the_writers_numbers(
+def test_a_segment_starts_with_its_header_and_the_table_of_writers(
     base: int, time: int, salt: int, numbers: dict[int, int]
 ) -> None:
     data = encode_segment(base, time, salt, numbers)
@@ -81,7 +81,9 @@ def test_a_segment_begins_with_its_header_and_the_writers_numbers(
 
 
 @given(st.dictionaries(u64, u64, max_size=9), st.data())
-def test_a_flipped_bit_of_header_or_snapshot_is_noticed(numbers: dict[int, int], data: st.DataObject) -> None:
+def test_a_flipped_bit_of_header_or_snapshot_is_detected(
+    numbers: dict[int, int], data: st.DataObject
+) -> None:
     whole = bytearray(encode_segment(1, 2, 3, numbers))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -89,7 +91,7 @@ def test_a_flipped_bit_of_header_or_snapshot_is_noticed(numbers: dict[int, int],
     assert header is None or decode_snapshot(bytes(whole[HEADER_SIZE:]), header) is None
 
 
-def test_a_snapshot_that_is_cut_does_not_verify() -> None:
+def test_a_truncated_snapshot_does_not_verify() -> None:
     data = encode_segment(1, 2, 3, {1: 1})
     header = decode_segment_header(data, "x")
     assert header is not None
@@ -101,7 +103,7 @@ def resign(data: bytearray, size: int) -> bytes:
     return bytes(data)
 
 
-def test_a_later_format_is_named_and_not_called_damage() -> None:
+def test_a_later_format_is_named_but_not_damage() -> None:
     segment = bytearray(encode_segment(1, 2, 3, {}))
     segment[8] = 2
     with pytest.raises(NewerVersion, match="the-file was written by a newer version"):
@@ -117,7 +119,7 @@ def test_a_later_format_is_named_and_not_called_damage() -> None:
 
 
 @given(indexes())
-def test_an_index_is_read_as_it_was_written(index: Index) -> None:
+def test_an_encoded_index_is_decoded(index: Index) -> None:
     decoded = decode_index(encode_index(index), "x")
     assert decoded is not None
     assert same(decoded, index)
@@ -125,7 +127,7 @@ def test_an_index_is_read_as_it_was_written(index: Index) -> None:
 
 
 @given(indexes(), st.data())
-def test_a_flipped_bit_or_a_cut_of_an_index_is_noticed(index: Index, data: st.DataObject) -> None:
+def test_a_flipped_bit_or_a_truncation_of_an_index_is_detected(index: Index, data: st.DataObject) -> None:
     whole = bytearray(encode_index(index))
     at = data.draw(st.integers(0, len(whole) - 1))
     assert decode_index(bytes(whole[:at]), "x") is None
@@ -157,7 +159,7 @@ def test_an_index_is_cut_at_a_boundary(index: Index, data: st.DataObject) -> Non
 
 
 @given(indexes(), st.integers(-5, 100))
-def test_times(index: Index, shift: int) -> None:
+def test_an_index_finds_contents_by_time(index: Index, shift: int) -> None:
     times = [index.time_of(at) for at in range(len(index))]
     assert times == sorted(times)
     assert index.newest_time == (times[-1] if times else index.time)
@@ -166,7 +168,7 @@ def test_times(index: Index, shift: int) -> None:
     assert index.began_before(us) == bool(times and times[0] < us)
 
 
-def test_where_an_offset_falls() -> None:
+def test_an_index_finds_the_chunk_of_an_offset() -> None:
     index = empty_index(SegmentHeader(1, 2, 3))
     assert index.length == 64
     index.add(Entry(64, 0, 1, 10, 3, 320))

@@ -49,7 +49,7 @@ def logs(draw: st.DrawFn) -> LogUnderTest:
 
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
-def test_finds_what_a_search_through_everything_finds(log: LogUnderTest, data: st.DataObject) -> None:
+def test_searches_agree_with_a_linear_search(log: LogUnderTest, data: st.DataObject) -> None:
     reader = log.reader
     refs = []
     ref = reader.snapshot().find(reader.earliest)
@@ -71,7 +71,7 @@ def test_finds_what_a_search_through_everything_finds(log: LogUnderTest, data: s
     end = data.draw(st.integers(start, reader.next))
     inside = [ref for ref in refs if ref.end > start and ref.base < end]
     stored = sum(ref.stored for ref in inside)
-    # Headers of segments and marks between the chunks count too.
+    # Headers of segments and marks between the chunks count.
     assert stored <= reader.snapshot().stored_between(start, end) <= stored + 128 * (len(inside) + 1)
 
     contents = data.draw(st.integers(1, 50))
@@ -90,7 +90,7 @@ def test_finds_what_a_search_through_everything_finds(log: LogUnderTest, data: s
     )
 
 
-def test_ends_within_octets_of_a_known_log(twin: FaultyDisk) -> None:
+def test_end_within_a_number_of_octets(twin: FaultyDisk) -> None:
     reader = filled_log(twin).reader
     assert reader.snapshot().stored_between(1, 3) == 320
     ends = [
@@ -101,7 +101,7 @@ def test_ends_within_octets_of_a_known_log(twin: FaultyDisk) -> None:
     assert reader.snapshot().end_within(24, octets=10**9) == reader.snapshot().end_within(25, octets=1) == 25
 
 
-def test_octets_that_end_where_a_mark_begins_hold_the_chunk_before_it(twin: FaultyDisk) -> None:
+def test_octets_that_end_at_a_mark_include_the_chunk_before_it(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(2, BODY))
     log.append(NewChunk(2, BODY))
@@ -118,7 +118,7 @@ def test_octets_that_end_where_a_mark_begins_hold_the_chunk_before_it(twin: Faul
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def test_reads_on_both_disks(place: tuple[Disk, str]) -> None:
+def test_contents_are_read_on_both_disks(place: tuple[Disk, str]) -> None:
     disk, root = place
     directory = f"{root}/log"
     create_log(disk, directory, 0)
@@ -137,7 +137,7 @@ def test_reads_on_both_disks(place: tuple[Disk, str]) -> None:
 
 
 @pytest.mark.parametrize("cache", [ReadCache(tail_bytes=0), ReadCache(mapped_segments=0), ReadCache()])
-def test_bodies_are_read_only_and_outlive_everything(twin: FaultyDisk, cache: ReadCache) -> None:
+def test_bodies_are_read_only_and_outlive_log_and_files(twin: FaultyDisk, cache: ReadCache) -> None:
     log = filled_log(twin)
     reader, writer, _ = open_log(twin, LOG, log.options, now_us=0, cache=cache)
     reader.apply(writer.append([NewChunk(1, bytearray(b"new"))], 0))
@@ -156,7 +156,7 @@ def test_bodies_are_read_only_and_outlive_everything(twin: FaultyDisk, cache: Re
     assert [bytes(body) for body in bodies] == [b"\0" + BODY, b"\x0b" + BODY, b"new"]
 
 
-def test_what_was_just_appended_is_not_read_from_the_disk(twin: FaultyDisk) -> None:
+def test_appended_contents_are_read_from_memory(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin)
     twin.fail("read", count=100)
     body = b"hot" * 100
@@ -169,7 +169,7 @@ def test_what_was_just_appended_is_not_read_from_the_disk(twin: FaultyDisk) -> N
 # --- questions ----------------------------------------------------------------------------------------------
 
 
-def test_contents_end_with_the_range_or_with_the_octets(twin: FaultyDisk) -> None:
+def test_a_read_ends_with_its_range_or_its_octets(twin: FaultyDisk) -> None:
     snapshot = filled_log(twin).reader.snapshot()
 
     def bases(question: Contents) -> list[int]:
@@ -187,7 +187,7 @@ def test_contents_end_with_the_range_or_with_the_octets(twin: FaultyDisk) -> Non
     assert bases(Contents(25, 30, 1, 64)) == []
 
 
-def test_large_contents_are_answered_by_their_place(twin: FaultyDisk) -> None:
+def test_large_contents_are_answered_with_their_place(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(1, b"small"), NewChunk(1, BODY))
     forgetful(log)
@@ -199,7 +199,7 @@ def test_large_contents_are_answered_by_their_place(twin: FaultyDisk) -> None:
     assert large.place == log.reader.snapshot().place(large.ref)
 
 
-def test_damage_behind_other_contents_is_the_next_answer(twin: FaultyDisk) -> None:
+def test_damage_behind_intact_contents_fails_the_next_read(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     reader = reopened(twin)
     ref = reader.snapshot().find(5)
@@ -212,7 +212,7 @@ def test_damage_behind_other_contents_is_the_next_answer(twin: FaultyDisk) -> No
         reader.snapshot().answer(Contents(5, 25, 1 << 20, 64))
 
 
-def test_a_snapshot_shows_its_moment(twin: FaultyDisk) -> None:
+def test_a_snapshot_does_not_change_with_the_log(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
     log.append(NewChunk(2, b"first"))
     older = log.reader.snapshot()
@@ -256,7 +256,7 @@ def test_a_cold_chunk_is_verified_once(twin: FaultyDisk) -> None:
     assert bytes(reader.snapshot().read(ref)) == b"\x01" + BODY  # from the mapping, not verified again
 
 
-def test_where_a_body_lies_are_its_octets(twin: FaultyDisk) -> None:
+def test_the_place_of_a_body_holds_its_octets(twin: FaultyDisk) -> None:
     log = filled_log(twin)  # sealed segments, and a newest one
     for sequence in range(1, log.reader.next):
         ref = log.reader.snapshot().find(sequence)
@@ -265,7 +265,7 @@ def test_where_a_body_lies_are_its_octets(twin: FaultyDisk) -> None:
         assert twin.open(path, "read").pread(ref.size, offset) == bytes(log.reader.snapshot().read(ref))
 
 
-def test_a_cold_chunk_is_verified_before_its_place_is_told(twin: FaultyDisk) -> None:
+def test_a_cold_chunk_is_verified_before_its_place_is_returned(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     reader = reopened(twin)
     ref = reader.snapshot().find(3)
@@ -291,7 +291,7 @@ def test_files_that_retention_removed_are_missing_in_an_older_snapshot(twin: Fau
     assert [chunk.ref.base for chunk in found if isinstance(chunk, Chunk)] == list(range(13, 25, 2))
 
 
-def test_a_disk_that_does_not_read_tells_no_place(twin: FaultyDisk) -> None:
+def test_a_failed_read_returns_no_place(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     reader = reopened(twin)
     ref = reader.snapshot().find(3)
@@ -313,8 +313,8 @@ def test_a_cold_header_is_verified(twin: FaultyDisk) -> None:
 
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("told", [True, False])
-def test_other_octets_are_never_taken_for_a_chunk(twin: FaultyDisk, *, sealed: bool, told: bool) -> None:
-    """Also in a segment that this process wrote: its index, or its file, may not be what the reader believes."""
+def test_wrong_octets_are_never_returned_as_a_chunk(twin: FaultyDisk, *, sealed: bool, told: bool) -> None:
+    """Also in a segment written by this process: its index or its file may have changed."""
     log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
     log.append(NewChunk(2, BODY), NewChunk(2, BODY[::-1]))
     log.append(NewChunk(2, BODY))
@@ -338,7 +338,7 @@ def forgetful(log: LogUnderTest) -> LogReader:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_tail_that_ends_too_early(twin: FaultyDisk, *, told: bool) -> None:
+def test_a_truncated_newest_segment_is_damage(twin: FaultyDisk, *, told: bool) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(2, BODY))
     ref = log.reader.snapshot().find(1)
@@ -350,7 +350,7 @@ def test_a_tail_that_ends_too_early(twin: FaultyDisk, *, told: bool) -> None:
     assert caught.value.offset == ref.offset + (30 if told else 100)
 
 
-def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
+def test_a_sealed_segment_that_is_too_short_is_damage(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
     reader = reopened(twin)
@@ -359,16 +359,16 @@ def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
     assert reader.snapshot().find(7) is not None
 
 
-def test_a_sealed_segment_that_is_missing(twin: FaultyDisk) -> None:
+def test_a_missing_sealed_segment_is_damage(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     twin.unlink(f"{LOG}/00000000000000000007.segment")
     reader = reopened(twin)
-    assert reader.snapshot().find(6) is not None, "what lies before it is whole"
+    assert reader.snapshot().find(6) is not None, "contents before it are intact"
     with pytest.raises(Damaged, match="contents 7 to 12 should be there, but their segments are missing"):
         reader.snapshot().find(8)
 
 
-def test_an_index_that_does_not_verify_is_made_again_in_memory(twin: FaultyDisk) -> None:
+def test_an_index_that_does_not_verify_is_rebuilt_in_memory(twin: FaultyDisk) -> None:
     log = filled_log(twin)
     log.close()
     twin.flip(f"{LOG}/00000000000000000001.index", 100)
@@ -376,7 +376,7 @@ def test_an_index_that_does_not_verify_is_made_again_in_memory(twin: FaultyDisk)
     log.check()
 
 
-def test_a_disk_that_does_not_read_is_no_damage(twin: FaultyDisk) -> None:
+def test_a_failed_read_is_not_damage(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     reader = reopened(twin)
     twin.fail("open", count=2)
@@ -393,7 +393,7 @@ def test_a_disk_that_does_not_read_is_no_damage(twin: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOMEM, errno.EMFILE])
-def test_what_cannot_be_mapped_is_read(twin: FaultyDisk, code: int) -> None:
+def test_segments_that_cannot_be_mapped_are_read(twin: FaultyDisk, code: int) -> None:
     log = filled_log(twin)
     log.close()
     twin.fail("map", count=100, error=code)
@@ -416,8 +416,8 @@ def test_a_segment_that_was_cut_below_its_mapping_is_damage(twin: FaultyDisk) ->
     assert bytes(reader.snapshot().read(first)) == b"\0" + BODY
 
 
-def test_what_a_mapping_cannot_show_is_read(twin: FaultyDisk) -> None:
-    """A bad sector below a mapping, or a system that cannot say that there is one."""
+def test_octets_that_a_mapping_cannot_load_are_read(twin: FaultyDisk) -> None:
+    """A bad sector below a mapping, or a system that cannot report one."""
     filled_log(twin).close()
     reader = reopened(twin)
     ref = reader.snapshot().find(3)
@@ -430,7 +430,7 @@ def test_what_a_mapping_cannot_show_is_read(twin: FaultyDisk) -> None:
         reader.snapshot().read(ref)
 
 
-def test_a_map_that_fails_otherwise_is_told(twin: FaultyDisk) -> None:
+def test_an_unexpected_error_of_a_mapping_is_raised(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     reader = reopened(twin)
     ref = reader.snapshot().find(1)

@@ -28,7 +28,7 @@ def stage(disk: Disk, root: str, count: int = 5, *, seal: bool = True) -> str:
     return directory
 
 
-def test_parts_of_a_sealed_stage(place: tuple[Disk, str]) -> None:
+def test_a_sealed_stage_has_its_segments_as_parts(place: tuple[Disk, str]) -> None:
     disk, root = place
     directory = stage(disk, root)
     parts = stage_parts(disk, directory)
@@ -45,7 +45,7 @@ def test_a_stage_without_contents_has_no_parts(twin: FaultyDisk) -> None:
     assert stage_parts(twin, stage(twin, "/data", 0)) == ()
 
 
-def test_a_stage_that_was_left_open_is_sealed_after_a_restart(twin: FaultyDisk) -> None:
+def test_a_stage_left_open_is_sealed_after_a_restart(twin: FaultyDisk) -> None:
     directory = stage(twin, "/data", 2, seal=False)
     with pytest.raises(Damaged, match="not sealed"):
         stage_parts(twin, directory)
@@ -64,7 +64,7 @@ def test_a_stage_that_was_left_open_is_sealed_after_a_restart(twin: FaultyDisk) 
         (lambda disk, path: disk.unlink(path.replace(".segment", ".index")), "not sealed"),
     ],
 )
-def test_a_part_that_is_not_whole(twin: FaultyDisk, harm: object, reason: str) -> None:
+def test_an_incomplete_part_is_damage(twin: FaultyDisk, harm: object, reason: str) -> None:
     directory = stage(twin, "/data")
     parts = stage_parts(twin, directory)
     harm(twin, parts[1].path)  # type: ignore[operator]
@@ -75,14 +75,14 @@ def test_a_part_that_is_not_whole(twin: FaultyDisk, harm: object, reason: str) -
 
 
 @pytest.mark.parametrize(("name", "message"), [(1, "contents 1 to 4"), (5, "contents 5 to 8")])
-def test_a_part_that_is_missing(twin: FaultyDisk, name: int, message: str) -> None:
+def test_a_missing_part_is_damage(twin: FaultyDisk, name: int, message: str) -> None:
     directory = stage(twin, "/data")
     twin.unlink(f"{directory}/{name:020d}.segment")
     with pytest.raises(Damaged, match=message):
         stage_parts(twin, directory)
 
 
-def test_contents_are_verified_when_they_are_copied(twin: FaultyDisk) -> None:
+def test_contents_are_verified_when_copied(twin: FaultyDisk) -> None:
     parts = stage_parts(twin, stage(twin, "/data"))
     twin.flip(parts[1].path, 64 + 576 + 70)
     first, second, _ = open_parts(twin, parts)
@@ -91,12 +91,12 @@ def test_contents_are_verified_when_they_are_copied(twin: FaultyDisk) -> None:
         list(chunks(twin, second))
 
 
-def test_a_path_that_is_no_segment(twin: FaultyDisk) -> None:
+def test_a_path_that_is_not_a_segment_is_refused(twin: FaultyDisk) -> None:
     directory = stage(twin, "/data")
     with pytest.raises(Damaged, match="not a segment's name"):
         open_parts(twin, [StagePart(f"{directory}/lock", 1, 1)])
 
 
-def test_a_disk_that_does_not_read(tmp_path: object) -> None:
+def test_a_stage_directory_that_cannot_be_read_is_an_error(tmp_path: object) -> None:
     with pytest.raises(StorageFailed, match="reading the stage"):
         stage_parts(RealDisk(), f"{tmp_path}/missing")

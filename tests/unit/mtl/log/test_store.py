@@ -24,7 +24,7 @@ def test_a_segment_gets_its_name_when_it_is_complete(place: tuple[Disk, str]) ->
     file.close()
 
 
-def test_salts_differ(place: tuple[Disk, str]) -> None:
+def test_salts_of_segments_differ(place: tuple[Disk, str]) -> None:
     store = Store(*place)
     salts = set()
     for _ in range(3):
@@ -34,7 +34,7 @@ def test_salts_differ(place: tuple[Disk, str]) -> None:
     assert len(salts) == 3
 
 
-def test_an_index_is_written_whole_and_read(place: tuple[Disk, str]) -> None:
+def test_an_index_is_written_and_read(place: tuple[Disk, str]) -> None:
     store = Store(*place)
     assert store.index(5) is None
     index = Index(5, 1, 2)
@@ -48,7 +48,7 @@ def test_an_index_is_written_whole_and_read(place: tuple[Disk, str]) -> None:
 
 
 @pytest.mark.parametrize("op", ["create", "write", "sync", "rename"])
-def test_what_fails_leaves_no_final_name(twin: FaultyDisk, op: str) -> None:
+def test_a_failed_write_leaves_no_file_under_the_final_name(twin: FaultyDisk, op: str) -> None:
     store = Store(twin, "/data")
     twin.fail(op)
     with pytest.raises(OSError, match="error"):
@@ -58,18 +58,18 @@ def test_what_fails_leaves_no_final_name(twin: FaultyDisk, op: str) -> None:
     assert store.index(5) is not None
 
 
-def test_a_directory_that_does_not_sync_has_an_error_of_its_own(twin: FaultyDisk) -> None:
+def test_a_directory_that_fails_to_sync_has_its_own_error(twin: FaultyDisk) -> None:
     twin.fail("fsync_dir")
     with pytest.raises(NamesNotSynced):
         Store(twin, "/data").sync_names()
 
 
-def test_removing_what_is_not_there(place: tuple[Disk, str]) -> None:
+def test_removing_a_missing_file_has_no_effect(place: tuple[Disk, str]) -> None:
     Store(*place).remove("nothing")
 
 
 @pytest.mark.parametrize("code", [0, errno.EXDEV, errno.EPERM])
-def test_takes_a_file_by_a_link_or_a_copy(twin: FaultyDisk, code: int) -> None:
+def test_a_file_is_adopted_by_link_or_copy(twin: FaultyDisk, code: int) -> None:
     file = twin.open("/source", "create")
     write_fully(file, [bytes(range(256)) * 50], 0)
     if code:
@@ -82,7 +82,7 @@ def test_takes_a_file_by_a_link_or_a_copy(twin: FaultyDisk, code: int) -> None:
     assert twin.exists("/data/taken")
 
 
-def test_a_link_that_fails_for_another_reason(twin: FaultyDisk) -> None:
+def test_an_unexpected_error_of_a_link_is_raised(twin: FaultyDisk) -> None:
     twin.put("/source", b"x")
     twin.fail("link", error=errno.ENOSPC)
     with pytest.raises(OSError, match="space"):

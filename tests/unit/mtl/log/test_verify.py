@@ -33,7 +33,7 @@ def problems(disk: Disk) -> list[str]:
     return [problem.message for report in verify_log(disk, LOG) for problem in report.problems]
 
 
-def test_a_whole_log(log: LogUnderTest) -> None:
+def test_an_intact_log_has_no_problems(log: LogUnderTest) -> None:
     reports = list(verify_log(log.disk, LOG))
     assert [(one.base, one.end, one.chunks, one.contents, one.sealed) for one in reports] == [
         (1, 4, 2, 3, True),
@@ -44,7 +44,7 @@ def test_a_whole_log(log: LogUnderTest) -> None:
     assert not problems(log.disk)
 
 
-def test_finds_a_bit_flipped_in_any_octet(log: LogUnderTest) -> None:
+def test_verify_finds_a_flipped_bit_in_any_octet(log: LogUnderTest) -> None:
     disk = log.disk
     for name in disk.list_dir(LOG):
         path = f"{LOG}/{name}"
@@ -56,7 +56,7 @@ def test_finds_a_bit_flipped_in_any_octet(log: LogUnderTest) -> None:
     assert not problems(disk)
 
 
-def test_changes_nothing(log: LogUnderTest) -> None:
+def test_verify_changes_no_file(log: LogUnderTest) -> None:
     log.disk.shorten(f"{LOG}/00000000000000000007.segment", 200)
     log.disk.flip(f"{LOG}/00000000000000000004.segment", 100)
     before = {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)}
@@ -67,22 +67,22 @@ def test_changes_nothing(log: LogUnderTest) -> None:
 
 
 @pytest.mark.parametrize(("base", "affected"), [(1, "1 to 3"), (4, "4 to 6"), (7, "from 7 on")])
-def test_a_missing_segment(log: LogUnderTest, base: int, affected: str) -> None:
-    """It is reported as itself, and its neighbours as whole."""
+def test_a_missing_segment_is_one_problem(log: LogUnderTest, base: int, affected: str) -> None:
+    """The missing segment is reported, its neighbours as intact."""
     log.disk.unlink(f"{LOG}/{segment_name(base)}")
     (message,) = problems(log.disk)
     assert f"contents {affected} should be there" in message
     assert "missing" in message
 
 
-def test_a_segment_that_is_shorter_than_it_was(log: LogUnderTest) -> None:
-    """At a boundary of two groups, where nothing else would tell."""
+def test_a_shortened_segment_is_a_problem(log: LogUnderTest) -> None:
+    """It is cut at a boundary of two groups, so that the file looks intact."""
     log.disk.shorten(f"{LOG}/{segment_name(7)}", 128)  # behind its table of writers
     (message,) = problems(log.disk)
     assert "contents 7 to 8 are affected" in message
 
 
-def test_a_manifest_that_is_missing_or_damaged(log: LogUnderTest) -> None:
+def test_a_missing_or_damaged_manifest_is_a_problem(log: LogUnderTest) -> None:
     log.disk.flip(f"{LOG}/{MANIFEST}", 20)
     (message,) = problems(log.disk)
     assert "mtl recover" in message
@@ -94,7 +94,7 @@ def test_a_manifest_that_is_missing_or_damaged(log: LogUnderTest) -> None:
 
 
 class _Meanwhile(FaultyDisk):
-    """Does something once, in the middle of a verification."""
+    """A disk that runs a function once during a verification."""
 
     def __init__(self, disk: FaultyDisk, when: str, then: Callable[[], None]) -> None:
         self.__dict__ = disk.__dict__
@@ -108,38 +108,40 @@ class _Meanwhile(FaultyDisk):
 
 
 @pytest.mark.parametrize("name", [MANIFEST, index_name(1), segment_name(1), segment_name(4), segment_name(7)])
-def test_a_log_that_is_deleted_meanwhile_has_no_problem(log: LogUnderTest, name: str) -> None:
+def test_a_log_deleted_during_verification_has_no_problem(log: LogUnderTest, name: str) -> None:
     disk = _Meanwhile(log.disk, name, lambda: delete_log(log.disk, LOG))
     assert not problems(disk)
 
 
 @pytest.mark.parametrize("name", [index_name(1), segment_name(1), segment_name(4)])
-def test_segments_that_retention_takes_meanwhile_are_no_problem(log: LogUnderTest, name: str) -> None:
+def test_segments_removed_by_retention_during_verification_are_no_problem(
+    log: LogUnderTest, name: str
+) -> None:
     log.open()
     disk = _Meanwhile(log.disk, name, lambda: log.trim(7))
     assert not problems(disk)
 
 
-def test_a_missing_index(log: LogUnderTest) -> None:
+def test_a_missing_index_is_a_problem(log: LogUnderTest) -> None:
     log.disk.unlink(f"{LOG}/00000000000000000001.index")
     assert [message.partition(": ")[2] for message in problems(log.disk)] == [
         "the index is missing or does not verify; it is made again from the segment"
     ]
 
 
-def test_a_torn_tail_is_no_problem(log: LogUnderTest) -> None:
+def test_a_torn_tail_is_not_a_problem(log: LogUnderTest) -> None:
     path = f"{LOG}/00000000000000000007.segment"
     log.disk.put(path, log.disk.content(path) + b"torn")
     assert not problems(log.disk)
 
 
-def test_no_log_at_all(log: LogUnderTest) -> None:
+def test_a_directory_without_segments_is_a_problem(log: LogUnderTest) -> None:
     log.disk.make_dir("/data/empty")
     (report,) = verify_log(log.disk, "/data/empty")
     assert "without a segment" in report.problems[0].message
 
 
-def test_a_disk_that_does_not_read(log: LogUnderTest) -> None:
+def test_a_failed_read_is_reported(log: LogUnderTest) -> None:
     log.disk.fail("read", nth=3)
     with pytest.raises(StorageFailed, match="verifying /data/log"):
         list(verify_log(log.disk, LOG))

@@ -1,4 +1,4 @@
-"""What a writer keeps and what it gives up, failure by failure. Crashes are in test_log.py."""
+"""A writer of a log under each failure: kept and dropped contents. Crashes are in test_log.py."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def test_sequences_are_assigned_in_order(log: LogUnderTest) -> None:
     assert log.writer.next == 5
 
 
-def test_time_never_goes_back(log: LogUnderTest) -> None:
+def test_times_of_contents_never_decrease(log: LogUnderTest) -> None:
     assert log.writer.append([chunk()], 5_000_000).time_us == 5_000_000
     assert log.writer.append([chunk()], 4_000_000).time_us == 5_000_000
     assert log.writer.roll(3_000_000).begun[0].time == 5_000_000
     assert log.writer.append([chunk()], 0).time_us == 5_000_000
 
 
-def test_a_clock_that_goes_back_after_a_segment_was_begun(log: LogUnderTest) -> None:
+def test_times_do_not_decrease_below_the_start_of_the_segment(log: LogUnderTest) -> None:
     log.append(chunk())
     log.reader.apply(log.writer.roll(9_000_000))
     assert log.writer.append([chunk()], 4_000_000).time_us == 9_000_000
 
 
-def test_one_sync_for_a_group_and_none_under_os() -> None:
+def test_a_group_has_one_sync_and_none_under_durability_os() -> None:
     for durability, syncs in (("sync", 1), ("os", 0)):
         log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability=durability))  # type: ignore[arg-type]
         log.disk.fail("sync", nth=1 + syncs)
@@ -64,13 +64,13 @@ def test_one_sync_for_a_group_and_none_under_os() -> None:
             log.sync()
 
 
-def test_a_sync_tells_what_is_durable(log: LogUnderTest) -> None:
+def test_a_sync_returns_the_durable_end(log: LogUnderTest) -> None:
     assert log.writer.sync() == Synced(1)
     log.writer.append([chunk(3), chunk(1)], 0)
     assert log.writer.sync() == Synced(5)
 
 
-def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTest) -> None:
+def test_every_chunk_has_the_durable_end_at_the_start_of_its_group(log: LogUnderTest) -> None:
     ends = []
     for _ in range(3):
         change = log.writer.append([chunk(), chunk()], 0)
@@ -80,7 +80,7 @@ def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTes
     assert durable == [64, 64, ends[0], ends[0], ends[1], ends[1]]
 
 
-def test_a_chunk_that_cannot_be_stored_leaves_the_log_alone(log: LogUnderTest) -> None:
+def test_a_chunk_that_cannot_be_stored_does_not_change_the_log(log: LogUnderTest) -> None:
     with pytest.raises(ValueError, match="0 contents"):
         log.writer.append([chunk(), NewChunk(0, b"")], 0)
     log.check()
@@ -102,7 +102,7 @@ def test_the_dedup_table_follows_the_runs(log: LogUnderTest) -> None:
 # --- segments -----------------------------------------------------------------------------------------------
 
 
-def test_rolls_by_size(log: LogUnderTest) -> None:
+def test_a_segment_rolls_by_size(log: LogUnderTest) -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=64 + 2 * 832))
     for _ in range(5):
         log.append(chunk())
@@ -112,7 +112,7 @@ def test_rolls_by_size(log: LogUnderTest) -> None:
     log.check()
 
 
-def test_rolls_by_age_of_the_first_content() -> None:
+def test_a_segment_rolls_by_the_age_of_its_first_content() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_age_s=10))
     start = 100_000_000
     log.reader.apply(log.writer.append([chunk()], start))
@@ -126,12 +126,12 @@ def test_rolls_by_age_of_the_first_content() -> None:
     assert not log.reader.roll_due(lambda _: start + 10**12)  # nothing in it
 
 
-def test_rolling_an_empty_segment_does_nothing(log: LogUnderTest) -> None:
+def test_rolling_an_empty_segment_has_no_effect(log: LogUnderTest) -> None:
     assert log.writer.roll(0).begun == ()
     assert len(files(log.disk)) == 1
 
 
-def test_a_sealed_log_goes_on_in_a_new_segment(log: LogUnderTest) -> None:
+def test_a_sealed_log_continues_in_a_new_segment(log: LogUnderTest) -> None:
     log.append(chunk())
     log.reader.apply(log.writer.seal())
     assert [name.partition(".")[2] for name in files(log.disk)] == ["index", "segment"]
@@ -154,7 +154,7 @@ def test_trim_removes_whole_segments_and_never_the_newest(log: LogUnderTest) -> 
     assert log.writer.next == 9
 
 
-def test_an_empty_log_knows_its_next_sequence_for_ever(log: LogUnderTest) -> None:
+def test_an_emptied_log_keeps_its_next_sequence(log: LogUnderTest) -> None:
     log.append(chunk(5, RunEntry(1, 1, 5)))
     log.roll()
     log.trim(log.next)
@@ -165,7 +165,7 @@ def test_an_empty_log_knows_its_next_sequence_for_ever(log: LogUnderTest) -> Non
 # --- a failed write -----------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_keeps_nothing_and_goes_on_when_there_is_space(log: LogUnderTest) -> None:
+def test_a_group_on_a_full_disk_fails_and_later_ones_succeed(log: LogUnderTest) -> None:
     log.append(chunk())
     size = len(log.disk.content(f"{LOG}/{files(log.disk)[-1]}"))
     log.disk.capacity = size + 300
@@ -180,7 +180,7 @@ def test_a_full_disk_keeps_nothing_and_goes_on_when_there_is_space(log: LogUnder
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_group_that_failed_never_comes_back(seed: int) -> None:
+def test_a_failed_group_does_not_reappear_after_a_crash(seed: int) -> None:
     log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions(segment_bytes=1 << 20))
     log.append(chunk())
     log.disk.fail("write", when=lambda path: path.endswith(".segment"))
@@ -190,7 +190,7 @@ def test_a_group_that_failed_never_comes_back(seed: int) -> None:
     assert log.writer.next == 3
 
 
-def test_a_log_that_cannot_be_cut_back_stops(log: LogUnderTest) -> None:
+def test_a_log_that_cannot_be_truncated_stops(log: LogUnderTest) -> None:
     log.append(chunk())
     log.disk.fail("write")
     log.disk.fail("truncate")
@@ -211,7 +211,7 @@ def test_a_log_that_cannot_be_cut_back_stops(log: LogUnderTest) -> None:
     log.append(chunk())
 
 
-def test_short_writes_do_not_matter() -> None:
+def test_short_writes_are_completed() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1), short_writes=0.9))
     for _ in range(20):
         log.append(chunk(), chunk())
@@ -222,7 +222,7 @@ def test_short_writes_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_failed_sync_the_log_goes_on_in_a_new_segment(seed: int) -> None:
+def test_after_a_failed_sync_the_log_continues_in_a_new_segment(seed: int) -> None:
     log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions(segment_bytes=1 << 20))
     log.append(chunk())
     log.disk.fail("sync")
@@ -239,7 +239,7 @@ def test_after_a_failed_sync_the_log_goes_on_in_a_new_segment(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_disk_that_began_with_a_group_and_failed_is_a_failed_sync(seed: int) -> None:
+def test_a_failed_begin_sync_counts_as_a_failed_sync(seed: int) -> None:
     log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions())
     log.append(chunk())
     large = [NewChunk(1, bytes(WRITE_AHEAD)) for _ in range(3)]
@@ -254,7 +254,7 @@ def test_a_disk_that_began_with_a_group_and_failed_is_a_failed_sync(seed: int) -
     log.crash()
 
 
-def test_under_os_the_disk_begins_when_the_system_likes() -> None:
+def test_under_durability_os_a_sync_is_never_started() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
     log.disk.fail("begin_sync")
     log.append(*[NewChunk(1, bytes(WRITE_AHEAD)) for _ in range(3)])
@@ -273,7 +273,7 @@ def test_a_failed_sync_of_the_first_group_replaces_the_segment(log: LogUnderTest
     assert files(log.disk) == ["00000000000000000001.segment"]
 
 
-def test_failing_twice_stops_the_log(log: LogUnderTest) -> None:
+def test_a_second_failed_sync_stops_the_log(log: LogUnderTest) -> None:
     log.append(chunk())
     log.disk.fail("sync", count=2)
     with pytest.raises(StorageFailed, match="beginning a new segment after a failed sync"):
@@ -281,8 +281,8 @@ def test_failing_twice_stops_the_log(log: LogUnderTest) -> None:
     assert log.writer.stopped
 
 
-def test_a_sync_that_fails_is_not_retried_in_place(log: LogUnderTest) -> None:
-    """What the cache shows after it must be written anew before it counts."""
+def test_a_failed_sync_is_not_retried_in_place(log: LogUnderTest) -> None:
+    """The cached pages must be written again before they count as durable."""
     log.append(chunk())
     log.disk.fail("sync", count=2)
     with pytest.raises(StorageFailed):
@@ -296,10 +296,10 @@ def test_a_sync_that_fails_is_not_retried_in_place(log: LogUnderTest) -> None:
 @pytest.mark.parametrize(
     "end", [lambda log: log.writer.seal(), lambda log: log.roll(), lambda log: log.close()]
 )
-def test_room_for_more_ends_with_the_segment(
+def test_preallocated_room_is_cut_at_the_end_of_the_segment(
     log: LogUnderTest, end: Callable[[LogUnderTest], object]
 ) -> None:
-    """What a log leaves to others (a stage's segment that is adopted, a copy of its files) has no zeros behind it."""
+    """Files used elsewhere (an adopted segment of a stage, a copy of the log) have no zeros at the end."""
     for _ in range(3):
         log.append(chunk())
     path = f"{LOG}/{files(log.disk)[-1]}"
@@ -308,7 +308,7 @@ def test_room_for_more_ends_with_the_segment(
     assert len(log.disk.content(path)) == 64 + 3 * 832
 
 
-def test_a_failed_write_takes_its_room_back(log: LogUnderTest) -> None:
+def test_a_failed_write_releases_its_room(log: LogUnderTest) -> None:
     log.append(chunk())
     path = f"{LOG}/{files(log.disk)[-1]}"
     size = len(log.disk.content(path))
@@ -322,7 +322,7 @@ def test_a_failed_write_takes_its_room_back(log: LogUnderTest) -> None:
     log.crash()
 
 
-def test_under_os_a_failed_sync_stops_the_log() -> None:
+def test_under_durability_os_a_failed_sync_stops_the_log() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
     log.append(chunk())
     log.disk.fail("sync")
@@ -336,11 +336,11 @@ def test_under_os_a_failed_sync_stops_the_log() -> None:
     assert log.writer.next == 3
 
 
-def test_under_os_the_visible_end_is_the_written_end() -> None:
+def test_under_durability_os_the_visible_end_is_the_written_end() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
     log.append(chunk(2))
     assert log.reader.next == 3
-    log.crash(power=False)  # the process is gone, the system has it
+    log.crash(power=False)  # the process is killed, the octets are in the page cache
     assert log.reader.next == 3
     log.append(chunk(2))
     log.crash(keep="none")
@@ -352,7 +352,7 @@ def test_under_os_the_visible_end_is_the_written_end() -> None:
 
 @pytest.mark.parametrize("op", ["create", "write", "sync", "rename"])
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_roll_that_fails_can_be_tried_again(log: LogUnderTest, op: str, nth: int) -> None:
+def test_a_failed_roll_can_be_retried(log: LogUnderTest, op: str, nth: int) -> None:
     """The first file is the index, the second the new segment."""
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.disk.fail(op, nth=nth, error=errno.ENOSPC)
@@ -375,7 +375,7 @@ def test_a_directory_that_cannot_be_synced_stops_the_log(log: LogUnderTest, nth:
     log.crash()
 
 
-def test_a_trim_that_fails_is_finished_by_the_next_start(log: LogUnderTest) -> None:
+def test_a_failed_trim_is_finished_by_the_next_start(log: LogUnderTest) -> None:
     for _ in range(4):
         log.append(chunk())
         log.roll()
@@ -389,7 +389,7 @@ def test_a_trim_that_fails_is_finished_by_the_next_start(log: LogUnderTest) -> N
 
 
 @pytest.mark.parametrize("op", ["write", "sync", "rename", "fsync_dir"])
-def test_an_end_that_cannot_be_recorded_is_recorded_later(log: LogUnderTest, op: str) -> None:
+def test_a_failed_record_of_the_end_is_retried(log: LogUnderTest, op: str) -> None:
     log.append(chunk())
     log.disk.fail(op, error=errno.ENOSPC)
     assert not log.writer.mark()
@@ -404,7 +404,7 @@ def test_an_end_that_cannot_be_recorded_is_recorded_later(log: LogUnderTest, op:
     log.crash()
 
 
-def test_recording_the_end_makes_durability_os_durable() -> None:
+def test_recording_the_end_syncs_a_log_of_durability_os() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
     log.append(chunk())
     assert log.writer.mark()
@@ -412,9 +412,9 @@ def test_recording_the_end_makes_durability_os_durable() -> None:
     assert len(log.held) == 1
 
 
-def test_a_mark_may_be_overwritten_and_is_never_relied_on(log: LogUnderTest) -> None:
+def test_a_mark_may_be_overwritten(log: LogUnderTest) -> None:
     log.append(chunk())
-    log.crash(power=False)  # opening it writes a mark that nobody synced
+    log.crash(power=False)  # opening it writes an unsynced mark
     log.disk.fail("write", error=errno.ENOSPC)
     with pytest.raises(StorageFull):
         log.roll()
@@ -425,7 +425,7 @@ def test_a_mark_may_be_overwritten_and_is_never_relied_on(log: LogUnderTest) -> 
     log.check()  # maps the segment, as long as its chunks are
 
 
-def test_a_closed_writer_is_of_no_use(log: LogUnderTest) -> None:
+def test_a_closed_writer_refuses_appends(log: LogUnderTest) -> None:
     log.append(chunk())
     log.writer.close()
     log.writer.close()
@@ -433,7 +433,7 @@ def test_a_closed_writer_is_of_no_use(log: LogUnderTest) -> None:
         log.writer.append([chunk()], 0)
 
 
-def test_a_close_that_fails_says_so(log: LogUnderTest) -> None:
+def test_a_failed_close_is_an_error(log: LogUnderTest) -> None:
     log.append(chunk())
     log.append(chunk())  # with room for more behind it, which is cut
     log.disk.fail("sync")

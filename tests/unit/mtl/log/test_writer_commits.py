@@ -1,4 +1,4 @@
-"""Stages become contents of a log: adopted or copied, taken back and done again."""
+"""Stages become contents of a log: adopted or copied, undone and redone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_adopted_contents_have_the_time_of_the_commit(log: LogUnderTest) -> None
     assert first.base == 3
 
 
-def test_adopting_nothing_and_copying_nothing(log: LogUnderTest) -> None:
+def test_adopting_or_copying_no_parts_has_no_effect(log: LogUnderTest) -> None:
     for change in (log.writer.adopt([], 0), log.writer.append_from([], 0)):
         assert change.first == change.next == 1
         log.reader.apply(change)
@@ -60,7 +60,7 @@ def test_adopting_nothing_and_copying_nothing(log: LogUnderTest) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
-def test_without_links_the_segments_are_copied(log: LogUnderTest, code: int) -> None:
+def test_segments_are_copied_if_links_are_unsupported(log: LogUnderTest, code: int) -> None:
     log.append(chunk())
     log.disk.fail("link", count=100, error=code)
     log.commit(STAGES, adopt=True)
@@ -69,7 +69,7 @@ def test_without_links_the_segments_are_copied(log: LogUnderTest, code: int) -> 
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_a_commit_can_be_done_again(log: LogUnderTest, *, adopt: bool) -> None:
+def test_a_commit_can_be_redone(log: LogUnderTest, *, adopt: bool) -> None:
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit(STAGES, adopt=adopt)
     whole = log.visible
@@ -83,7 +83,7 @@ def test_a_commit_can_be_done_again(log: LogUnderTest, *, adopt: bool) -> None:
 
 
 @pytest.mark.parametrize("base", [2, 1000])
-def test_truncates_at_boundaries_only(log: LogUnderTest, base: int) -> None:
+def test_a_log_is_truncated_only_at_chunk_boundaries(log: LogUnderTest, base: int) -> None:
     log.append(chunk(2))
     log.append(chunk(2))
     with pytest.raises(Damaged, match="no chunk begins"):
@@ -93,7 +93,7 @@ def test_truncates_at_boundaries_only(log: LogUnderTest, base: int) -> None:
     log.check()
 
 
-def test_never_takes_back_what_writers_sent(log: LogUnderTest) -> None:
+def test_contents_of_named_writers_are_never_truncated(log: LogUnderTest) -> None:
     log.append(chunk(2))
     log.append(chunk(2, RunEntry(1, 1, 2)))
     with pytest.raises(Damaged, match="named writers"):
@@ -107,10 +107,8 @@ def test_never_takes_back_what_writers_sent(log: LogUnderTest) -> None:
 
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("rolled", [True, False])
-def test_a_stages_own_numbers_do_not_keep_a_commit_from_being_redone(
-    log: LogUnderTest, *, adopt: bool, rolled: bool
-) -> None:
-    """A crash before the mark of the commit would block its resources for good."""
+def test_a_stage_with_writer_numbers_can_be_redone(log: LogUnderTest, *, adopt: bool, rolled: bool) -> None:
+    """Otherwise a crash before the mark of the commit would block its resources for good."""
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3, RunEntry(STAGE_WRITER, 1, 3))]], adopt=adopt)
     log.check()
@@ -122,10 +120,10 @@ def test_a_stages_own_numbers_do_not_keep_a_commit_from_being_redone(
     assert log.writer.last_numbers == {1: 2}
 
 
-def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
+def test_a_file_is_never_truncated_while_it_may_be_mapped(log: LogUnderTest) -> None:
     """The twin asserts it: truncating below a mapping is SIGBUS."""
     log.append(chunk(2))
-    log.writer.append([chunk(3)], log.now)  # of a commit that nobody saw
+    log.writer.append([chunk(3)], log.now)  # of an interrupted commit
     log.writer.roll(log.now)
     log.close()
     log.held += [type(log.held[0])(3, 3, BODY)]
@@ -147,7 +145,7 @@ def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
 @pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("nth", range(1, 25))
 @pytest.mark.parametrize("op", ["create", "write", "rename", "link", "sync", "open", "unlink"])
-def test_a_commit_that_fails_is_redone_in_the_same_process(op: str, nth: int, *, adopt: bool) -> None:
+def test_a_failed_commit_is_redone_in_the_same_process(op: str, nth: int, *, adopt: bool) -> None:
     log = LogUnderTest(FaultyDisk(random.Random(nth)))
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.append(chunk(2))
@@ -167,8 +165,8 @@ def test_a_commit_that_fails_is_redone_in_the_same_process(op: str, nth: int, *,
     log.crash()
 
 
-def test_what_was_taken_back_in_part_is_not_looked_for_again(log: LogUnderTest) -> None:
-    """A segment is removed and its index is not: the next attempt goes on from there."""
+def test_a_partly_undone_commit_can_be_undone_again(log: LogUnderTest) -> None:
+    """A segment is removed and its index is not: the next attempt continues from there."""
     log.append(chunk())
     log.commit(STAGES, adopt=True)
     log.disk.fail("unlink", when=lambda path: path.endswith(".index"))
@@ -179,7 +177,9 @@ def test_what_was_taken_back_in_part_is_not_looked_for_again(log: LogUnderTest) 
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_a_stage_that_is_not_what_was_recorded_changes_nothing(log: LogUnderTest, *, adopt: bool) -> None:
+def test_a_stage_that_differs_from_its_record_does_not_change_the_log(
+    log: LogUnderTest, *, adopt: bool
+) -> None:
     log.append(chunk())
     directory = log._write_stage([chunk(2), chunk(3)])
     part = StagePart(f"{directory}/00000000000000000001.segment", 2, 0)

@@ -1,4 +1,4 @@
-"""What the broker makes of its storage is tested with a whole broker, too."""
+"""Some tests of the storage need a whole broker."""
 
 from __future__ import annotations
 

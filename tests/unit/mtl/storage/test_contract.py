@@ -50,7 +50,7 @@ def cursor(position: int, group: str = "g") -> CursorRecord:
 # --- contents -----------------------------------------------------------------------------------------------
 
 
-def test_contents_come_back_in_order_with_their_sequences_and_times(caller: Caller) -> None:
+def test_contents_are_read_in_order_with_sequences_and_times(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1", b"2"), plain(b"3"))
     caller.now_us += SECOND
@@ -66,7 +66,7 @@ def test_contents_come_back_in_order_with_their_sequences_and_times(caller: Call
     assert caller.views[a].last_time == start + SECOND
 
 
-def test_a_pack_is_kept_as_it_is_and_plain_contents_are_packed(caller: Caller) -> None:
+def test_a_pack_is_stored_unchanged_and_plain_contents_are_packed(caller: Caller) -> None:
     a = caller.resource("a")
     pack = bytes(encode_pack((b"1", b"2"), None, 1 << 20))
     chunk = NewChunk(2, pack)
@@ -79,7 +79,7 @@ def test_a_pack_is_kept_as_it_is_and_plain_contents_are_packed(caller: Caller) -
 
 
 def test_a_body_may_change_after_the_answer(caller: Caller) -> None:
-    """It was in memory that a writer uses again."""
+    """The body was in shared memory that its writer reuses."""
     a = caller.resource("a")
     shared = bytearray(encode_pack((b"1",), None, 1 << 20))
     caller.append(a, NewChunk(1, memoryview(bytes(shared))))
@@ -88,7 +88,7 @@ def test_a_body_may_change_after_the_answer(caller: Caller) -> None:
     assert caller.bodies(a) == [b"1"]
 
 
-def test_nothing_is_shown_before_the_answer_is_applied(caller: Caller) -> None:
+def test_a_change_is_visible_only_after_its_answer_is_applied(caller: Caller) -> None:
     a = caller.resource("a")
     changes = caller.perform(Append(caller.id(), a, (plain(b"1"),), caller.now_us))
     assert (caller.views[a].next, chunks(caller.views[a])) == (1, [])
@@ -97,7 +97,7 @@ def test_nothing_is_shown_before_the_answer_is_applied(caller: Caller) -> None:
     assert caller.bodies(a) == [b"1"]
 
 
-def test_the_clock_of_a_log_does_not_go_back(caller: Caller) -> None:
+def test_times_of_a_log_do_not_decrease(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
     caller.now_us -= 10 * SECOND
@@ -106,7 +106,7 @@ def test_the_clock_of_a_log_does_not_go_back(caller: Caller) -> None:
     assert times == sorted(times)
 
 
-def test_what_does_not_fit_is_refused_and_the_log_goes_on(caller: Caller) -> None:
+def test_a_chunk_that_does_not_fit_is_refused_and_the_log_continues(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
     too_many_runs = tuple(RunEntry(n, 1, 1) for n in range(1 << 16))
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_and_the_log_goes_on(caller: Caller) -> Non
     assert caller.bodies(a) == [b"1", b"2"]
 
 
-def test_finding(caller: Caller) -> None:
+def test_chunks_are_found_by_sequence(caller: Caller) -> None:
     a = caller.resource("a")
     for n in range(5):
         caller.append(a, plain(b"%d" % n, b"%d" % n))  # chunks begin at 1, 3, 5, 7, 9
@@ -138,7 +138,7 @@ def test_finding(caller: Caller) -> None:
     assert view.bytes >= whole.octets > 0
 
 
-def test_reading_bodies(caller: Caller) -> None:
+def test_bodies_are_read(caller: Caller) -> None:
     a = caller.resource("a")
     for n in range(5):
         caller.append(a, plain(bytes([n]) * 100))
@@ -157,7 +157,7 @@ def test_reading_bodies(caller: Caller) -> None:
     assert bases(Contents(6, 9, octets=1 << 20, most=3)) == []
 
 
-def test_a_snapshot_shows_its_moment(caller: Caller) -> None:
+def test_a_snapshot_does_not_change_with_the_log(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
     older = caller.views[a].snapshot()
@@ -168,8 +168,8 @@ def test_a_snapshot_shows_its_moment(caller: Caller) -> None:
     assert len(caller.ask(a, everything)) == 2
 
 
-def test_what_is_in_memory_is_the_same_as_what_is_read(caller: Caller) -> None:
-    """An engine may keep nothing in memory, but what it says is at hand has to be right."""
+def test_contents_in_memory_equal_those_read(caller: Caller) -> None:
+    """An engine may keep no contents in memory; those that it has there must be correct."""
     a = caller.resource("a")
     for n in range(30):
         caller.append(a, plain(bytes([n]) * 1000))
@@ -186,7 +186,7 @@ def test_what_is_in_memory_is_the_same_as_what_is_read(caller: Caller) -> None:
                 assert view.at_hand(question) == caller.ask(a, question)
 
 
-def test_an_empty_log(caller: Caller) -> None:
+def test_an_empty_log_has_no_contents(caller: Caller) -> None:
     a = caller.resource("a")
     view = caller.views[a]
     assert (view.earliest, view.next, view.contents, view.history) == (1, 1, 0, ())
@@ -194,10 +194,10 @@ def test_an_empty_log(caller: Caller) -> None:
     assert caller.ask(a, RangeFrom(1)) == Range(1, 0, None)
 
 
-# --- what outlives a run ------------------------------------------------------------------------------------
+# --- restarts -----------------------------------------------------------------------------------------------
 
 
-def test_the_next_run_finds_everything(caller: Caller) -> None:
+def test_logs_and_records_survive_a_restart(caller: Caller) -> None:
     a, b = caller.resource("a"), caller.resource("b")
     caller.append(a, plain(b"1", b"2", writer=7, first=1))
     caller.append(a, plain(b"3", writer=7, first=3), plain(b"4", writer=8, first=1))
@@ -210,7 +210,7 @@ def test_the_next_run_finds_everything(caller: Caller) -> None:
     assert caller.bodies(a) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_every_run_has_an_epoch_that_begins_with_its_first_contents(caller: Caller) -> None:
+def test_the_epoch_of_a_run_starts_with_its_first_contents(caller: Caller) -> None:
     a = caller.resource("a")
     one = caller.views[a].epoch
     caller.append(a, plain(b"1", b"2"))
@@ -228,7 +228,7 @@ def test_every_run_has_an_epoch_that_begins_with_its_first_contents(caller: Call
     assert caller.views[caller.stage("s", "a")[0]].epoch is None
 
 
-def test_records_are_written_and_forgotten_together(caller: Caller) -> None:
+def test_records_are_saved_and_removed_in_one_transaction(caller: Caller) -> None:
     assert caller.save(cursor(1), cursor(2, "h"), WriterRecord("/", "w", 7, 1)) is None
     assert caller.save(cursor(5), forget=(cursor(2, "h"),)) is None
     assert caller.save(forget=(cursor(9, "nobody"),)) is None
@@ -236,7 +236,7 @@ def test_records_are_written_and_forgotten_together(caller: Caller) -> None:
     assert set(caller.restored.records) == {cursor(5), WriterRecord("/", "w", 7, 1)}
 
 
-def test_a_log_that_no_record_names_goes_with_the_next_start(caller: Caller) -> None:
+def test_a_log_without_record_is_removed_at_the_next_start(caller: Caller) -> None:
     a = caller.resource("a")
     stage = caller.stage("s", "a")
     assert caller.save(forget=(StageRecord("/", "s", "app", 1, {"a": "i-a"}, caller.now_us),)) is None
@@ -246,7 +246,7 @@ def test_a_log_that_no_record_names_goes_with_the_next_start(caller: Caller) -> 
     assert caller.bodies(a) == []
 
 
-def test_deleted_logs_are_gone(caller: Caller) -> None:
+def test_dropped_logs_are_removed(caller: Caller) -> None:
     a, b = caller.resource("a"), caller.resource("b")
     caller.append(a, plain(b"1"))
     caller.append(b, plain(b"2"))
@@ -258,11 +258,11 @@ def test_deleted_logs_are_gone(caller: Caller) -> None:
     assert isinstance(missing, StorageError)
 
 
-def test_dropping_what_is_not_there(caller: Caller) -> None:
+def test_dropping_a_missing_log_has_no_effect(caller: Caller) -> None:
     assert caller.perform(DropLogs(("resources/nothing", "stages/nothing/0"))) is None
 
 
-def test_a_staged_log_that_was_never_made(caller: Caller) -> None:
+def test_a_staged_log_that_was_never_created(caller: Caller) -> None:
     opened = caller.perform(OpenLog(caller.id(), "stages/s/0", LogOptions(), None, None, None, caller.now_us))
     assert opened is None
 
@@ -270,7 +270,7 @@ def test_a_staged_log_that_was_never_made(caller: Caller) -> None:
 # --- commits ------------------------------------------------------------------------------------------------
 
 
-def test_staged_contents_are_published_in_order_and_whole(caller: Caller) -> None:
+def test_staged_contents_are_published_in_order(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"0"))
     (one,), (two,) = caller.stage("s1", "a"), caller.stage("s2", "a")
@@ -289,7 +289,7 @@ def test_staged_contents_are_published_in_order_and_whole(caller: Caller) -> Non
     assert caller.bodies(a)[5:] == [b"5"]
 
 
-def test_a_large_stage(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_stage_is_published(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.storage.limits.ADOPT_OCTETS", 1)
     a = caller.resource("a")
     (one,) = caller.stage("s1", "a")
@@ -303,7 +303,7 @@ def test_a_large_stage(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caller.bodies(a) == bodies
 
 
-def test_a_publication_is_whole_or_not_at_all(caller: Caller) -> None:
+def test_a_publication_is_atomic(caller: Caller) -> None:
     a = caller.resource("a")
     (one,) = caller.stage("s1", "a")
     caller.append(one, plain(b"1", b"2"))
@@ -323,7 +323,7 @@ def test_a_publication_may_be_repeated(caller: Caller) -> None:
         assert caller.bodies(a) == [b"0", b"1", b"2"]
 
 
-def test_an_interrupted_publication_is_not_shown_and_done_again(caller: Caller) -> None:
+def test_an_interrupted_publication_is_invisible_and_redone(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"0"))
     (one,) = caller.stage("s1", "a")
@@ -339,7 +339,7 @@ def test_an_interrupted_publication_is_not_shown_and_done_again(caller: Caller) 
     assert [first for first, _ in caller.views[a].history] == epochs
 
 
-def test_a_commit_does_not_begin_within_a_chunk(caller: Caller) -> None:
+def test_a_commit_inside_a_chunk_is_refused(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1", b"2"))
     (one,) = caller.stage("s1", "a")
@@ -351,7 +351,7 @@ def test_a_commit_does_not_begin_within_a_chunk(caller: Caller) -> None:
 # --- retention ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_trimmed_is_not_shown_and_its_room_is_given_back(caller: Caller) -> None:
+def test_trimmed_contents_are_invisible_and_their_space_is_freed(caller: Caller) -> None:
     a = caller.resource("a")
     for n in range(30):
         caller.append(a, plain(bytes([n]) * 1000))
@@ -367,7 +367,7 @@ def test_what_is_trimmed_is_not_shown_and_its_room_is_given_back(caller: Caller)
     assert caller.save(trimmed(record, kept)) is None
     before = view.bytes
     view.trim(kept)
-    view.trim(1)  # what is not shown any more stays so
+    view.trim(1)  # hidden contents stay hidden
     assert (view.earliest, view.tail(kept - 1), caller.bases(a, 1)[0]) == (kept, None, kept)
     caller.change(a, Trim(caller.id(), a, kept))
     found = caller.perform(Read(caller.id(), a, older, Contents(1, 2, octets=0, most=1)))
@@ -375,13 +375,13 @@ def test_what_is_trimmed_is_not_shown_and_its_room_is_given_back(caller: Caller)
         assert found[0] == old
     assert view.bytes < before
     assert len(caller.bodies(a)) == 31 - kept
-    assert bytes(old.body).find(bytes(1000)) >= 0  # what was read stays
+    assert bytes(old.body).find(bytes(1000)) >= 0  # bodies already read stay valid
     caller.reopen()
     assert caller.views[a].earliest == kept
     assert len(caller.bodies(a)) == 31 - kept
 
 
-def test_what_a_trim_did_not_do_the_next_opening_does(caller: Caller) -> None:
+def test_an_unfinished_trim_is_finished_at_the_next_opening(caller: Caller) -> None:
     a = caller.resource("a")
     for n in range(30):
         caller.append(a, plain(bytes([n]) * 1000))
@@ -391,8 +391,8 @@ def test_what_a_trim_did_not_do_the_next_opening_does(caller: Caller) -> None:
     assert caller.views[a].earliest == kept
 
 
-def test_everything_may_be_taken_away(caller: Caller) -> None:
-    """A commit of no contents that replaces what there was."""
+def test_all_contents_may_be_trimmed(caller: Caller) -> None:
+    """As in a truncating commit without contents."""
     a = caller.resource("a")
     caller.append(a, plain(b"1"), plain(b"2"))
     caller.views[a].trim(3)
@@ -402,7 +402,7 @@ def test_everything_may_be_taken_away(caller: Caller) -> None:
     assert contents(caller.views[a])[0][0] == 3
 
 
-def test_rolling_marking_and_forgetting_change_no_contents(caller: Caller) -> None:
+def test_roll_mark_and_forget_change_no_contents(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1", writer=7, first=1), plain(b"2", writer=8, first=1))
     assert caller.perform(Mark(caller.id(), a)) is True
@@ -418,7 +418,7 @@ def test_rolling_marking_and_forgetting_change_no_contents(caller: Caller) -> No
 # --- batches, lanes, the outside ----------------------------------------------------------------------------
 
 
-def test_a_batch_of_one_lane_has_its_results_in_order(caller: Caller) -> None:
+def test_the_results_of_a_batch_are_in_order(caller: Caller) -> None:
     a, b, c = (caller.resource(name) for name in ("a", "b", "c"))
     batch = (
         Append(caller.id(), a, (plain(b"1"),), caller.now_us),
@@ -444,7 +444,7 @@ def test_saves_have_a_lane_with_one_thread(caller: Caller) -> None:
     assert save.threads == 1
 
 
-def test_the_room_is_told(caller: Caller) -> None:
+def test_free_space_is_observed(caller: Caller) -> None:
     seen = caller.engine.observe()
     assert seen.free is not None
     assert 0 < seen.free <= seen.total
@@ -463,7 +463,7 @@ def test_closing_names_each_log_before_it_is_closed(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_all_engines_hold_the_same_after_the_same_actions(seed: int, tmp_path: Path) -> None:
+def test_all_engines_have_the_same_contents_after_the_same_actions(seed: int, tmp_path: Path) -> None:
     held = {}
     for name, place in PLACES.items():
         (tmp_path / name).mkdir()
@@ -473,7 +473,7 @@ def test_all_engines_hold_the_same_after_the_same_actions(seed: int, tmp_path: P
 
 
 def _run(caller: Caller, rng: random.Random) -> list[object]:
-    """What a caller sees, step by step, of actions that depend on nothing but `rng`."""
+    """The observations of a caller, step by step, for actions that depend only on `rng`."""
     keys = [caller.resource(name) for name in ("a", "b")]
     seen: list[object] = []
     published = dict.fromkeys(keys, 0)

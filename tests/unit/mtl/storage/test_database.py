@@ -1,4 +1,4 @@
-"""The file of the records: what it has to look like, and what its errors are called."""
+"""The file of the records: its structure and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def opened(path: Path) -> sqlite3.Connection:
     return open_database(str(path), lambda: "0123abcd")
 
 
-def test_one_that_is_new_and_one_that_is_there(tmp_path: Path) -> None:
+def test_a_database_is_created_or_opened(tmp_path: Path) -> None:
     path = tmp_path / "broker.db"
     for _ in range(2):
         db = opened(path)
@@ -27,7 +27,7 @@ def test_one_that_is_new_and_one_that_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement", ["DROP TABLE record", "ALTER TABLE record RENAME kind TO sort", "CREATE TABLE more (x)"]
 )
-def test_tables_of_something_else(tmp_path: Path, statement: str) -> None:
+def test_a_database_with_other_tables_is_refused(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "broker.db"
     db = opened(path)
     db.execute(statement)
@@ -36,7 +36,7 @@ def test_tables_of_something_else(tmp_path: Path, statement: str) -> None:
         opened(path)
 
 
-def test_a_structure_that_is_not_sound(tmp_path: Path) -> None:
+def test_a_corrupt_structure_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "broker.db"
     db = opened(path)
     db.executemany(
@@ -63,7 +63,7 @@ def test_a_structure_that_is_not_sound(tmp_path: Path) -> None:
         (None, True, StorageFailed),
     ],
 )
-def test_what_errors_are_called(code: int | None, opening: bool, kind: type[MtlError]) -> None:
+def test_sqlite_errors_become_named_ones(code: int | None, opening: bool, kind: type[MtlError]) -> None:
     error = sqlite3.OperationalError("x")
     if code is not None:
         error.sqlite_errorcode = code

@@ -27,14 +27,14 @@ def engine(data: Path) -> Iterator[DirectoryEngine]:
     engine.close(lambda _: None)
 
 
-def test_the_room_is_that_of_the_file_system(engine: DirectoryEngine, data: Path) -> None:
+def test_free_space_is_that_of_the_file_system(engine: DirectoryEngine, data: Path) -> None:
     seen, room = engine.observe(), os.statvfs(data)
     assert seen.total == room.f_blocks * room.f_frsize
     assert seen.free is not None
     assert 0 < seen.free <= seen.total
 
 
-def test_users_that_somebody_else_changed_are_seen_once(engine: DirectoryEngine, data: Path) -> None:
+def test_users_changed_by_another_process_are_observed_once(engine: DirectoryEngine, data: Path) -> None:
     assert engine.observe().users is None
     with Users(data) as users:
         users.add("etl", None, [])
@@ -42,7 +42,7 @@ def test_users_that_somebody_else_changed_are_seen_once(engine: DirectoryEngine,
     assert engine.observe().users is None
 
 
-def test_a_directory_that_is_gone_is_reported_and_users_are_looked_for(
+def test_a_missing_directory_is_logged_and_users_are_still_observed(
     engine: DirectoryEngine, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Users(data) as users:
@@ -55,14 +55,14 @@ def test_a_directory_that_is_gone_is_reported_and_users_are_looked_for(
     assert [user.name for user in seen.users or ()] == ["etl"]
 
 
-def test_one_engine_at_a_time_has_a_directory(engine: DirectoryEngine, data: Path) -> None:
+def test_a_directory_is_used_by_one_engine(engine: DirectoryEngine, data: Path) -> None:
     with pytest.raises(DirectoryInUse):
         DirectoryEngine(str(data), 1 << 20)
     engine.close(lambda _: None)
     DirectoryEngine(str(data), 1 << 20).close(lambda _: None)
 
 
-def test_what_fails_while_it_opens_leaves_no_lock(data: Path) -> None:
+def test_a_failed_opening_leaves_no_lock(data: Path) -> None:
     (data / "broker.db").mkdir()
     with pytest.raises(Exception, match=r"broker\.db"):
         DirectoryEngine(str(data), 1 << 20)
@@ -70,10 +70,10 @@ def test_what_fails_while_it_opens_leaves_no_lock(data: Path) -> None:
     DirectoryEngine(str(data), 1 << 20).close(lambda _: None)
 
 
-def test_a_directory_that_is_not_there(data: Path) -> None:
+def test_a_missing_directory_is_refused(data: Path) -> None:
     with pytest.raises(OptionError, match="cannot use"):
         DirectoryEngine(str(data / "nothing"), 1 << 20)
 
 
-def test_readers_on_this_machine_find_the_files_in_it(engine: DirectoryEngine, data: Path) -> None:
+def test_local_readers_get_the_resolved_directory(engine: DirectoryEngine, data: Path) -> None:
     assert engine.directory == data.resolve()

@@ -1,4 +1,4 @@
-"""The generation beside the database: it only grows, and says so when it does not verify."""
+"""The generation file beside the database: it only grows, and a damaged one is detected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtl.errors import Damaged, StorageFailed
 from mtl.storage.generation import GenerationFile, GenerationMark
 
 
-def test_it_only_grows(tmp_path: Path) -> None:
+def test_the_generation_only_grows(tmp_path: Path) -> None:
     file = GenerationFile(tmp_path)
     assert file.read() is None
     for generation, kept in ((5, 5), (3, 5), (6, 6)):
@@ -22,7 +22,7 @@ def test_it_only_grows(tmp_path: Path) -> None:
     assert file.read() == GenerationMark("another", 1)
 
 
-def test_no_flipped_bit_is_taken_for_a_generation(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_generation_is_detected(tmp_path: Path) -> None:
     file = GenerationFile(tmp_path)
     file.write(GenerationMark("0123abcd", 5))
     octets = file.path.read_bytes()
@@ -38,7 +38,7 @@ def test_no_flipped_bit_is_taken_for_a_generation(tmp_path: Path) -> None:
     assert file.read() == GenerationMark("0123abcd", 1)
 
 
-def test_errors_are_named(tmp_path: Path) -> None:
+def test_os_errors_become_named_ones(tmp_path: Path) -> None:
     (tmp_path / "generation").mkdir()
     with pytest.raises(StorageFailed):
         GenerationFile(tmp_path).read()

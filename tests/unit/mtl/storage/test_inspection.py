@@ -1,4 +1,4 @@
-"""What `mtl verify` finds in records, and where they differ from the logs."""
+"""The findings of `mtl verify` in records, and differences between records and logs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def data(tmp_path: Path) -> Path:
     return made(tmp_path)
 
 
-def test_nothing_is_found_where_nothing_is_wrong(data: Path) -> None:
+def test_intact_records_have_no_findings(data: Path) -> None:
     found = inspect_records(data)
     assert found.findings == compare(data, RealDisk()) == []
     assert CURSOR in found.records
 
 
-def test_an_empty_directory_has_no_records_and_misses_none(tmp_path: Path) -> None:
+def test_an_empty_directory_has_no_findings(tmp_path: Path) -> None:
     assert inspect_records(tmp_path) == ((), VERSION, [])
 
 
@@ -40,7 +40,7 @@ def test_records_of_an_older_format_are_read(tmp_path: Path) -> None:
     assert inspect_records(tmp_path) == ([RunRecord("b", clean=True)], 3, [])
 
 
-def test_what_differs_between_records_and_logs(data: Path) -> None:
+def test_differences_between_records_and_logs_are_findings(data: Path) -> None:
     store = open_records(data)
     store.save((ResourceRecord("/", "a", "i9", "l1", "os"), ResourceRecord("/", "b", "i2", "l2")), (STAGE,))
     store.close()
@@ -54,7 +54,7 @@ def test_what_differs_between_records_and_logs(data: Path) -> None:
     assert (about, problem) == ("resources/l1", "the log is of incarnation i1, its record of i9")
 
 
-def test_a_log_that_is_being_removed_is_no_finding(data: Path) -> None:
+def test_a_log_being_removed_is_not_a_finding(data: Path) -> None:
     store = open_records(data)
     store.save((DroppedRecord("stages/s1"),), (STAGE,))
     store.close()
@@ -76,7 +76,7 @@ def test_damaged_records_are_findings(data: Path, damage: str, about: str) -> No
     assert about in [x.about for x in inspect_records(data).findings]
 
 
-def test_files_that_are_missing_are_findings(data: Path) -> None:
+def test_missing_files_are_findings(data: Path) -> None:
     (data / "generation").unlink()
     assert inspect_records(data).findings == [Finding("generation", "is missing")]
     open_records(data).close()

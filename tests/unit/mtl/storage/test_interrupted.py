@@ -1,4 +1,4 @@
-"""Which resources a commit that cannot be read may have half of its contents in."""
+"""The resources that may hold half of a commit whose record cannot be read."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ RECORDS: list[AnyRecord] = [
         (None, {"resources/log-b"}),
     ],
 )
-def test_the_logs_of_the_last_commit(key: str | None, logs: set[str]) -> None:
+def test_resources_of_the_last_commit_are_barred(key: str | None, logs: set[str]) -> None:
     damages = [RecordDamage("publish", key, "why"), RecordDamage("cursor", None, "why")]
     assert set(barred(RECORDS, damages)) == logs
 
 
-def test_a_commit_that_is_redone_is_none_of_them() -> None:
+def test_resources_of_a_readable_commit_are_not_barred() -> None:
     redone = PublishRecord("/", "other", 7, ["s1"], [], 0)
     assert barred([*RECORDS, redone], [RecordDamage("publish", None, "why")]) == {}
     assert barred(RECORDS, []) == {}

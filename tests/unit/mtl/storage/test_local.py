@@ -1,4 +1,4 @@
-"""Carrying out the core's disk actions, and opening everything again. What crashes leave is in test_committing."""
+"""The core's disk actions, and opening after a restart. The effects of crashes are in test_committing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NOW = 1_700_000_000_000_000
 
 
 def owner_of(log: LogKey) -> bytes:
-    """What a log says of whose it is."""
+    """The owner stored in a log."""
     kind, place = log.split("/")[:2]
     if kind == "resources":
         return encode_owner(msgspec.structs.replace(RESOURCE, log=place))
@@ -129,7 +129,7 @@ def bodies(reader: LogView) -> list[bytes]:
 
 
 def show(reader: LogView, changes: Any) -> None:
-    """What an action changed becomes what the reader shows."""
+    """Apply the changes of an action to the reader."""
     assert not isinstance(changes, StorageError), changes
     for change in changes:
         reader.apply(change)
@@ -143,8 +143,8 @@ def desk() -> Desk:
 # --- actions ------------------------------------------------------------------------------------------------
 
 
-def test_the_manifest_of_another_log_removes_nothing(desk: Desk) -> None:
-    """It may say that the log begins later: what is below would be removed."""
+def test_the_manifest_of_another_log_removes_no_contents(desk: Desk) -> None:
+    """Its later start of the log would remove the contents below."""
     desk.create()
     desk.append(LOG, plain(b"x"))
     path = f"/data/{LOG}/{MANIFEST}"
@@ -159,7 +159,7 @@ def test_the_manifest_of_another_log_removes_nothing(desk: Desk) -> None:
     assert desk.disk.sizes(f"/data/{LOG}") == before
 
 
-def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
+def test_plain_contents_are_packed_and_packs_unchanged(desk: Desk) -> None:
     reader = desk.create()
     pack = encode_pack([b"p1", b"p2"])
     changes = desk.append(
@@ -175,7 +175,7 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
     assert bytes(chunks(reader)[1].body) == bytes(pack)
 
 
-def test_properties_are_packed_too(desk: Desk) -> None:
+def test_properties_are_packed(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": 1})
     show(reader, desk.append(LOG, Draft((b"x", b"y"), (table, EMPTY), ())))
@@ -204,7 +204,7 @@ def test_roll_trim_and_forget(desk: Desk) -> None:
     assert len(segments) == 1
 
 
-def test_saves_go_to_the_records(desk: Desk) -> None:
+def test_a_save_changes_the_records(desk: Desk) -> None:
     assert desk.perform(Save, (RESOURCE, STAGED), ()) is None
     assert desk.perform(Save, (), (STAGED,)) is None
     kept = [r for r in desk.store.load().records if not isinstance(r, RunRecord)]
@@ -225,7 +225,7 @@ def test_failures_are_results(desk: Desk, error: int, kind: type) -> None:
     assert type(desk.perform(CreateLog, "resources/l2", LogOptions(), OWNER)) is kind
 
 
-def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
+def test_every_action_on_a_stopped_log_fails(desk: Desk) -> None:
     desk.create()
     desk.disk.fail("write")
     desk.disk.fail("truncate")
@@ -239,7 +239,7 @@ def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
         assert isinstance(result, LogStopped)
 
 
-def test_contents_that_do_not_fit_after_all_are_a_failure_and_no_end(desk: Desk) -> None:
+def test_contents_that_do_not_fit_fail_without_stopping_the_log(desk: Desk) -> None:
     desk.create()
     assert isinstance(desk.append(LOG, Draft((), None, ())), StorageFailed)
     assert not isinstance(desk.append(LOG, plain(b"x")), StorageError)
@@ -282,10 +282,10 @@ def test_publishing_is_repeatable(
 @pytest.mark.parametrize("adopt", [0, 1 << 30])
 @pytest.mark.parametrize("op", ["write", "sync", "rename", "link", "create", "fsync_dir"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_publishing_goes_on_after_any_failure(
+def test_publishing_can_be_repeated_after_any_failure(
     staged: Desk, adopt: int, op: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it failed before the first content was in place: what it began has to be taken back."""
+    """Also after a failure before the first content was in place: the started part has to be undone."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", adopt)
     reader, _ = cast(OpenedLog, staged.open()[LOG])
     staged.disk.fail(op, nth=nth, error=errno.ENOSPC)
@@ -305,10 +305,10 @@ _FAULTS = ("write", "sync", "rename", "link", "create", "open")
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_completed_steps_changed_survives_the_failure_of_later_ones(
+def test_changes_of_completed_steps_survive_a_failure_of_later_ones(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever fails between the steps of whichever action: the reader shows what is on the disk."""
+    """After any failure between two steps of any action the reader shows the content of the disk."""
     rng = random.Random(seed)
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 700)
     desk = Desk(segment_bytes=2_000)
@@ -362,13 +362,13 @@ def show_nobody(changes: Any) -> None:
 
 
 def test_a_stage_with_fewer_contents_than_were_committed_is_damaged(staged: Desk) -> None:
-    """They would be missing without anybody knowing."""
+    """Otherwise the loss would stay undetected."""
     result = staged.perform(Publish, LOG, 3, (STAGE,), 4, NOW)
     assert isinstance(result, Damaged)
     assert "contents are staged where 4 were" in str(result)
 
 
-def test_a_damaged_stage_is_told(staged: Desk) -> None:
+def test_publishing_a_damaged_stage_fails(staged: Desk) -> None:
     (segment,) = [x for x in staged.disk.list_dir("/data/stages/s1/0") if x.endswith(".segment")]
     staged.disk.flip(f"/data/stages/s1/0/{segment}", 64 + 80)
     assert isinstance(publish(staged), Damaged)
@@ -389,7 +389,7 @@ def test_dropping_closes_and_removes(staged: Desk) -> None:
 
 
 @pytest.mark.parametrize("op", ["unlink", "remove_dir", "fsync_dir"])
-def test_what_cannot_be_removed_goes_with_the_next_start(staged: Desk, op: str) -> None:
+def test_a_failed_removal_is_repeated_at_the_next_start(staged: Desk, op: str) -> None:
     staged.disk.fail(op, count=2)
     staged.storage.drop(DropLogs((STAGE,)))
     staged.storage.drop(DropLogs((LOG,)))
@@ -404,7 +404,7 @@ def test_what_cannot_be_removed_goes_with_the_next_start(staged: Desk, op: str) 
 # --- opening ------------------------------------------------------------------------------------------------
 
 
-def test_what_no_record_names_and_has_no_contents_is_swept(desk: Desk) -> None:
+def test_empty_logs_without_record_are_removed(desk: Desk) -> None:
     for log in (LOG, "resources/l2", STAGE, "stages/s2/3"):
         desk.create(log)
     for leaving in ("resources/l3.new", "resources/l1.gone"):
@@ -431,7 +431,7 @@ def filled(desk: Desk) -> Desk:
     return desk
 
 
-def test_a_log_with_contents_that_no_record_names_is_kept(
+def test_a_log_with_contents_and_without_record_is_kept(
     filled: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     for again in ("", "-2"):
@@ -452,7 +452,7 @@ def test_a_log_with_contents_that_no_record_names_is_kept(
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_log_that_is_moved_is_in_one_of_the_two_places(filled: Desk, power: bool) -> None:
+def test_moving_a_log_to_lost_and_found_is_atomic(filled: Desk, power: bool) -> None:
     filled.store.save((), (RESOURCE, STAGED))
     for steps in range(12):
         twin = deepcopy(filled)
@@ -467,7 +467,7 @@ def test_a_log_that_is_moved_is_in_one_of_the_two_places(filled: Desk, power: bo
         assert twin.disk.list_dir("/data/resources") == twin.disk.list_dir("/data/stages") == []
 
 
-def test_a_move_that_fails_leaves_the_log_where_it_is(filled: Desk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_move_leaves_the_log_in_place(filled: Desk, caplog: pytest.LogCaptureFixture) -> None:
     filled.store.save((), (RESOURCE, STAGED))
     filled.disk.fail("rename", error=errno.ENOSPC, count=2)
     assert filled.open() == {}
@@ -478,7 +478,7 @@ def test_a_move_that_fails_leaves_the_log_where_it_is(filled: Desk, caplog: pyte
 
 @pytest.mark.parametrize("drops", [0, 1, 2])
 def test_a_log_whose_record_was_removed_on_purpose_is_removed(filled: Desk, drops: int) -> None:
-    """However far its removal had come."""
+    """At every step of its removal."""
     filled.perform(Save, (), (RESOURCE, STAGED))
     for log in (LOG, STAGE)[:drops]:
         filled.storage.drop(DropLogs((log,)))
@@ -489,15 +489,15 @@ def test_a_log_whose_record_was_removed_on_purpose_is_removed(filled: Desk, drop
     assert not [r for r in filled.store.load().records if isinstance(r, DroppedRecord)]
 
 
-def test_the_note_of_a_removal_goes_with_the_next_records(filled: Desk) -> None:
+def test_the_record_of_a_removal_is_deleted_by_the_next_save(filled: Desk) -> None:
     filled.perform(Save, (), (RESOURCE, STAGED))
     filled.storage.drop(DropLogs((LOG, STAGE)))
     filled.perform(Save, ())
     assert not [r for r in filled.store.load().records if isinstance(r, DroppedRecord)]
 
 
-def test_a_removal_that_was_taken_back_removes_nothing(filled: Desk) -> None:
-    """Its transaction failed, and was on the disk all the same; another one put the record back."""
+def test_an_undone_removal_removes_no_log(filled: Desk) -> None:
+    """Its transaction failed but reached the disk; another one restored the record."""
 
     def fail(point: str) -> None:
         if point == "commit":
@@ -514,7 +514,7 @@ def test_a_removal_that_was_taken_back_removes_nothing(filled: Desk) -> None:
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost"])
-def test_a_damaged_record_is_made_again_from_the_manifest(
+def test_a_damaged_record_is_restored_from_the_manifest(
     filled: Desk, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for record in (RESOURCE, STAGED):
@@ -530,7 +530,7 @@ def test_a_damaged_record_is_made_again_from_the_manifest(
     assert "the record of resources/l1 was lost; it is made again" in caplog.text
 
 
-def test_a_damaged_record_whose_manifest_is_damaged_too_is_known_to_be_lost(filled: Desk) -> None:
+def test_a_damaged_record_with_a_damaged_manifest_is_reported_as_lost(filled: Desk) -> None:
     filled.store.damage(RESOURCE.kind, RESOURCE.key)
     filled.disk.flip(f"/data/{LOG}/{MANIFEST}", 9)
     assert set(filled.open()) == {STAGE}
@@ -547,14 +547,14 @@ def test_two_logs_that_claim_a_lost_record_are_both_kept(filled: Desk) -> None:
     assert lost_and_found(filled) == ["resource-l1", "resource-l2"]
 
 
-def test_a_sweep_that_fails_does_not_keep_the_broker_from_starting(desk: Desk) -> None:
+def test_a_failed_sweep_does_not_prevent_the_start(desk: Desk) -> None:
     desk.create("resources/l2")
     desk.disk.fail("unlink")
     assert desk.open() == {}
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_log_that_does_not_open_is_reported_in_its_place(desk: Desk, what: str) -> None:
+def test_opening_a_damaged_log_returns_its_error(desk: Desk, what: str) -> None:
     desk.store.save((RESOURCE, ResourceRecord("/", "b", "i2", "l2")), ())
     desk.create("resources/l2")
     if what == "damaged":
@@ -577,7 +577,7 @@ def test_restore_opens_no_log(desk: Desk) -> None:
     assert RESOURCE in storage.restore().records
 
 
-def test_a_staged_log_that_was_never_made_is_none(desk: Desk) -> None:
+def test_opening_a_staged_log_that_was_never_created_returns_none(desk: Desk) -> None:
     assert desk.open_log(STAGE) is None
     desk.disk.make_dir("/data/stages/s1")
     desk.disk.make_dir(f"/data/{STAGE}")
@@ -587,9 +587,7 @@ def test_a_staged_log_that_was_never_made_is_none(desk: Desk) -> None:
 
 @pytest.mark.parametrize("base", [None, 2])
 @pytest.mark.parametrize("op", ["write", "sync", "open", "read", "truncate", "fsync_dir", "create", "rename"])
-def test_an_open_that_failed_leaves_nothing_open_and_may_be_repeated(
-    desk: Desk, op: str, base: int | None
-) -> None:
+def test_a_failed_open_leaves_no_file_open_and_can_be_repeated(desk: Desk, op: str, base: int | None) -> None:
     desk.create()
     desk.append(LOG, plain(b"x", runs=(RunEntry(5, 1, 1),)))
     desk.append(LOG, plain(b"y"))
@@ -613,10 +611,8 @@ def test_an_open_that_failed_leaves_nothing_open_and_may_be_repeated(
     assert bodies(reader)[-1] == b"z"
 
 
-def test_contents_that_are_cut_are_a_warning_that_names_them(
-    desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Two bits of the last group have changed before its end was recorded: it looks like an unfinished write."""
+def test_cut_contents_are_named_in_a_warning(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """Two bits of the last group changed before its end was recorded: it looks like an unfinished write."""
     desk.store.save((RESOURCE,), ())
     desk.create(LOG)
     desk.append(LOG, plain(b"x"))
@@ -633,7 +629,7 @@ def test_contents_that_are_cut_are_a_warning_that_names_them(
     assert "Their sequences are assigned again" in record.message
 
 
-def test_an_unfinished_write_without_contents_is_no_warning(
+def test_an_unfinished_write_without_contents_is_not_logged(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.store.save((RESOURCE,), ())
@@ -652,7 +648,7 @@ def test_an_unfinished_write_without_contents_is_no_warning(
 
 @pytest.fixture
 def older(desk: Desk) -> Desk:
-    """A data directory of format 3: a resource, a stage, and what version 3 left of a staged log in the making."""
+    """A data directory of format 3: a resource, a stage, and an unfinished staged log."""
     desk.store.save((msgspec.structs.replace(RESOURCE, earliest=2), STAGED, HALF_MADE), ())
     for log in (LOG, STAGE):
         desk.create(log)
@@ -675,14 +671,14 @@ def test_logs_of_an_older_format_get_manifests(older: Desk) -> None:
     assert older.store.format == VERSION
 
 
-def test_once_every_log_has_a_manifest_one_that_is_missing_is_damage(older: Desk) -> None:
+def test_a_missing_manifest_is_damage_after_the_upgrade(older: Desk) -> None:
     older.open()
     older.disk.unlink(f"/data/{LOG}/{MANIFEST}")
     assert isinstance(older.open()[LOG], Damaged)
 
 
 @pytest.mark.parametrize("op", ["create", "write", "sync", "rename", "fsync_dir"])
-def test_a_manifest_that_cannot_be_written_is_written_by_the_next_start(older: Desk, op: str) -> None:
+def test_a_failed_write_of_a_manifest_is_repeated_at_the_next_start(older: Desk, op: str) -> None:
     older.disk.fail(op, when=lambda path: MANIFEST in path or path.endswith("l1"))
     assert isinstance(older.open()[STAGE], StorageError)
     assert older.store.format == 3
@@ -691,14 +687,14 @@ def test_a_manifest_that_cannot_be_written_is_written_by_the_next_start(older: D
     assert older.store.format == VERSION
 
 
-def test_what_older_versions_wrote_of_their_runs_goes(desk: Desk) -> None:
+def test_run_records_of_older_versions_are_removed(desk: Desk) -> None:
     desk.store.save((RunRecord("boot", clean=False),), ())
     desk.storage.close()
     desk.open()
     assert not [r for r in desk.store.load().records if isinstance(r, RunRecord)]
 
 
-def test_close_makes_durability_os_durable(desk: Desk) -> None:
+def test_close_syncs_logs_of_durability_os(desk: Desk) -> None:
     desk.store.save((ResourceRecord("/", "a", "i1", "l1", "os"),), ())
     desk.create(durability="os")
     desk.append(LOG, plain(b"x"))
@@ -711,7 +707,7 @@ def test_close_makes_durability_os_durable(desk: Desk) -> None:
     }
 
 
-def test_a_close_that_fails_says_so(desk: Desk) -> None:
+def test_a_failed_close_names_the_log(desk: Desk) -> None:
     desk.create(durability="os")
     desk.create("resources/l2")
     desk.append(LOG, plain(b"x"))
@@ -721,20 +717,20 @@ def test_a_close_that_fails_says_so(desk: Desk) -> None:
     assert closing == [LOG, "resources/l2"]
 
 
-@pytest.mark.parametrize(("durability", "told"), [("os", [LOG]), ("sync", [])])
-def test_a_log_that_stopped_may_have_lost_what_it_confirmed(
-    desk: Desk, durability: str, told: list[LogKey]
+@pytest.mark.parametrize(("durability", "lost"), [("os", [LOG]), ("sync", [])])
+def test_a_stopped_log_may_have_lost_confirmed_contents(
+    desk: Desk, durability: str, lost: list[LogKey]
 ) -> None:
-    """Only where contents are confirmed before they are synced."""
+    """Only if contents are confirmed before they are synced."""
     desk.create(durability=durability)
     desk.append(LOG, plain(b"x"))
     desk.disk.fail("write")
     desk.disk.fail("truncate")
     assert isinstance(desk.append(LOG, plain(b"y")), LogStopped)
-    assert list(desk.storage.close()) == told
+    assert list(desk.storage.close()) == lost
 
 
-def test_on_a_real_disk(tmp_path: Path) -> None:
+def test_actions_on_a_real_disk(tmp_path: Path) -> None:
     data = str(tmp_path)
     store = SqliteStore(f"{data}/broker.db")
     storage = Storage(RealDisk(), data, store, 1 << 20)
@@ -753,10 +749,10 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_cut_survives_the_failure_of_the_step_after_it(
+def test_a_truncation_survives_a_failure_of_the_next_step(
     staged: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt gets half-way, the second takes that back and fails, the third succeeds."""
+    """The first attempt is interrupted, the second undoes it and fails, the third succeeds."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 600)
     desk = staged
     big = StageRecord("/", "s3", "app", 1, {"a": "i1"}, 0)
@@ -776,8 +772,8 @@ def test_a_cut_survives_the_failure_of_the_step_after_it(
     assert bodies(reader) == [b"1", b"2", b"x", b"y", bytes(900)]
 
 
-def test_a_save_that_failed_is_decided_by_the_next_start(desk: Desk) -> None:
-    """What that start did on what it found must stay right, whatever comes of the machine afterwards."""
+def test_the_outcome_of_a_failed_save_is_decided_at_the_next_start(desk: Desk) -> None:
+    """The state found by that start must stay valid after any later crash."""
 
     def fail(at: str) -> None:
         if at == "commit":

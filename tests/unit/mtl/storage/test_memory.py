@@ -1,4 +1,4 @@
-"""The engine in memory: its bounds, and answers that are late and out of order. The rest is in test_contract.py."""
+"""The engine in memory: its bounds, and delayed answers in any order. The contract is in test_contract.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chunk(size: int) -> NewChunk:
     return NewChunk(1, pack)
 
 
-def test_contents_are_bounded_and_trimming_makes_room() -> None:
+def test_contents_are_bounded_and_trimming_frees_space() -> None:
     one = chunk(1000).size + OVERHEAD
     caller, memory = caller_of(3 * one + 2 * OVERHEAD)
     a = caller.resource("a")
@@ -56,7 +56,7 @@ def test_contents_are_bounded_and_trimming_makes_room() -> None:
     assert len(caller.bodies(a)) == 3
 
 
-def test_small_contents_count_what_they_cost() -> None:
+def test_small_contents_count_with_their_overhead() -> None:
     caller, memory = caller_of(1 << 20)
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
@@ -71,7 +71,7 @@ def test_logs_are_bounded() -> None:
     assert isinstance(caller.perform(CreateLog(1, "resources/d", options, b"")), StorageFull)
 
 
-def test_deleted_logs_give_their_room_back() -> None:
+def test_dropped_logs_free_their_space() -> None:
     caller, memory = caller_of(1 << 20)
     a = caller.resource("a")
     (stage,) = caller.stage("s", "a")
@@ -82,8 +82,8 @@ def test_deleted_logs_give_their_room_back() -> None:
     assert memory.used == 0
 
 
-def test_a_full_memory_takes_commits() -> None:
-    """What is staged is there already: a commit that was decided must come to its end."""
+def test_commits_succeed_in_a_full_memory() -> None:
+    """Staged contents are in memory already, and a decided commit must complete."""
     caller, memory = caller_of(4 * chunk(1000).stored)
     a = caller.resource("a")
     (stage,) = caller.stage("s", "a")
@@ -103,7 +103,7 @@ def test_a_full_memory_takes_commits() -> None:
     assert (memory.used, caller.views[a].contents) == (used, count)
 
 
-def test_records_are_bounded_and_can_always_be_forgotten() -> None:
+def test_records_are_bounded_and_can_always_be_removed() -> None:
     caller, memory = caller_of(1 << 20, record_octets=8 << 10)
 
     def cursor(n: int) -> CursorRecord:
@@ -114,20 +114,20 @@ def test_records_are_bounded_and_can_always_be_forgotten() -> None:
         kept += 1
     assert "memory for records is full" in str(result)
     assert len(memory.records) == kept > 5
-    assert caller.save(cursor(0)) is None, "the same again takes no more"
+    assert caller.save(cursor(0)) is None, "a repeated save needs no more space"
     assert caller.save(cursor(kept), forget=(cursor(1),)) is None
     for n in range(kept + 1):
         assert caller.save(forget=(cursor(n),)) is None
     assert (memory.records, memory.record_used) == ({}, 0)
 
 
-def test_everything_is_one_batch_in_one_lane() -> None:
+def test_all_actions_share_one_gathering_lane() -> None:
     engine = MemoryEngine()
     actions: list[StorageAction] = [Save(1, ()), DropLogs(()), Append(2, "x", (), 0), Trim(3, "x", 1)]
     assert {engine.lane(action) for action in actions} == {Lane("memory", 1, together=True)}
 
 
-def test_answers_may_be_late_and_in_any_order() -> None:
+def test_answers_may_be_delayed_and_in_any_order() -> None:
     place = MemoryPlace(threads=4)
     caller = Caller(place)
     keys = [caller.resource(name) for name in ("a", "b", "c")]
@@ -149,7 +149,7 @@ def test_answers_may_be_late_and_in_any_order() -> None:
             caller.views[key].apply(changes[0])
 
         futures = [threads.submit(append, key) for key in keys]
-        performed.wait(30)  # all are kept, none is answered
+        performed.wait(30)  # all answers are held back
         assert [caller.views[key].next for key in keys] == [1, 1, 1]
         for key, future in reversed(list(zip(keys, futures, strict=True))):
             allowed[key].set()
@@ -158,7 +158,7 @@ def test_answers_may_be_late_and_in_any_order() -> None:
     assert [caller.bodies(key) for key in keys] == [[b"1"]] * 3
 
 
-def test_there_is_no_file() -> None:
+def test_chunks_have_no_place_in_a_file() -> None:
     caller, _ = caller_of(1 << 20)
     a = caller.resource("a")
     caller.append(a, plain(b"1"))

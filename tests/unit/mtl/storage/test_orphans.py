@@ -1,4 +1,4 @@
-"""What is told of logs that no record names. What becomes of them is in test_storage."""
+"""Descriptions of logs without record. Their treatment is in test_local."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def disk() -> FaultyDisk:
     return disk
 
 
-def test_places() -> None:
+def test_places_of_orphans_are_found() -> None:
     assert (place_of(RESOURCE), place_of(STAGE)) == ("resources/l1", "stages/s1")
 
 
-def test_what_they_were(disk: FaultyDisk) -> None:
+def test_an_orphan_is_described_by_its_owner(disk: FaultyDisk) -> None:
     resource, stage = read_orphan(disk, "/data", "resources/l1"), read_orphan(disk, "/data", "stages/s1")
     assert (resource.owner, stage.owner) == (RESOURCE, STAGE)
     assert resource.is_empty
@@ -40,21 +40,21 @@ def test_what_they_were(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("owner", [b"", b"[]", b'["cursor",{}]', encode_owner(STAGE)])
-def test_an_owner_that_is_none(disk: FaultyDisk, owner: bytes) -> None:
+def test_an_undecodable_owner_is_unknown(disk: FaultyDisk, owner: bytes) -> None:
     create_log(disk, "/data/resources/l2", 0, owner=owner)
     found = read_orphan(disk, "/data", "resources/l2")
     assert found.owner is None
     assert "not known" in str(found)
 
 
-def test_the_next_free_name(disk: FaultyDisk) -> None:
+def test_the_next_free_name_is_found(disk: FaultyDisk) -> None:
     orphans = Orphans(disk, "/data")
     assert orphans.move("resources/l1", "resource-l1") == "lost+found/resource-l1"
     create_log(disk, "/data/resources/l1", 0)
     assert orphans.move("resources/l1", "resource-l1") == "lost+found/resource-l1-2"
 
 
-def test_errors_are_named(disk: FaultyDisk) -> None:
+def test_os_errors_become_named_ones(disk: FaultyDisk) -> None:
     with pytest.raises(StorageFailed):
         read_orphan(disk, "/data", "stages/nowhere")
     disk.fail("remove_dir")
@@ -62,11 +62,11 @@ def test_errors_are_named(disk: FaultyDisk) -> None:
         Orphans(disk, "/data").remove("stages/s1")
 
 
-def test_an_empty_orphan() -> None:
+def test_an_empty_orphan_is_empty() -> None:
     assert Orphan("stages/s2", None, ()).is_empty
 
 
-def test_whose_a_log_can_be() -> None:
+def test_an_owner_matches_only_its_own_log() -> None:
     resource, stage = (
         encode_owner(ResourceRecord("/", "a", "i1", "l1")),
         encode_owner(StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)),

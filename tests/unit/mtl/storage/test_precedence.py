@@ -15,7 +15,7 @@ from mtl.storage.sqlite import SqliteStore
 
 
 class Busy:
-    """A broker's store that saves without a pause, in a thread, and counts."""
+    """A broker's store that saves continuously in a thread, and counts the saves."""
 
     def __init__(self, data: Path) -> None:
         self.saved = 0
@@ -43,10 +43,8 @@ def busy(tmp_path: Path) -> Iterator[Busy]:
     one.stop()
 
 
-def test_an_administrator_waits_for_a_few_transactions_of_a_busy_broker_and_not_for_a_pause(
-    tmp_path: Path, busy: Busy
-) -> None:
-    """SQLite alone let it wait for hundreds, or until "database is locked"."""
+def test_an_edit_waits_for_few_transactions_of_a_busy_broker(tmp_path: Path, busy: Busy) -> None:
+    """With SQLite alone it waited for hundreds, or until "database is locked"."""
     waited = []
     for number in range(10):
         with Users(tmp_path) as users:
@@ -58,7 +56,7 @@ def test_an_administrator_waits_for_a_few_transactions_of_a_busy_broker_and_not_
     assert busy.saved > 0
 
 
-def test_one_after_the_other(tmp_path: Path) -> None:
+def test_turns_exclude_each_other(tmp_path: Path) -> None:
     mine, other = Precedence(tmp_path, first=True), Precedence(tmp_path, first=False)
     passed = threading.Event()
 
@@ -75,7 +73,9 @@ def test_one_after_the_other(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_process_that_was_stopped_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_process_blocks_others_only_briefly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(precedence, "PRECEDENCE_S", 0.05)
     mine, other = Precedence(tmp_path, first=True), Precedence(tmp_path, first=False)
     with mine.turn():
@@ -86,7 +86,7 @@ def test_a_process_that_was_stopped_stops_nobody(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_where_the_file_cannot_be_there_is_no_order(tmp_path: Path, first: bool) -> None:
+def test_without_a_lock_file_turns_are_unordered(tmp_path: Path, first: bool) -> None:
     one = Precedence(tmp_path / "missing", first=first)
     with one.turn():
         pass

@@ -1,4 +1,4 @@
-"""Every kind of record keeps its form: as JSON, by its key, and in the golden file of its version."""
+"""The stored form of every kind of record: JSON, key, and the golden file of its version."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def line(record: AnyRecord) -> str:
     return f"{record.kind} {record.key} {msgspec.json.encode(record).decode()}"
 
 
-def test_the_golden_file() -> None:
+def test_records_are_encoded_as_in_the_golden_file() -> None:
     """A change of this file is a change of the format: it needs a new version of the database (store.VERSION)."""
     assert [line(x) for x in RECORDS] == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("record", [x for x in RECORDS if isinstance(x, ResourceRecord | StageRecord)])
-def test_a_log_can_name_the_record_that_it_belongs_to(record: ResourceRecord | StageRecord) -> None:
-    """All but what moves with the log."""
+def test_an_encoded_owner_is_decoded_to_its_record(record: ResourceRecord | StageRecord) -> None:
+    """Except the members that change with the log."""
     owner = decode_owner(encode_owner(record))
     assert (owner.kind, owner.key) == (record.kind, record.key)
     left_out = {"earliest": 1} if isinstance(record, ResourceRecord) else {"sealed_us": 0, "contents": {}}
@@ -105,7 +105,7 @@ def test_a_log_can_name_the_record_that_it_belongs_to(record: ResourceRecord | S
 
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("records-v*.jsonl")), ids=lambda p: p.stem)
-def test_what_every_version_wrote_is_read(path: Path) -> None:
+def test_records_of_every_version_are_read(path: Path) -> None:
     known = {(x.kind, x.key): x for x in RECORDS}
     for kind, key, json in (x.split(" ", 2) for x in path.read_text(encoding="utf-8").splitlines()):
         record = msgspec.json.decode(json, type=KINDS[kind])
@@ -113,22 +113,22 @@ def test_what_every_version_wrote_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
-def test_there_and_back(record: AnyRecord) -> None:
+def test_an_encoded_record_is_decoded(record: AnyRecord) -> None:
     again = cast(AnyRecord, msgspec.json.decode(msgspec.json.encode(record), type=KINDS[record.kind]))
     assert (again, again.key) == (record, record.key)
 
 
-def test_what_could_be_guessed_from_is_not_shown() -> None:
+def test_verifiers_are_hidden_in_repr() -> None:
     shown = repr(RECORDS)
     assert not [x for x in ("stored", "server", "random") if repr(x.encode()) in shown]
 
 
-def test_keys_tell_records_apart() -> None:
+def test_keys_of_different_records_differ() -> None:
     pairs = [("a", "b,c"), ("a,b", "c"), ('a"', '"b'), ("", "ab")]
     assert len({ResourceRecord(v, n, "", "").key for v, n in pairs}) == len(pairs)
     assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 4
     assert len({x.key for x in RECORDS if isinstance(x, QueueRecord)}) == 3
 
 
-def test_every_kind_is_known() -> None:
+def test_every_kind_of_record_is_tested() -> None:
     assert set(KINDS) == {x.kind for x in RECORDS}

@@ -1,4 +1,4 @@
-"""What `mtl recover` does, one thing at a time. With brokers and processes: tests/integration/test_recover.py."""
+"""`mtl recover`, one action at a time. With brokers and processes: tests/integration/test_recover.py."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def records(data: Path) -> list[AnyRecord]:
 
 
 def lose(data: Path, *kinds: str) -> None:
-    """Have a broker without these records start and stop: their logs go to lost+found."""
+    """Start and stop a broker without these records: their logs are moved to lost+found."""
     store = open_records(data)
     for record in store.load().records:
         if record.kind in kinds:
@@ -89,7 +89,9 @@ def lose(data: Path, *kinds: str) -> None:
     storage.close()
 
 
-def test_one_at_a_time_and_only_of_a_data_directory(recovery: Recovery, data: Path, tmp_path: Path) -> None:
+def test_recovery_locks_the_directory_and_refuses_others(
+    recovery: Recovery, data: Path, tmp_path: Path
+) -> None:
     assert recovery.items() == []
     with pytest.raises(DirectoryInUse):
         Recovery(data)
@@ -97,7 +99,7 @@ def test_one_at_a_time_and_only_of_a_data_directory(recovery: Recovery, data: Pa
         Recovery(tmp_path / "resources")
 
 
-def test_what_is_brought_back_is_as_it_was(data: Path) -> None:
+def test_restored_logs_have_their_former_records(data: Path) -> None:
     before = records(data)
     lose(data, "resource", "stage")
     with Recovery(data) as recovery:
@@ -111,7 +113,7 @@ def test_what_is_brought_back_is_as_it_was(data: Path) -> None:
     assert extent(RealDisk(), f"{data}/resources/l1").end == 4
 
 
-def test_another_name_and_virtual_host(data: Path) -> None:
+def test_a_log_is_restored_under_another_name_and_virtual_host(data: Path) -> None:
     lose(data, "resource")
     with Recovery(data) as recovery:
         recovery.bring_back("resource-l1", "b", "/other")
@@ -119,7 +121,7 @@ def test_another_name_and_virtual_host(data: Path) -> None:
     assert found == [("/other", "b", "l1")]
 
 
-def test_what_cannot_be_told_needs_a_name(data: Path) -> None:
+def test_a_log_of_unknown_owner_needs_a_name(data: Path) -> None:
     lose(data, "resource", "stage")
     for name in ("resource-l1", "stage-s1/0"):
         (data / "lost+found" / name / "manifest").write_bytes(b"x")
@@ -134,7 +136,7 @@ def test_what_cannot_be_told_needs_a_name(data: Path) -> None:
     assert (data / "resources" / found.log / "manifest.damaged").exists()
 
 
-def test_manifests_are_made_again(data: Path, recovery: Recovery) -> None:
+def test_manifests_are_rebuilt(data: Path, recovery: Recovery) -> None:
     (data / "resources/l1/manifest").unlink()
     (data / "stages/s1/0/manifest").write_bytes(b"x")
     assert {(x.what, x.option) for x in recovery.items()} == {
@@ -145,7 +147,7 @@ def test_manifests_are_made_again(data: Path, recovery: Recovery) -> None:
     assert recovery.items() == []
 
 
-def test_rows_that_are_nothing_are_kept_elsewhere(data: Path) -> None:
+def test_undecodable_rows_are_moved_to_lost_and_found(data: Path) -> None:
     change(data, "UPDATE record SET key = 'x', value = 'y' WHERE kind = 'cursor'")
     with Recovery(data) as recovery:
         assert {x.option for x in recovery.items()} == {"--accept-records"}
@@ -155,7 +157,7 @@ def test_rows_that_are_nothing_are_kept_elsewhere(data: Path) -> None:
     assert "'x'" in (data / "lost+found/broker.db-rows-1.jsonl").read_text()
 
 
-def test_records_that_are_gone_come_back_from_manifests(data: Path) -> None:
+def test_lost_records_are_restored_from_manifests(data: Path) -> None:
     (data / "broker.db").write_bytes(b"")
     with Recovery(data) as recovery:
         assert [x for x in recovery.accept() if "was made again" in x]
@@ -164,7 +166,7 @@ def test_records_that_are_gone_come_back_from_manifests(data: Path) -> None:
     assert STAGE in found
 
 
-def test_a_damaged_record_is_forgotten_only_by_its_name(data: Path, recovery: Recovery) -> None:
+def test_a_damaged_record_is_removed_only_by_name(data: Path, recovery: Recovery) -> None:
     change(data, "UPDATE record SET value = x'00' WHERE kind = 'cursor'")
     with pytest.raises(OptionError, match="not a damaged record"):
         recovery.forget("cursor another")

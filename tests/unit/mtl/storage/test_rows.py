@@ -1,4 +1,4 @@
-"""Rows and their checksums: every single flipped bit of one is noticed, and no other record is read."""
+"""Rows and their checksums: every flipped bit is detected, and no other record is returned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.mtl.storage.test_records import RECORDS
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
-def test_there_and_back(record: AnyRecord) -> None:
+def test_an_encoded_row_is_decoded(record: AnyRecord) -> None:
     assert decode_row(encode_row(record)) == record
 
 
@@ -32,7 +32,7 @@ def flips(octets: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
-def test_no_flipped_bit_gives_another_record(record: AnyRecord) -> None:
+def test_a_flipped_bit_never_gives_another_record(record: AnyRecord) -> None:
     row = encode_row(record)
     known = RecordDamage(record.kind, record.key, "its checksum does not fit")
     for value in flips(row.value):
@@ -46,14 +46,14 @@ def test_no_flipped_bit_gives_another_record(record: AnyRecord) -> None:
         assert decode_row(row._replace(named=row.named ^ 1 << bit)) == record
 
 
-def test_a_row_that_is_nothing_at_all() -> None:
+def test_a_row_of_wrong_types_is_damage_without_key() -> None:
     assert decode_row((None, b"x", 1.5, None, "y")) == RecordDamage(
         None, None, "the kind or key of a row is not a text"
     )
     assert decode_row(("cursor", "x", 7, None, None)).kind is None
 
 
-def test_a_kind_of_another_version() -> None:
+def test_a_row_of_a_later_version_is_damage() -> None:
     row = encode_row(WriterRecord("/", "a", 1, 1))._replace(value=b"{}")
     row = row._replace(crc=checksums(row.kind, row.key, row.value)[1])
     assert decode_row(row) == RecordDamage("writer", row.key, "it verifies, but this version cannot read it")
@@ -70,7 +70,7 @@ def read(*records: AnyRecord) -> Loaded:
     return read_rows([encode_row(r) for r in records])
 
 
-def test_rows_that_are_missing_and_rows_that_should_not_be_there() -> None:
+def test_missing_and_surplus_rows_are_damage() -> None:
     assert incomplete(read(A, B), state(A, B), "") == []
     assert incomplete(read(A), state(A, B), "") == [RecordDamage("cursor", None, "1 of 2 are missing")]
     for found in (read(A, B), read(B)):
@@ -78,18 +78,18 @@ def test_rows_that_are_missing_and_rows_that_should_not_be_there() -> None:
             incomplete(found, state(A), "")
 
 
-def test_what_is_known_to_be_incomplete_stays_so() -> None:
+def test_a_kind_known_as_incomplete_stays_incomplete() -> None:
     known = StateRecord("db", 4, 1, {}, {"queue": "lost"})
     assert incomplete(read(), known, "") == [RecordDamage("queue", None, "lost")]
 
 
-def test_sums_go_up_and_down() -> None:
+def test_sums_of_checksums_can_be_added_and_subtracted() -> None:
     assert total([5, 7], 1) == 13
     assert total([-7], total([7])) == 0
     assert total([-1]) >= 0
 
 
-def test_what_is_told_of_a_damage() -> None:
+def test_a_damage_is_described_by_kind_key_and_reason() -> None:
     assert str(RecordDamage("cursor", "k", "why")) == "record cursor k: why"
     assert str(RecordDamage("cursor", None, "why")) == "records of kind cursor: why"
     assert str(RecordDamage(None, None, "why")) == "records: why"

@@ -1,4 +1,4 @@
-"""A damaged broker.db: what can be read of it is used, no wrong value is, and what is missing is known to be."""
+"""A damaged broker.db: readable records are used, wrong values are not, and losses are reported."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 
 def look(directory: Path) -> tuple[str, int]:
-    """How a start noticed damage ("" for not at all), and how many records it can read; none of them may be another.
-    `mtl verify` notices what a start does.
+    """How a start noticed damage ("" if not), and the number of readable records; none may have a wrong value.
+    `mtl verify` must notice the same damage.
     """
     findings = inspect_records(directory).findings
     noticed, records = _start(directory)
@@ -73,12 +73,12 @@ def _start(directory: Path) -> tuple[str, int]:
     unreadable = Unreadable(loaded.damages)
     for record in set(map(repr, RECORDS)) - set(map(repr, loaded.records)):
         lost = next(r for r in RECORDS if repr(r) == record)
-        assert unreadable.reason(type(lost), lost.key), f"{lost} is lost, and nobody knows"
+        assert unreadable.reason(type(lost), lost.key), f"{lost} is lost without a report"
     noticed = loaded.damages or store.notes or loaded.repaired
     return "noticed" if noticed else "", len(loaded.records)
 
 
-def test_flipped_bits(source: Path, tmp_path: Path) -> None:
+def test_flipped_bits_never_change_a_record(source: Path, tmp_path: Path) -> None:
     rng = random.Random(29)
     size = (source / "broker.db").stat().st_size
     places = [(rng.randrange(size), rng.randrange(8)) for _ in range(150)]
@@ -90,12 +90,12 @@ def test_flipped_bits(source: Path, tmp_path: Path) -> None:
         flip(directory / "broker.db", at, bit)
         noticed, records = look(directory)
         if not noticed:
-            assert records == len(RECORDS), f"octet {at}, bit {bit}: records are gone, and nobody knows"
+            assert records == len(RECORDS), f"octet {at}, bit {bit}: records are lost without a report"
         served += records > 0
-    assert served > len(places) * 3 // 4, "most of the starts go on with what can be read"
+    assert served > len(places) * 3 // 4, "most starts continue with the readable records"
 
 
-def test_a_page_that_is_lost(source: Path, tmp_path: Path) -> None:
+def test_a_lost_page_is_detected(source: Path, tmp_path: Path) -> None:
     size = (source / "broker.db").stat().st_size
     for number in range(size // PAGE):
         directory = copied(source, tmp_path / "lost")
@@ -106,7 +106,7 @@ def test_a_page_that_is_lost(source: Path, tmp_path: Path) -> None:
         assert noticed or records == len(RECORDS)
 
 
-def test_a_first_page_that_is_lost_costs_nothing(source: Path, tmp_path: Path) -> None:
+def test_a_lost_first_page_loses_no_records(source: Path, tmp_path: Path) -> None:
     directory = copied(source, tmp_path / "lost")
     with (directory / "broker.db").open("r+b") as file:
         file.write(bytes(PAGE))
@@ -116,7 +116,7 @@ def test_a_first_page_that_is_lost_costs_nothing(source: Path, tmp_path: Path) -
     assert kept.read_bytes()[:PAGE] == bytes(PAGE)
 
 
-def test_what_was_lost_stays_lost_until_it_is_accepted(source: Path, tmp_path: Path) -> None:
+def test_a_loss_is_reported_until_it_is_accepted(source: Path, tmp_path: Path) -> None:
     directory = copied(source, tmp_path / "lost")
     path = directory / "broker.db"
     flip(path, 2 * PAGE, 3)
@@ -133,7 +133,7 @@ def test_what_was_lost_stays_lost_until_it_is_accepted(source: Path, tmp_path: P
     store.close()
 
 
-def test_nothing_that_can_be_read(source: Path, tmp_path: Path) -> None:
+def test_a_database_without_readable_records_is_damage(source: Path, tmp_path: Path) -> None:
     directory = copied(source, tmp_path / "lost")
     (directory / "broker.db").write_bytes(b"not a database" * 1000)
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_nothing_that_can_be_read(source: Path, tmp_path: Path) -> None:
     store.close()
 
 
-def test_an_older_copy_that_is_damaged_is_an_older_copy(source: Path, tmp_path: Path) -> None:
+def test_a_damaged_older_copy_is_refused_as_an_older_copy(source: Path, tmp_path: Path) -> None:
     directory = copied(source, tmp_path / "older")
     older = (directory / "broker.db").read_bytes()
     store = SqliteStore(str(directory / "broker.db"))
@@ -157,7 +157,7 @@ def test_an_older_copy_that_is_damaged_is_an_older_copy(source: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["broker.db.salvaged", "salvage-x"])
-def test_an_attempt_that_did_not_finish(source: Path, tmp_path: Path, name: str) -> None:
+def test_an_interrupted_salvage_is_repeated(source: Path, tmp_path: Path, name: str) -> None:
     directory = copied(source, tmp_path / "half")
     if name == "salvage-x":
         (directory / name).mkdir()
@@ -171,8 +171,8 @@ def test_an_attempt_that_did_not_finish(source: Path, tmp_path: Path, name: str)
     assert not (directory / name).exists()
 
 
-def test_the_write_ahead_log_counts(tmp_path: Path) -> None:
-    """After a kill most of the records may be there only."""
+def test_records_in_the_write_ahead_log_are_salvaged(tmp_path: Path) -> None:
+    """After a kill most records may be only there."""
     running = SqliteStore(str(tmp_path / "broker.db"))
     running.save(RECORDS, ())
     directory = tmp_path / "killed"
@@ -190,7 +190,7 @@ def test_the_write_ahead_log_counts(tmp_path: Path) -> None:
         assert noticed or records == len(RECORDS)
 
 
-def test_a_database_that_is_new_is_not_damaged(tmp_path: Path) -> None:
+def test_a_new_database_is_not_damaged(tmp_path: Path) -> None:
     open_records(tmp_path).close()
     with sqlite3.connect(tmp_path / "broker.db") as db:
         assert db.execute("SELECT kind FROM record").fetchall() == [(StateRecord.kind,)]

@@ -54,7 +54,7 @@ def records_of(path: str) -> list[object]:
         store.close()
 
 
-def test_what_was_saved_is_there_in_order(store: SqliteStore, path: str) -> None:
+def test_saved_records_are_loaded_in_order(store: SqliteStore, path: str) -> None:
     store.save([x for x in RECORDS if not isinstance(x, StateRecord)], ())
     found = records_of(path)
     saved = [x for x in RECORDS if not isinstance(x, StateRecord)]
@@ -74,7 +74,7 @@ def test_a_save_is_durable_when_it_returns(store: SqliteStore) -> None:
     assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_save_that_fails_in_the_middle_leaves_nothing(store: SqliteStore, path: str) -> None:
+def test_a_failed_save_is_atomic(store: SqliteStore, path: str) -> None:
     store._db.execute("CREATE TRIGGER no BEFORE INSERT ON record WHEN NEW.kind = 'writer' BEGIN "
                       "SELECT RAISE(ABORT, 'no'); END")  # fmt: skip
     with pytest.raises(Damaged):
@@ -85,7 +85,7 @@ def test_a_save_that_fails_in_the_middle_leaves_nothing(store: SqliteStore, path
     assert len(records_of(path)) == 1
 
 
-def test_a_newer_format_is_left_alone(path: str) -> None:
+def test_a_newer_format_is_refused_unchanged(path: str) -> None:
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version={VERSION + 1}")
     db.close()
@@ -93,18 +93,18 @@ def test_a_newer_format_is_left_alone(path: str) -> None:
         SqliteStore(path)
 
 
-def test_a_file_that_is_no_database(tmp_path: Path, path: str) -> None:
+def test_a_file_that_is_not_a_database_is_damage(tmp_path: Path, path: str) -> None:
     Path(path).write_bytes(b"not a database" * 100)
     with pytest.raises(Damaged):
         SqliteStore(path)
 
 
-def test_a_directory_that_is_not_there() -> None:
+def test_a_missing_directory_is_an_error() -> None:
     with pytest.raises(StorageFailed):
         SqliteStore("/nowhere/broker.db")
 
 
-def test_a_full_disk(store: SqliteStore, path: str) -> None:
+def test_a_full_disk_is_a_named_error(store: SqliteStore, path: str) -> None:
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count={pages + 1}")
     with pytest.raises(StorageFull):
@@ -139,7 +139,7 @@ def test_a_commit_that_fails_is_rolled_back(store: SqliteStore, path: str) -> No
     assert records_of(path) == [RunRecord("boot", clean=False)]
 
 
-def test_a_rollback_that_fails_too_is_made_up_for(store: SqliteStore, path: str) -> None:
+def test_a_failed_rollback_is_repeated_later(store: SqliteStore, path: str) -> None:
     db = store._db
     store._db = Broken(db, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
     for _ in range(2):
@@ -152,10 +152,10 @@ def test_a_rollback_that_fails_too_is_made_up_for(store: SqliteStore, path: str)
     assert records_of(path) == [RunRecord("boot", clean=False)]
 
 
-# --- users: what another process changes --------------------------------------------------------------------
+# --- users: changes by another process ----------------------------------------------------------------------
 
 
-def test_a_change_by_somebody_else_is_noticed_once(store: SqliteStore, path: str) -> None:
+def test_a_change_by_another_process_is_noticed_once(store: SqliteStore, path: str) -> None:
     store.save((WriterRecord("/", "a", 1, 1),), ())
     assert not store.changed(), "our own do not count"
     other = SqliteStore(path)
@@ -166,7 +166,7 @@ def test_a_change_by_somebody_else_is_noticed_once(store: SqliteStore, path: str
     assert not store.changed()
 
 
-def test_an_edit_sees_what_is_there_and_replaces_it(store: SqliteStore) -> None:
+def test_an_edit_replaces_the_stored_record(store: SqliteStore) -> None:
     def grown(found: UserRecord | None) -> UserRecord:
         return UserRecord("me", keys=(*(found.keys if found else ()), "k"))
 
@@ -177,7 +177,7 @@ def test_an_edit_sees_what_is_there_and_replaces_it(store: SqliteStore) -> None:
     assert store.of(UserRecord) == []
 
 
-def test_an_edit_that_raises_changes_nothing_and_lets_others_in(store: SqliteStore, path: str) -> None:
+def test_an_edit_that_raises_changes_nothing_and_releases_the_lock(store: SqliteStore, path: str) -> None:
     def no(_: UserRecord | None) -> UserRecord:
         raise OptionError("no")
 
@@ -189,14 +189,14 @@ def test_an_edit_that_raises_changes_nothing_and_lets_others_in(store: SqliteSto
     assert store.of(UserRecord) == [UserRecord("me")]
 
 
-def test_nobody_else_can_read_the_file(store: SqliteStore, path: str) -> None:
-    """There are verifiers of passwords in it."""
+def test_the_file_is_accessible_only_to_its_owner(store: SqliteStore, path: str) -> None:
+    """It contains verifiers of passwords."""
     store.save((UserRecord("me"),), ())
     for file in Path(path).parent.iterdir():
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         SqliteStore(str(tmp_path / "nowhere" / "broker.db"))
 
@@ -231,7 +231,7 @@ def saved(path: str) -> str:
 H = CursorRecord("/", "h", "r", "i", 6)
 
 
-def test_a_value_that_changed_is_damage_of_its_key_only(saved: str) -> None:
+def test_a_changed_value_is_damage_of_its_key_only(saved: str) -> None:
     damage(saved, "UPDATE record SET value = replace(value, ':6', ':7') WHERE key = ?", H.key)
     found = loaded(saved)
     assert list(found.records) == [x for x in sorted(SOME, key=lambda x: (x.kind, x.key)) if x != H]
@@ -239,7 +239,7 @@ def test_a_value_that_changed_is_damage_of_its_key_only(saved: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["named", "crc"])
-def test_a_checksum_that_changed(saved: str, column: str) -> None:
+def test_a_changed_checksum_is_damage(saved: str, column: str) -> None:
     damage(saved, f"UPDATE record SET {column} = {column} + 1 WHERE key = ?", H.key)
     found = loaded(saved)
     assert not [d for d in found.damages if d.key != H.key]
@@ -249,7 +249,7 @@ def test_a_checksum_that_changed(saved: str, column: str) -> None:
 @pytest.mark.parametrize(
     ("column", "value"), [("kind", "cussor"), ("key", "['/','h','q']"), ("kind", b"\xff")]
 )
-def test_a_kind_or_key_that_changed_is_found_in_the_value(saved: str, column: str, value: object) -> None:
+def test_a_changed_kind_or_key_is_restored_from_the_value(saved: str, column: str, value: object) -> None:
     damage(saved, f"UPDATE record SET {column} = CAST(? AS TEXT) WHERE key = ?", value, H.key)
     first, second = loaded(saved), loaded(saved)
     for found in (first, second):
@@ -259,7 +259,7 @@ def test_a_kind_or_key_that_changed_is_found_in_the_value(saved: str, column: st
     assert not second.repaired
 
 
-def test_a_row_that_is_gone_leaves_its_kind_incomplete(saved: str) -> None:
+def test_a_missing_row_makes_its_kind_incomplete(saved: str) -> None:
     damage(saved, "DELETE FROM record WHERE key = ?", H.key)
     for _ in range(2):
         found = loaded(saved)
@@ -267,19 +267,19 @@ def test_a_row_that_is_gone_leaves_its_kind_incomplete(saved: str) -> None:
         assert [(d.kind, d.key, d.reason) for d in found.damages] == [("cursor", None, "1 of 2 are missing")]
 
 
-def test_a_row_that_is_unknown_and_one_that_is_missing_are_one(saved: str) -> None:
+def test_an_undecodable_row_counts_as_the_missing_one(saved: str) -> None:
     damage(saved, "UPDATE record SET key = 'x', value = 'y' WHERE key = ?", H.key)
     assert [(d.kind, d.key) for d in loaded(saved).damages] == [("cursor", None)]
 
 
-def test_a_row_of_an_older_transaction_is_not_taken(saved: str) -> None:
+def test_a_row_of_an_older_transaction_is_rejected(saved: str) -> None:
     older = encode_row(CursorRecord("/", "h", "r", "i", 1))
     damage(saved, "UPDATE record SET value = ?, crc = ? WHERE key = ?", older.value, older.crc, H.key)
     with pytest.raises(OldRecords, match=r"kind cursor.*mtl recover"):
         loaded(saved)
 
 
-def test_what_replaces_a_damaged_row_ends_the_damage(saved: str) -> None:
+def test_replacing_a_damaged_row_ends_the_damage(saved: str) -> None:
     damage(saved, "UPDATE record SET crc = crc + 1, value = 'x' WHERE key = ?", H.key)
     store = SqliteStore(saved)
     assert store.load().damages
@@ -288,7 +288,7 @@ def test_what_replaces_a_damaged_row_ends_the_damage(saved: str) -> None:
     assert not loaded(saved).damages
 
 
-def test_a_state_that_changed_in_its_place_is_made_again(saved: str) -> None:
+def test_a_changed_state_row_is_rebuilt(saved: str) -> None:
     damage(
         saved, "UPDATE record SET value = replace(value, '\"format\":4', '\"format\":3') WHERE kind = 'state'"
     )
@@ -299,7 +299,7 @@ def test_a_state_that_changed_in_its_place_is_made_again(saved: str) -> None:
     assert loaded(saved).records
 
 
-def test_a_state_that_is_gone_leaves_everything_incomplete(saved: str) -> None:
+def test_a_missing_state_row_makes_every_kind_incomplete(saved: str) -> None:
     damage(saved, "DELETE FROM record WHERE kind = 'state'")
     for _ in range(2):
         found = loaded(saved)
@@ -307,7 +307,7 @@ def test_a_state_that_is_gone_leaves_everything_incomplete(saved: str) -> None:
         assert {d.kind for d in found.damages} == set(KINDS) - {"state"}
 
 
-def test_an_edit_does_not_take_a_damaged_record_for_none(saved: str) -> None:
+def test_an_edit_of_a_damaged_record_is_refused(saved: str) -> None:
     damage(saved, "INSERT INTO record VALUES ('user', 'me', 'x', 1, 1)")
     store = SqliteStore(saved)
     with pytest.raises(Damaged, match="remove it and make it again"):
@@ -324,7 +324,7 @@ def copy(path: str, target: Path) -> None:
         shutil.copy(file, target / file.name)
 
 
-def test_an_older_copy_is_noticed_and_can_be_accepted(saved: str, tmp_path: Path) -> None:
+def test_an_older_copy_is_refused_until_accepted(saved: str, tmp_path: Path) -> None:
     copy(saved, tmp_path / "older")
     store = SqliteStore(saved)
     store.save((WriterRecord("/", "b", 2, 1),), ())
@@ -337,7 +337,7 @@ def test_an_older_copy_is_noticed_and_can_be_accepted(saved: str, tmp_path: Path
     assert len(loaded(saved).records) == 3
 
 
-def test_a_lost_write_ahead_log_is_noticed(store: SqliteStore, path: str, tmp_path: Path) -> None:
+def test_a_lost_write_ahead_log_is_detected(store: SqliteStore, path: str, tmp_path: Path) -> None:
     store.save(SOME, ())
     (tmp_path / "older").mkdir()
     for name in ("broker.db", "generation"):  # as after a kill, without broker.db-wal
@@ -346,7 +346,7 @@ def test_a_lost_write_ahead_log_is_noticed(store: SqliteStore, path: str, tmp_pa
         SqliteStore(str(tmp_path / "older" / "broker.db"))
 
 
-def test_a_database_that_is_gone_is_not_a_new_one(saved: str) -> None:
+def test_a_missing_database_is_not_treated_as_new(saved: str) -> None:
     Path(saved).unlink()
     with pytest.raises(OldRecords, match="is not there"):
         SqliteStore(saved)
@@ -355,7 +355,7 @@ def test_a_database_that_is_gone_is_not_a_new_one(saved: str) -> None:
     assert loaded(saved).records == []
 
 
-def test_the_database_of_another_directory(saved: str, tmp_path: Path) -> None:
+def test_the_database_of_another_directory_is_refused(saved: str, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = SqliteStore(str(tmp_path / "other" / "broker.db"))
     for _ in range(9):
@@ -366,7 +366,7 @@ def test_the_database_of_another_directory(saved: str, tmp_path: Path) -> None:
         SqliteStore(saved)
 
 
-def test_a_generation_file_that_does_not_verify_is_told_and_made_again(saved: str, tmp_path: Path) -> None:
+def test_a_damaged_generation_file_is_reported_and_rebuilt(saved: str, tmp_path: Path) -> None:
     file = tmp_path / "generation"
     octets = file.read_bytes()
     for at in range(len(octets)):
@@ -381,7 +381,7 @@ def test_a_generation_file_that_does_not_verify_is_told_and_made_again(saved: st
     assert "is missing" in store.notes[0]
 
 
-def test_what_another_process_saves_counts(saved: str, tmp_path: Path) -> None:
+def test_saves_of_another_process_count_in_the_generation(saved: str, tmp_path: Path) -> None:
     store = SqliteStore(saved)
     other = SqliteStore(saved)
     other.edit(UserRecord, "me", lambda _: UserRecord("me"))
@@ -418,7 +418,7 @@ def test_a_database_of_an_older_format_gets_its_checksums(path: str, version: in
     store.close()
 
 
-def test_a_format_that_the_file_does_not_have(saved: str) -> None:
+def test_a_database_marked_with_another_format_is_damage(saved: str) -> None:
     damage(saved, "PRAGMA user_version=0")
     with pytest.raises(Damaged, match="is marked as format 0"):
         SqliteStore(saved)

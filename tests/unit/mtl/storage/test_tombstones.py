@@ -1,4 +1,4 @@
-"""Which transactions say that a log is to be removed, and which say so no more."""
+"""Transactions that create tombstones of logs, and those that remove them."""
 
 from __future__ import annotations
 
@@ -46,16 +46,14 @@ def test_a_record_leaves_a_tombstone_until_its_logs_are_gone(
     assert kept(store) == []
 
 
-def test_a_record_that_comes_back_takes_its_tombstone_away(
-    store: FaultyStore, tombstones: Tombstones
-) -> None:
+def test_a_restored_record_removes_its_tombstone(store: FaultyStore, tombstones: Tombstones) -> None:
     tombstones.save((), (RESOURCE,))
     tombstones.save((RESOURCE,), ())
     assert kept(store) == [RESOURCE, STAGE]
 
 
 @pytest.mark.parametrize("point", ["begin", "commit"])
-def test_a_transaction_that_fails_may_be_there(
+def test_a_failed_transaction_may_have_stored_its_tombstone(
     store: FaultyStore, tombstones: Tombstones, point: str
 ) -> None:
     def fail(at: str) -> None:

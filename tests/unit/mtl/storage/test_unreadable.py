@@ -1,4 +1,4 @@
-"""Damaged records: what depends on one is refused with the reason, everything else is served, nothing begins again."""
+"""Damaged records: requests that depend on one are refused with the reason, others are served, no state is reset."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal_of(client: Client, request: w.Request) -> None:
 
 @pytest.fixture
 def served(rig: Rig, client: Client) -> Client:
-    """One of everything: a resource, a group that has read half of it, a writer name, a commit, a queue, a stage."""
+    """One record of each kind: a resource, a group at half of it, a writer name, a commit, a queue, a stage."""
     client.create("a")
     client.fill("a", bodies(8))
     flow = client.flow(client.ask(GROUP, w.DataLease))
@@ -61,7 +61,7 @@ def served(rig: Rig, client: Client) -> Client:
 
 
 def damaged(rig: Rig, kind: type[AnyRecord], how: str) -> Client:
-    """A client of the next broker, for whom the only record of a kind is damaged, or lost."""
+    """A client of the next broker, whose only record of a kind is damaged or lost."""
     (key,) = [key for name, key in rig.store.rows if name == kind.kind]
     rig.stop()
     rig.store.damage(kind.kind, key) if how == "damaged" else rig.store.lose(kind.kind, key)
@@ -79,7 +79,7 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize("how", ["damaged", "lost"])
 @pytest.mark.parametrize(("kind", "requests"), CASES, ids=lambda x: getattr(x, "kind", ""))
-def test_what_depends_on_it_is_refused_and_nothing_else(
+def test_only_requests_that_depend_on_a_damaged_record_are_refused(
     rig: Rig, served: Client, how: str, kind: type[AnyRecord], requests: list[w.Request]
 ) -> None:
     client = damaged(rig, kind, how)
@@ -92,7 +92,7 @@ def test_what_depends_on_it_is_refused_and_nothing_else(
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost"])
-def test_a_queue_does_not_begin_again(rig: Rig, served: Client, how: str) -> None:
+def test_a_queue_with_a_damaged_record_is_not_reset(rig: Rig, served: Client, how: str) -> None:
     damaged(rig, QueueRecord, how)
     client = rig.client("queue")
     refusal_of(client, w.Reader(resources=["a"], confirm="full"))
@@ -103,14 +103,14 @@ def test_a_queue_does_not_begin_again(rig: Rig, served: Client, how: str) -> Non
         refusal_of(client, w.QueueDelete(resource="a", group="default"))
 
 
-def test_other_keys_are_served_where_the_key_is_known(rig: Rig, served: Client) -> None:
+def test_other_keys_are_served_if_the_damaged_key_is_known(rig: Rig, served: Client) -> None:
     client = damaged(rig, CursorRecord, "damaged")
     client.ask(w.CursorOpen(group="h", resource="a"), w.CursorOpened)
     client = damaged(rig, ApplicationRecord, "damaged")
     client.ask(commit(1, application="other"), w.Committed)
 
 
-def test_no_new_key_is_made_where_the_key_is_not_known(rig: Rig, served: Client) -> None:
+def test_no_new_key_is_created_if_the_damaged_key_is_unknown(rig: Rig, served: Client) -> None:
     client = damaged(rig, CursorRecord, "lost")
     refusal_of(client, w.CursorOpen(group="h", resource="a"))
     refusal_of(client, DELETE)
@@ -123,7 +123,7 @@ def test_no_new_key_is_made_where_the_key_is_not_known(rig: Rig, served: Client)
         (ApplicationRecord, FORGET, lambda client: client.ask(commit(1), w.Committed)),
     ],
 )
-def test_an_explicit_delete_resolves_it(
+def test_an_explicit_delete_resolves_the_damage(
     rig: Rig, served: Client, kind: type[AnyRecord], delete: w.Request, again: Callable[[Client], object]
 ) -> None:
     client = damaged(rig, kind, "damaged")
@@ -132,7 +132,7 @@ def test_an_explicit_delete_resolves_it(
     assert not rig.store.damages
 
 
-def test_a_stage_that_cannot_be_read_is_not_an_unknown_one(rig: Rig, served: Client) -> None:
+def test_an_unreadable_stage_is_not_reported_as_unknown(rig: Rig, served: Client) -> None:
     stage = staged(served, 2, {"a": [b"y"]})
     rig.stop()
     rig.store.damage(StageRecord.kind, stage)
@@ -141,7 +141,7 @@ def test_a_stage_that_cannot_be_read_is_not_an_unknown_one(rig: Rig, served: Cli
     refusal_of(rig.client(), commit(2, stage))
 
 
-def test_retention_does_not_pass_a_group_that_cannot_be_read(rig: Rig, client: Client) -> None:
+def test_retention_stops_at_a_group_with_an_unreadable_record(rig: Rig, client: Client) -> None:
     client.create("b", retention=w.Retention(contents=1, groups=("g",)))
     client.fill("b", bodies(8))
     client.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened)
@@ -151,14 +151,14 @@ def test_retention_does_not_pass_a_group_that_cannot_be_read(rig: Rig, client: C
     assert client.describe("b").earliest == 1
 
 
-def test_a_user_that_cannot_be_read_is_told_so() -> None:
+def test_a_user_with_a_damaged_record_is_refused() -> None:
     unreadable = Unreadable([RecordDamage("user", "etl", "its checksum does not fit")])
     unreadable.check(UserRecord, "other", "user 'other'")
     with pytest.raises(Refused, match="user 'etl' cannot be read"):
         unreadable.check(UserRecord, "etl", "user 'etl'")
 
 
-def test_what_no_kind_is_known_of_is_every_kind() -> None:
+def test_a_damage_of_unknown_kind_affects_every_kind() -> None:
     unreadable = Unreadable([RecordDamage(None, None, "lost")])
     for kind in (CursorRecord, WriterRecord):
         assert unreadable.reason(kind, record_key("/", "a")) == "lost"
