@@ -105,6 +105,13 @@ def test_code_is_left_alone() -> None:
     assert site.relinked(text, "docs/a.md") == text
 
 
+def test_a_long_name_in_a_table_may_break_at_its_words() -> None:
+    long, short = "startingOffsetsByTimestamp", "maxOffsetsPerTrigger"
+    html = f"<td><code>{long}</code></td><td><code>{short}</code></td><p><code>{long}</code></p>"
+    broken = "starting<wbr>Offsets<wbr>By<wbr>Timestamp"
+    assert site.breakable(html) == html.replace(long, broken, 1)
+
+
 def test_the_files_that_the_contributors_page_names_are_there() -> None:
     """Names with a placeholder in capitals are of files to be made; one may be given by its last parts."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -40,6 +40,11 @@ INCLUDED = {
 _SOURCES = {page: source for source, page in INCLUDED.items()}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"(?<=<td><code>)[\w.-]+(?=</code></td>)")
+_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=\.)")
+
+LONGEST_NAME = 24
+"""Characters of a name in a table that stay on one line: longer names would leave too little room for their meaning."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -53,8 +58,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The page with the site's links."""
+    """The page with the site's links. A page without sections has no table of contents: its tables get the room."""
+    if "\n## " not in markdown:
+        page.meta.setdefault("hide", ["toc"])
     return relinked(markdown, source_of(page.file.src_uri))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The page's HTML with places where long names in tables may break."""
+    return breakable(html)
+
+
+def breakable(html: str) -> str:
+    """HTML in which a name above LONGEST_NAME in a table cell may break, before a capital letter or after a dot."""
+
+    def broken(found: re.Match[str]) -> str:
+        return found[0] if len(found[0]) <= LONGEST_NAME else _BREAK.sub("<wbr>", found[0])
+
+    return _NAME.sub(broken, html)
 
 
 def source_of(page: str) -> str:
