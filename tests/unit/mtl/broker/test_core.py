@@ -41,6 +41,7 @@ def test_a_broker_without_data_is_ready_and_idle() -> None:
     assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
     assert broker.next_due is not None
     assert broker.take() == []
+    assert not any(broker.statistics().values())
 
 
 def test_statistics(rig: Rig, client: Client) -> None:

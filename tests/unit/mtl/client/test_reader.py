@@ -6,7 +6,7 @@ import pytest
 
 from mtl.client.connection import Connection
 from mtl.errors import Closed, Fenced, Unreachable
-from mtl.limits import MAX_PACK, PACK_OVERHEAD
+from mtl.limits import CREDIT_DELAY_S, MAX_PACK, PACK_OVERHEAD
 from mtl.wire import control as w
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -58,6 +58,16 @@ def test_next_waits_as_long_as_it_is_told_and_no_longer(
     content = reader.next(timeout=10)
     assert content is not None
     assert content.body == b"new"
+
+
+def test_a_wait_after_the_confirm_of_all_consumed_contents_has_no_further_deadline(
+    connection: Connection, stored: list[bytes]
+) -> None:
+    reader = connection.reader(RESOURCE, packed=False)
+    for _ in stored:
+        assert reader.next(timeout=10) is not None
+    assert reader.next(timeout=2 * CREDIT_DELAY_S) is None
+    assert reader._owed is None
 
 
 def test_what_is_consumed_is_confirmed_when_the_next_is_asked_for(
