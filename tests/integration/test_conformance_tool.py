@@ -144,6 +144,9 @@ def test_a_server_that_demands_credentials_is_checked_with_them(tmp_path: Path) 
         assert failed(checked(known)) == set()
         with pytest.raises(NotSeen, match="PLAIN with a given user"):
             fetch_profiles(replace(known, user=None))
+        assert "log" in fetch_profiles(replace(known, virtual_host="/"))
+        with pytest.raises(NotSeen, match="404"):
+            fetch_profiles(replace(known, virtual_host="/none"))
 
 
 # --- clients ------------------------------------------------------------------------------------------------

@@ -212,6 +212,17 @@ def test_a_lost_connection_is_replaced_at_once_under_the_same_lease(at: Setting)
     assert at.control.said == type(at.control.said)(), "no request was needed"
 
 
+def test_the_deadline_of_a_lost_connection_does_not_end_its_successor(at: Setting) -> None:
+    at.control.answer(LEASE)
+    at.bench.run()
+    first = at.bench.last("data")
+    first.down()
+    at.bench.run(0.5)
+    second = at.bench.bind()
+    at.bench.run(2.0)
+    assert (first.closed, second.closed) == (True, False)
+
+
 def test_messages_before_the_end_of_a_connection_are_taken_in(at: Setting) -> None:
     data = at.bound()
     data.command(c.Confirm(7, multiple=True))
@@ -338,6 +349,16 @@ def test_a_silent_broker_is_pinged_and_given_up(at: Setting) -> None:
     assert set(map(type, data.commands())) == {c.Ping}
     assert data.closed
     assert "down" in at.user.said
+
+
+def test_sent_contents_take_the_place_of_a_ping(at: Setting) -> None:
+    data = at.bound()
+    at.bench.run(4.0)
+    data.command(c.Pong())
+    assert at.flow.send_contents([c.Content(1, "a", EMPTY, b"x")]) == 1
+    assert isinstance(data.commands()[0], c.Content)
+    at.bench.run(2.0)
+    assert data.commands() == []
 
 
 def test_an_idle_flow_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,9 @@ async def test_a_page_is_served_where_it_is_configured() -> None:
         assert answer.endswith("\r\n\r\n<p>größer</p>".encode())
         assert b"Content-Security-Policy" in answer
         assert b" 426 " in await http(server.endpoint, ask.replace("/", "/other", 1))
+        async with connect(f"{server.endpoint}/", subprotocols=ONE) as c:
+            await c.send("hello")
+            assert await c.recv() == "hello", "an upgrade at the page's path is a WebSocket"
     async with listening(echo, page="<p></p>") as server:
         assert b" 426 " in await http(server.endpoint, ask)
 

@@ -89,3 +89,14 @@ async def test_what_was_said_last_goes_before_the_end() -> None:
     octets, end = transport.writes
     assert list(m.ReactiveDecoder().feed(octets))[-1] == m.Goodbye("enough")
     assert end == b"shut"
+
+
+@in_loop
+async def test_close_waits_for_the_end_of_the_connection() -> None:
+    link, _ = linked()
+    closing = asyncio.create_task(link.close("enough"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    await link.close_transport()
+    await asyncio.wait_for(closing, 10)
