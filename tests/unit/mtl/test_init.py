@@ -15,10 +15,10 @@ def test_settings_are_loaded_without_zmq() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(mtl.__all__) - {"aio", "__version__"}))
-def test_every_name_is_found(name: str) -> None:
+def test_every_public_name_is_found(name: str) -> None:
     assert getattr(mtl, name).__name__ == name
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         _ = mtl.nothing

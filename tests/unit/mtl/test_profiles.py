@@ -1,4 +1,4 @@
-"""Profiles are declarations; what they say together must make sense."""
+"""Profiles are declarations, which must be consistent."""
 
 from __future__ import annotations
 
@@ -22,62 +22,62 @@ def test_a_profile_defines_classes_beyond_connection(profile: Profile) -> None:
     assert profile.durable is not bool(profile.fixed_resources)
 
 
-def test_declarations_do_not_change() -> None:
+def test_declarations_are_immutable() -> None:
     with pytest.raises(AttributeError):
         PROFILES["log"].name = "other"  # type: ignore[misc]
 
 
-# --- test ------------------------------------------------------------------------------------------------
+# --- test ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-114", "MTL-115")
-def test_test_it_has_one_resource_and_never_confirms() -> None:
+def test_profile_test_has_one_resource_and_no_confirmation() -> None:
     assert TEST.fixed_resources == ("resource",)
     assert TEST.confirms == {"none"}
     assert not TEST.durable
 
 
 @pytest.mark.requirement("MTL-46")
-def test_test_a_reader_may_name_none_or_several() -> None:
+def test_profile_test_readers_may_name_no_or_several_resources() -> None:
     assert TEST.any_reader
 
 
-def test_test_it_has_no_classes_of_its_own() -> None:
+def test_profile_test_has_no_own_request_classes() -> None:
     assert not TEST.classes
 
 
-# --- log -------------------------------------------------------------------------------------------------
+# --- log ----------------------------------------------------------------------------------------------------
 
 
-def test_log_it_is_durable_and_confirms_if_asked() -> None:
+def test_profile_log_is_durable_with_optional_confirmation() -> None:
     assert LOG.durable
     assert LOG.confirms == {"none", "full"}
     assert LOG.fixed_resources == ()
 
 
-def test_log_a_reader_names_exactly_one_resource() -> None:
+def test_profile_log_readers_name_exactly_one_resource() -> None:
     assert not LOG.any_reader
 
 
-def test_log_its_classes() -> None:
+def test_profile_log_request_classes() -> None:
     assert LOG.classes == {CommandClass.DURABLE, CommandClass.CURSORS}
 
 
-# --- queue -----------------------------------------------------------------------------------------------
+# --- queue --------------------------------------------------------------------------------------------------
 
 
-def test_queue_it_shares_durable_resources_with_log() -> None:
+def test_profile_queue_shares_durable_resources_with_log() -> None:
     assert QUEUE.durable
     assert QUEUE.confirms == LOG.confirms
     assert QUEUE.fixed_resources == ()
 
 
 @pytest.mark.requirement("MTL-46")
-def test_queue_its_readers_compete_for_any_number_of_resources() -> None:
+def test_profile_queue_readers_compete_for_any_number_of_resources() -> None:
     assert QUEUE.competing
     assert QUEUE.any_reader
     assert not LOG.competing
 
 
-def test_queue_it_has_no_cursors() -> None:
+def test_profile_queue_has_no_cursors() -> None:
     assert QUEUE.classes == {CommandClass.DURABLE}

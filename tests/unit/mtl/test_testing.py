@@ -1,4 +1,4 @@
-"""The broker process that `mtl.testing` gives to tests."""
+"""The broker process of `mtl.testing`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from mtl.testing import broker
 
 
-def test_the_process_leads_a_group_of_its_own_that_kill_ends_as_a_whole() -> None:
+def test_kill_ends_the_whole_process_group_of_the_broker() -> None:
     with broker() as running:
         process = running.pid
         assert os.getpgid(process) == process != os.getpgid(0)

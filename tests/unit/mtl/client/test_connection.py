@@ -12,7 +12,7 @@ from mtl.wire import control as w
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 
-def test_connect_is_ready_or_raises(
+def test_connect_returns_a_ready_connection_or_raises(
     connection: Connection, memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mtl.connect("tcp://memory:1") as connected:
@@ -29,7 +29,7 @@ def test_connect_is_ready_or_raises(
         mtl.connect("tcp://memory:1", profile="nonsense")
 
 
-def test_queues_have_consumers_and_no_readers(connection: Connection) -> None:
+def test_a_reader_in_the_queue_profile_is_refused(connection: Connection) -> None:
     with (
         Connection(Settings("tcp://memory:1", profile="Queue")) as queues,
         pytest.raises(OptionError, match="use consumer"),
@@ -37,7 +37,7 @@ def test_queues_have_consumers_and_no_readers(connection: Connection) -> None:
         queues.reader(RESOURCE)
 
 
-def test_a_request_is_answered_or_raises(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_a_request_returns_the_answer_or_raises(connection: Connection, memory_broker: MemoryBroker) -> None:
     assert connection.request(w.StageAbort(stages=[])) == w.Ok()
     memory_broker.answers[w.StageAbort] = lambda: w.encode_reply(
         403, {"reason": "no", "status": "", "message": "never"}
@@ -46,7 +46,7 @@ def test_a_request_is_answered_or_raises(connection: Connection, memory_broker: 
         connection.request(w.StageAbort(stages=[]))
 
 
-def test_each_reader_and_writer_has_a_session_and_gives_it_back(
+def test_each_reader_and_writer_borrows_a_session_and_returns_it(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     def opened() -> int:
@@ -60,7 +60,9 @@ def test_each_reader_and_writer_has_a_session_and_gives_it_back(
     assert sum(isinstance(asked, w.LeaseClose) for asked in memory_broker.asked) == 4
 
 
-def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_a_long_poll_does_not_delay_other_requests(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
     connection.ready()
     asked = threading.Event()
 
@@ -90,7 +92,7 @@ def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker:
     memory_broker.silent = False
 
 
-def test_a_watch_waits_as_long_as_it_is_asked_to(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_a_watch_waits_for_the_requested_time(connection: Connection, memory_broker: MemoryBroker) -> None:
     released = threading.Event()
 
     def later() -> list[bytes]:
@@ -116,7 +118,7 @@ def test_a_watch_waits_as_long_as_it_is_asked_to(connection: Connection, memory_
         ("log", {"epoch": 1}),
     ],
 )
-def test_readers_refuse_options_that_make_no_sense(
+def test_readers_refuse_invalid_options(
     connection: Connection, profile: str, options: dict[str, object]
 ) -> None:
     other = Connection(Settings("tcp://memory:1", profile=profile))
@@ -133,7 +135,7 @@ def test_readers_refuse_options_that_make_no_sense(
         ("log", {"name": "me", "stage": w.StageSpec(application="a", version=1)}),
     ],
 )
-def test_writers_refuse_options_that_make_no_sense(
+def test_writers_refuse_invalid_options(
     connection: Connection, profile: str, options: dict[str, object]
 ) -> None:
     other = Connection(Settings("tcp://memory:1", profile=profile))
@@ -142,7 +144,7 @@ def test_writers_refuse_options_that_make_no_sense(
     other.close()
 
 
-def test_what_readers_and_writers_ask_for_by_default(
+def test_default_lease_requests_of_readers_and_writers(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     connection.reader(RESOURCE, packed=False).close()
@@ -158,7 +160,7 @@ def test_what_readers_and_writers_ask_for_by_default(
     assert writer.writer is not None
 
 
-def test_a_refused_lease_is_raised_and_its_session_used_again(
+def test_a_refused_lease_is_raised_and_its_session_reused(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
@@ -170,7 +172,7 @@ def test_a_refused_lease_is_raised_and_its_session_used_again(
     assert opened == 2, "the connection's own session, and one for leases"
 
 
-def test_closing_closes_everything_and_says_what_may_be_lost(
+def test_close_closes_all_leases_and_reports_unconfirmed_contents(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     reader = connection.reader(RESOURCE, packed=False)

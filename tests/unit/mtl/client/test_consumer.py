@@ -1,4 +1,4 @@
-"""What an application does with contents of a queue. Against a real broker: tests/integration/test_queue.py."""
+"""Contents of a queue in the application. Against a real broker: tests/integration/test_queue.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.mtl.client.test_deliveries import Setting
 
 
 class Consuming(Setting):
-    """A consumer whose IO thread runs when the test says so."""
+    """A consumer whose IO thread is driven by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Consuming(Setting):
         self.consumer = Consumer(self.bench.loop, self.bench.settings, self.deliveries, lambda: None)
 
 
-def test_contents_are_taken_one_by_one_and_answered_together() -> None:
+def test_contents_are_returned_singly_and_their_answers_combined() -> None:
     at = Consuming()
     at.deliver(at.data, 1, 2, 3, 4)
     contents = iter(at.consumer)
@@ -38,11 +38,11 @@ def test_contents_are_taken_one_by_one_and_answered_together() -> None:
     assert at.said(at.data) == [c.Reject(4, False, True)]
 
 
-def test_next_waits_as_long_as_it_is_told() -> None:
+def test_next_returns_none_after_its_timeout() -> None:
     assert Consuming().consumer.next(0.01) is None
 
 
-def test_an_error_comes_after_what_was_delivered() -> None:
+def test_an_error_is_raised_after_the_delivered_contents() -> None:
     at = Consuming()
     at.deliver(at.data, 1)
     at.deliveries.failed(Refused(404, "gone"))
@@ -51,14 +51,14 @@ def test_an_error_comes_after_what_was_delivered() -> None:
         at.consumer.next()
 
 
-def test_summon_and_dismiss_are_passed_on() -> None:
+def test_summon_and_dismiss_are_sent() -> None:
     at = Consuming()
     at.consumer.summon("c")
     at.consumer.dismiss("b")
     assert [type(x) for x in at.said(at.data)] == [c.Summon, c.Dismiss]
 
 
-def test_a_closed_consumer_takes_no_answers() -> None:
+def test_a_closed_consumer_refuses_answers() -> None:
     at = Consuming()
     at.deliver(at.data, 1)
     content = at.consumer.next()

@@ -5,7 +5,7 @@ from mtl.wire.commands import TIMESTAMP
 from mtl.wire.fields import EMPTY, encode_table
 
 
-def test_properties_are_the_writers_and_the_time_stamp_is_apart() -> None:
+def test_properties_exclude_the_timestamp() -> None:
     table = encode_table({"kind": "new", TIMESTAMP: 1_234_567, "n": 5})
     content = Content("a", 7, table, b"body")
     assert content.properties == {"kind": "new", "n": 5}
@@ -14,11 +14,11 @@ def test_properties_are_the_writers_and_the_time_stamp_is_apart() -> None:
     assert repr(content) == "Content('a', 7, 4 octets)"
 
 
-def test_a_pack_has_one_time_stamp_for_all() -> None:
+def test_contents_of_a_pack_share_its_timestamp() -> None:
     assert Content("a", 7, EMPTY, b"", 99).timestamp == 99
     assert Content("a", 7, EMPTY, b"", 99).properties == {}
 
 
-def test_a_server_may_give_no_time_stamp_or_nonsense() -> None:
+def test_a_missing_or_invalid_timestamp_is_none() -> None:
     assert Content("a", 7, EMPTY, b"").timestamp is None
     assert Content("a", 7, encode_table({TIMESTAMP: "noon"}), b"").timestamp is None

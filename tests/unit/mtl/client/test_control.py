@@ -30,7 +30,7 @@ def ask(bench: Bench, request: w.Request | None = LIST, **options: object) -> li
 
 
 @pytest.mark.requirement("MTL-21", "MTL-36", "MTL-45")
-def test_open_and_profile_come_before_the_first_request_and_only_then(bench: Bench) -> None:
+def test_open_and_profile_are_sent_once_before_the_first_request(bench: Bench) -> None:
     outcomes = ask(bench)
     link = bench.ready()
     assert link.asked() == replace_session(LIST)
@@ -47,7 +47,7 @@ def test_open_and_profile_come_before_the_first_request_and_only_then(bench: Ben
 
 @pytest.mark.requirement("MTL-36")
 @pytest.mark.parametrize(("profile", "asked"), [("LOG", True), ("queue", False)])
-def test_a_profile_that_the_201_does_not_name_is_not_asked_for(profile: str, asked: bool) -> None:
+def test_a_profile_missing_in_the_201_is_not_requested(profile: str, asked: bool) -> None:
     bench = Bench()
     bench.channel.settings = replace(bench.channel.settings, profile=profile)
     outcomes = ask(bench)
@@ -67,14 +67,14 @@ def replace_session(request: w.Request) -> w.Request:
     return type(request)(session="token")
 
 
-def test_a_session_alone_can_be_asked_for(bench: Bench) -> None:
+def test_a_session_can_be_opened_without_a_request(bench: Bench) -> None:
     outcomes = ask(bench, None)
     bench.ready()
     assert outcomes == [w.Ready(profiles=["log"], session="token")]
 
 
 @pytest.mark.requirement("MTL-04")
-def test_requests_are_asked_one_after_the_other(bench: Bench) -> None:
+def test_requests_are_sent_one_after_the_other(bench: Bench) -> None:
     first, second = ask(bench), ask(bench, w.CursorDescribe())
     link = bench.ready()
     assert isinstance(link.asked(), w.ResourceList)
@@ -102,7 +102,7 @@ def test_a_request_without_an_answer_is_repeated_on_a_new_socket(bench: Bench) -
 
 @pytest.mark.requirement("MTL-20", "MTL-21")
 def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
-    """A server of the RFC alone knows us by our identity, and a new socket has a new one."""
+    """A server of the RFC alone identifies the client by its socket's identity, and a new socket has a new one."""
     outcomes = ask(bench)
     first = bench.last("request")
     way: list[w.Reply] = [w.Ready(profiles=["log"]), w.Ok()]
@@ -120,7 +120,7 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
     assert outcomes == [LISTED]
 
 
-def test_who_does_not_answer_is_told_with_what_was_not_answered(bench: Bench) -> None:
+def test_unreachable_names_the_unanswered_command(bench: Bench) -> None:
     outcomes = ask(bench, within=0.5)
     link = bench.last("request")
     assert isinstance(link.asked(), w.Open)
@@ -130,7 +130,7 @@ def test_who_does_not_answer_is_told_with_what_was_not_answered(bench: Bench) ->
     assert "Connection.Profile" in str(outcomes[0])
 
 
-def test_a_connection_that_ends_is_replaced_at_once_and_then_ever_more_slowly(bench: Bench) -> None:
+def test_a_lost_connection_is_replaced_at_once_then_with_growing_pauses(bench: Bench) -> None:
     ask(bench)
     times = []
     for _ in range(8):
@@ -144,7 +144,7 @@ def test_a_connection_that_ends_is_replaced_at_once_and_then_ever_more_slowly(be
     assert times[-1] == pytest.approx(1.0, abs=0.11)
 
 
-def test_nobody_there_is_unreachable_after_the_deadline(bench: Bench) -> None:
+def test_without_a_broker_a_request_is_unreachable_after_the_deadline(bench: Bench) -> None:
     outcomes = ask(bench)
     bench.run(12.5)
     [error] = outcomes
@@ -156,7 +156,7 @@ def test_nobody_there_is_unreachable_after_the_deadline(bench: Bench) -> None:
     assert isinstance(outcomes[0], Unreachable)
 
 
-def test_a_long_poll_has_its_patience_on_top(bench: Bench) -> None:
+def test_the_wait_of_a_long_poll_extends_the_request_timeout(bench: Bench) -> None:
     outcomes = ask(bench, patience=30.0)
     link = bench.ready()
     bench.run(30.5)
@@ -166,7 +166,7 @@ def test_a_long_poll_has_its_patience_on_top(bench: Bench) -> None:
     assert outcomes == [LISTED]
 
 
-def test_a_call_stands_while_it_was_sent_and_the_connection_is_up(bench: Bench) -> None:
+def test_a_call_is_pending_while_sent_over_a_live_connection(bench: Bench) -> None:
     call = Call(LIST, lambda _: None, patience=5.0)
     bench.channel.submit(call)
     bench.run()
@@ -177,13 +177,13 @@ def test_a_call_stands_while_it_was_sent_and_the_connection_is_up(bench: Bench) 
     seen.append(call.stands)
     bench.last("request").down()
     bench.run(1.1)
-    seen.append(call.stands)  # asked again, and nobody knows whether the broker is there
+    seen.append(call.stands)  # sent again over a connection that is not up yet
     bench.last("request").up()
     bench.run()
     assert [*seen, call.stands] == [False, True, False, True]
 
 
-def test_a_broker_that_forgot_the_session_gets_it_again(bench: Bench) -> None:
+def test_a_session_unknown_to_the_broker_is_opened_again(bench: Bench) -> None:
     ask(bench)
     link = bench.ready()
     link.asked()
@@ -196,7 +196,7 @@ def test_a_broker_that_forgot_the_session_gets_it_again(bench: Bench) -> None:
     assert isinstance(link.asked(), w.Profile)
 
 
-def test_a_broker_that_forgets_it_every_time_is_an_error(bench: Bench) -> None:
+def test_a_session_repeatedly_unknown_to_the_broker_is_an_error(bench: Bench) -> None:
     outcomes = ask(bench)
     link = bench.last("request")
     for _ in range(40):
@@ -212,7 +212,7 @@ def test_a_broker_that_forgets_it_every_time_is_an_error(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("reason", [w.OVERLOADED, w.READ_ONLY])
-def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench, reason: str) -> None:
+def test_a_refusal_is_an_outcome_but_an_overload_is_retried(bench: Bench, reason: str) -> None:
     outcomes = ask(bench)
     link = bench.ready()
     link.asked()
@@ -228,7 +228,7 @@ def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench, reason: st
     assert (error.status, error.reason, error.members) == (404, w.UNKNOWN_RESOURCE, {"missing": ["a"]})
 
 
-def test_who_was_pushed_back_until_the_deadline_is_told_why(bench: Bench) -> None:
+def test_an_overload_until_the_deadline_is_raised_with_its_message(bench: Bench) -> None:
     outcomes = ask(bench, within=1.0)
     link = bench.ready()
     for _ in range(20):
@@ -243,7 +243,7 @@ def test_who_was_pushed_back_until_the_deadline_is_told_why(bench: Bench) -> Non
     assert (error.reason, error.message) == (w.OVERLOADED, "ten cursors are the limit")
 
 
-def test_who_was_pushed_back_and_then_left_alone_is_told_that(bench: Bench) -> None:
+def test_silence_after_an_overload_is_unreachable(bench: Bench) -> None:
     outcomes = ask(bench, within=8.0)
     link = bench.ready()
     link.asked()
@@ -253,7 +253,7 @@ def test_who_was_pushed_back_and_then_left_alone_is_told_that(bench: Bench) -> N
     assert isinstance(error, Unreachable)
 
 
-def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
+def test_a_malformed_answer_is_treated_as_no_answer(bench: Bench) -> None:
     outcomes = ask(bench)
     link = bench.ready()
     link.asked()
@@ -262,7 +262,7 @@ def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
     assert (link.closed, outcomes) == (True, [])
 
 
-def test_a_lease_is_asked_for_again_in_a_session_of_its_own(bench: Bench) -> None:
+def test_a_lease_request_is_repeated_in_a_new_session(bench: Bench) -> None:
     ask(bench, w.Reader(resources=["a"]), fresh=True)
     link = bench.ready()
     assert isinstance(link.asked(), w.Reader)
@@ -270,7 +270,7 @@ def test_a_lease_is_asked_for_again_in_a_session_of_its_own(bench: Bench) -> Non
     assert isinstance(bench.last("request").asked(), w.Open)
 
 
-def test_what_cannot_be_asked_is_an_error_without_an_attempt(bench: Bench) -> None:
+def test_a_request_that_cannot_be_sent_fails_without_an_attempt(bench: Bench) -> None:
     outcomes = ask(bench, w.StageAbort(stages=["x" * 200] * 10_000))
     bench.ready()
     assert isinstance(outcomes[0], ContentTooLarge)
@@ -279,7 +279,7 @@ def test_what_cannot_be_asked_is_an_error_without_an_attempt(bench: Bench) -> No
     assert isinstance(ask(other)[0], OptionError)
 
 
-def test_a_closed_channel_answers_everything_with_that(bench: Bench) -> None:
+def test_a_closed_channel_fails_every_request_with_closed(bench: Bench) -> None:
     first, second = ask(bench), ask(bench)
     bench.channel.close()
     third = ask(bench)
@@ -287,7 +287,7 @@ def test_a_closed_channel_answers_everything_with_that(bench: Bench) -> None:
     assert bench.last("request").closed
 
 
-def test_an_idle_connection_that_ends_is_made_again_with_the_next_request(bench: Bench) -> None:
+def test_a_lost_idle_connection_is_replaced_at_the_next_request(bench: Bench) -> None:
     ask(bench)
     link = bench.ready()
     link.asked()
@@ -308,7 +308,7 @@ def login(mechanism: str | None = None, **more: Any) -> Bench:
 
 
 @pytest.mark.requirement("MTL-27", "MTL-29", "MTL-30")
-def test_a_401_is_answered_with_credentials_whenever_it_comes() -> None:
+def test_a_401_at_any_time_is_answered_with_credentials() -> None:
     bench = login("PLAIN")
     outcomes = ask(bench)
     link = bench.last("request")
@@ -336,8 +336,8 @@ def test_a_401_is_answered_with_credentials_whenever_it_comes() -> None:
     assert "secret" not in str(error) + repr(bench.settings)
 
 
-def test_credentials_are_shown_to_a_broker_that_asks_for_none() -> None:
-    """It decides by who we are what we may do, and it has to prove that it knows the password."""
+def test_credentials_are_sent_to_a_broker_that_requires_none() -> None:
+    """The broker's grants depend on the user, and it has to prove that it has the verifier of the password."""
     bench = login()
     outcomes = ask(bench)
     link = bench.last("request")
@@ -364,10 +364,10 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
     [error] = outcomes
     assert isinstance(error, OptionError)
     assert "environment variable" in str(error)
-    assert "MTL_NO_SUCH_VARIABLE" not in str(error), "somebody may have given the password itself"
+    assert "MTL_NO_SUCH_VARIABLE" not in str(error), "the text may be the password"
 
 
-def test_a_waiter_gives_the_reply_or_raises_the_error() -> None:
+def test_a_waiter_returns_the_reply_or_raises_the_error() -> None:
     waiter = Waiter()
     waiter.done(LISTED)
     assert waiter.wait(0.0) == LISTED
@@ -379,7 +379,7 @@ def test_a_waiter_gives_the_reply_or_raises_the_error() -> None:
         Waiter().wait(0.0)
 
 
-def test_channels_are_members_of_the_loop_until_they_are_closed(bench: Bench) -> None:
+def test_channels_are_members_of_the_loop_until_closed(bench: Bench) -> None:
     outcomes = ask(bench)
     assert bench.channel in bench.loop.members
     bench.channel.abandoned()

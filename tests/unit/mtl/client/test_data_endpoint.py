@@ -9,7 +9,7 @@ from mtl.wire import control as w
 LEASE = w.DataLease(port=7000, lease="x")
 
 
-def test_where_the_data_flow_is() -> None:
+def test_the_endpoint_of_the_data_flow() -> None:
     assert data_endpoint("tcp://[::1]:5975", LEASE) == "tcp://[::1]:7000"
     elsewhere = w.DataLease(port=0, lease="x", endpoint="ipc:///run/data")
     assert data_endpoint("ipc:///run/control", elsewhere) == "ipc:///run/data"

@@ -47,7 +47,7 @@ class Setting:
         return data.commands()
 
 
-def test_what_is_asked_for() -> None:
+def test_the_lease_request_of_a_consumer() -> None:
     at = Setting()
     assert at.request == w.Reader(
         session="token",
@@ -61,7 +61,7 @@ def test_what_is_asked_for() -> None:
     )
 
 
-def test_a_server_without_queues_is_noticed() -> None:
+def test_a_server_without_queues_is_an_error() -> None:
     at = Setting()
     at.control.answer(replace_group(None))
     at.bench.run()
@@ -73,7 +73,7 @@ def replace_group(group: str | None) -> w.DataLease:
 
 
 @pytest.mark.requirement("MTL-67", "MTL-89", "MTL-94")
-def test_everything_is_summoned_taken_in_and_answered() -> None:
+def test_resources_are_summoned_and_contents_answered() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
     assert at.respond(data) == ["a", "b"]
@@ -115,14 +115,14 @@ def test_resources_are_summoned_and_dismissed_later() -> None:
 
 
 @pytest.mark.requirement("MTL-71")
-def test_what_cannot_be_summoned_is_an_error() -> None:
+def test_a_refused_summon_is_an_error() -> None:
     at = Setting()
     at.summoned(code=400)
     assert isinstance(at.deliveries.error, Refused)
     assert "'a'" in str(at.deliveries.error)
 
 
-def test_closing_sends_the_last_answers_and_waits_until_they_are_taken_in() -> None:
+def test_close_sends_the_last_answers_and_waits_for_the_pong() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1)
@@ -135,7 +135,7 @@ def test_closing_sends_the_last_answers_and_waits_until_they_are_taken_in() -> N
     assert isinstance(at.deliveries.error, Closed)
 
 
-def test_closing_without_a_connection_does_not_wait() -> None:
+def test_close_without_a_connection_does_not_wait() -> None:
     at = Setting()
     at.deliveries.close(lambda _: None, within=1.0)
     at.bench.run()
@@ -143,7 +143,7 @@ def test_closing_without_a_connection_does_not_wait() -> None:
 
 
 @pytest.mark.requirement("MTL-67", "MTL-73")
-def test_a_resource_that_is_dismissed_and_summoned_at_once_is_asked_for_in_turn() -> None:
+def test_a_dismiss_waits_for_the_answer_to_its_summon() -> None:
     at = Setting(resources=())
     data = at.summoned()
     at.deliveries.summon("c")
@@ -159,7 +159,7 @@ def test_a_resource_that_is_dismissed_and_summoned_at_once_is_asked_for_in_turn(
     assert [type(x) for x in at.said(data)] == [c.Summon]
 
 
-def test_a_resource_that_cannot_be_summoned_and_is_not_wanted_any_more_is_no_error() -> None:
+def test_a_refused_summon_of_a_dismissed_resource_is_ignored() -> None:
     at = Setting(resources=())
     data = at.summoned()
     at.deliveries.summon("c")

@@ -71,7 +71,7 @@ class Setting:
         return [(one.first, one.end) for one in self.feed.queue]
 
 
-def test_everything_is_asked_for_that_must_be_echoed() -> None:
+def test_the_lease_request_of_a_reader() -> None:
     at = Setting(until=9, packed=True, incarnation="i")
     assert at.request == w.Reader(
         session="token",
@@ -98,7 +98,7 @@ def test_everything_is_asked_for_that_must_be_echoed() -> None:
         ({"group": "g"}, {}, "group"),
     ],
 )
-def test_what_is_not_echoed_is_not_granted(
+def test_a_member_that_is_not_echoed_is_not_granted(
     options: dict[str, object], granted: dict[str, object], member: str
 ) -> None:
     at = Setting(**options)
@@ -118,7 +118,7 @@ def test_contents_are_queued_and_end_at_until() -> None:
     assert (at.delivered[-1], at.feed.ended) == ((3, 4), True)
 
 
-def test_contents_that_arrive_in_a_row_are_queued_as_one() -> None:
+def test_consecutive_contents_are_queued_as_one_run() -> None:
     at = Setting(window_contents=100)
     data = at.summoned(msgspec.structs.replace(GRANTED, window=w.Window(contents=100, bytes=1_000)))
     for sequence in range(1, 5):
@@ -136,7 +136,7 @@ def test_an_empty_range_ends_with_the_lease() -> None:
     assert at.feed.ended
 
 
-def test_nothing_is_summoned_before_the_application_reads() -> None:
+def test_the_resource_is_not_summoned_before_the_application_reads() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
     assert data.commands() == []
@@ -157,7 +157,7 @@ def test_a_malformed_pack_is_dropped() -> None:
 # --- losses -------------------------------------------------------------------------------------------------
 
 
-def test_after_a_rebind_the_resource_is_summoned_again_and_repeats_are_dropped() -> None:
+def test_after_a_rebind_repeated_contents_are_dropped() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1, 2)
@@ -169,7 +169,7 @@ def test_after_a_rebind_the_resource_is_summoned_again_and_repeats_are_dropped()
     assert at.delivered == [(1, 2), (2, 3), (3, 4)]
 
 
-def test_a_new_lease_goes_on_after_what_was_delivered_in_the_same_incarnation() -> None:
+def test_a_new_lease_continues_after_delivered_contents() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1, 2)
@@ -207,7 +207,7 @@ def gap(at: Setting, earliest: int) -> None:
     at.bench.run()
 
 
-def test_a_gap_that_retention_made_is_data_loss() -> None:
+def test_a_gap_made_by_retention_is_data_loss() -> None:
     at = Setting()
     gap(at, earliest=4)
     assert isinstance(at.feed.error, DataLoss)
@@ -215,7 +215,7 @@ def test_a_gap_that_retention_made_is_data_loss() -> None:
     assert isinstance(at.control.asked(), w.LeaseClose)
 
 
-def test_a_gap_that_retention_made_is_skipped_if_that_is_wanted() -> None:
+def test_a_gap_made_by_retention_is_skipped_with_skip_lost() -> None:
     at = Setting(skip_lost=True)
     gap(at, earliest=4)
     assert (at.feed.error, at.feed.lost) == (None, [Gap(2, 4)])
@@ -225,7 +225,7 @@ def test_a_gap_that_retention_made_is_skipped_if_that_is_wanted() -> None:
     assert at.asked_for_a_lease().from_ == 4
 
 
-def test_a_gap_that_the_transport_made_is_read_again() -> None:
+def test_a_gap_made_by_the_transport_is_read_again() -> None:
     at = Setting()
     gap(at, earliest=1)
     assert (at.feed.error, at.feed.lost) == (None, [])
@@ -235,7 +235,7 @@ def test_a_gap_that_the_transport_made_is_read_again() -> None:
     assert at.asked_for_a_lease().from_ == 2
 
 
-def test_a_gap_in_a_resource_that_the_broker_cannot_open_is_an_error_of_the_storage() -> None:
+def test_a_gap_in_a_resource_that_cannot_be_opened_is_a_storage_error() -> None:
     at = Setting(skip_lost=True)
     data = at.summoned()
     at.deliver(data, 5)
@@ -247,7 +247,7 @@ def test_a_gap_in_a_resource_that_the_broker_cannot_open_is_an_error_of_the_stor
     assert (at.feed.error.reason, at.feed.lost) == (w.STORAGE, [])
 
 
-def test_a_gap_in_a_resource_that_is_gone_is_the_end() -> None:
+def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 5)
@@ -257,7 +257,7 @@ def test_a_gap_in_a_resource_that_is_gone_is_the_end() -> None:
     assert isinstance(at.feed.error, Refused)
 
 
-def test_a_lease_refused_for_lost_contents_is_skipped_or_not() -> None:
+def test_a_lease_refused_with_data_loss_is_repeated_only_with_skip_lost() -> None:
     for skip in (True, False):
         at = Setting(start=3, skip_lost=skip)
         at.control.refuse(409, w.DATA_LOSS, resource="a", first=3, end=8)
@@ -269,21 +269,21 @@ def test_a_lease_refused_for_lost_contents_is_skipped_or_not() -> None:
             assert isinstance(at.feed.error, DataLoss)
 
 
-def test_a_position_above_the_end_is_an_error_though_losses_are_skipped() -> None:
+def test_a_position_above_the_end_is_an_error_even_with_skip_lost() -> None:
     at = Setting(start=30, skip_lost=True)
     at.control.refuse(409, w.DATA_LOSS, resource="a", first=8, end=30)
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
 
 
-def test_a_grant_that_begins_too_late_is_data_loss() -> None:
+def test_a_grant_that_starts_too_late_is_data_loss() -> None:
     at = Setting(start=3)
     at.control.answer(w.DataLease(port=1, lease="l", from_=8, window=GRANTED.window))
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
 
 
-def test_a_resource_that_cannot_be_summoned_is_the_end() -> None:
+def test_a_refused_summon_is_an_error() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
     at.feed.summon()
@@ -301,7 +301,7 @@ IN_TWO = msgspec.structs.replace(GRANTED, from_=5, next=8, history=((1, ONE), (8
 
 
 def asked_again(data: MemoryLink, at: Setting) -> w.Reader:
-    """The broker has begun anew: the lease that it does not know is followed by a request for another."""
+    """The broker has restarted: the unknown lease is followed by a request for a new one."""
     data.down()
     at.bench.run()
     second = at.bench.last("data")
@@ -315,7 +315,7 @@ def asked_again(data: MemoryLink, at: Setting) -> w.Reader:
 @pytest.mark.parametrize(
     ("delivered", "position", "epoch"), [((), 5, ONE), ((5, 6, 7), 8, ONE), ((5, 6, 7, 8), 9, TWO)]
 )
-def test_a_new_lease_is_asked_for_with_the_epoch_of_what_came_last(
+def test_a_new_lease_is_requested_with_the_epoch_of_the_last_content(
     delivered: tuple[int, ...], position: int, epoch: str
 ) -> None:
     at = Setting(start=5, log_epoch=ONE)
@@ -328,7 +328,7 @@ def test_a_new_lease_is_asked_for_with_the_epoch_of_what_came_last(
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_another_copy_of_the_log_is_data_loss_or_read_from_where_it_parts(skip: bool) -> None:
+def test_another_copy_of_the_log_is_data_loss_or_read_from_its_parting(skip: bool) -> None:
     at = Setting(start=5, skip_lost=skip)
     data = at.summoned(IN_TWO)
     at.deliver(data, 5, 6, 7, 8, 9)
@@ -358,7 +358,7 @@ def test_another_copy_of_the_log_is_data_loss_or_read_from_where_it_parts(skip: 
     assert confirms(again) == [8]
 
 
-def test_a_loss_that_nothing_can_be_said_of_is_not_told_for_ever() -> None:
+def test_a_repeated_loss_without_range_is_an_error() -> None:
     at = Setting(start=5, log_epoch=TWO, skip_lost=True)
     at.control.refuse(409, w.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
     at.bench.run()
@@ -378,7 +378,7 @@ def test_a_loss_that_nothing_can_be_said_of_is_not_told_for_ever() -> None:
         ((), 12, (6, 10)),
     ],
 )
-def test_the_end_of_a_range_that_was_there_is_checked(
+def test_the_epoch_of_the_end_of_a_range_is_checked(
     history: w.Epochs, following: int, lost: tuple[int, int] | None
 ) -> None:
     at = Setting(start=6, until=10, until_epoch=TWO)
@@ -399,7 +399,7 @@ def confirms(data: MemoryLink) -> list[int]:
     return [x.sequence for x in data.commands() if isinstance(x, c.Confirm)]
 
 
-def test_half_of_the_window_is_confirmed_at_once_and_less_after_a_while() -> None:
+def test_half_of_the_window_is_confirmed_at_once_and_less_after_a_delay() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, *range(1, 8))
@@ -417,7 +417,7 @@ def test_half_of_the_window_is_confirmed_at_once_and_less_after_a_while() -> Non
     assert confirms(data) == [8]
 
 
-def test_a_confirm_that_was_lost_is_repeated() -> None:
+def test_a_lost_confirm_is_repeated() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1, 2)
@@ -433,7 +433,7 @@ def test_a_confirm_that_was_lost_is_repeated() -> None:
     assert confirms(again) == [2]
 
 
-def test_a_holders_confirm_goes_out_at_once_needs_no_summon_and_survives_a_rebind() -> None:
+def test_a_holders_confirm_is_sent_at_once_and_again_after_a_rebind() -> None:
     at = Setting(group="g", holder="h")
     data = at.bench.lease(
         at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=3, position=1)
@@ -453,15 +453,17 @@ def test_a_holders_confirm_goes_out_at_once_needs_no_summon_and_survives_a_rebin
     third.command(c.Response(lease.sequence, 403))
     at.bench.run()
     asked = at.asked_for_a_lease()
-    assert (asked.group, asked.holder, asked.epoch) == ("g", "h", 3), "it goes on; it does not take over"
-    assert asked.from_ == 8, "what it confirmed unread may be gone by now"
+    assert (asked.group, asked.holder, asked.epoch) == ("g", "h", 3), (
+        "the holder continues; it does not take over"
+    )
+    assert asked.from_ == 8, "contents confirmed unread may have been removed"
 
 
 # --- the end ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [1, 7])
-def test_closing_waits_for_the_pong_after_a_confirm(last: int) -> None:
+def test_close_waits_for_the_pong_after_a_confirm(last: int) -> None:
     at = Setting(group="g", holder="h")
     data = at.bench.lease(at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1))
     at.feed.confirm(last)
@@ -475,7 +477,7 @@ def test_closing_waits_for_the_pong_after_a_confirm(last: int) -> None:
     assert isinstance(at.feed.error, Closed)
 
 
-def test_closing_does_not_wait_for_ever() -> None:
+def test_close_has_a_deadline() -> None:
     at = Setting(group="g", holder="h")
     data = at.bench.lease(at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1))
     at.feed.confirm(7)
@@ -488,11 +490,11 @@ def test_closing_does_not_wait_for_ever() -> None:
 
 
 @pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
-def test_the_machine_is_named_only_by_who_would_look_for_its_files(local: bool, mark: str | None) -> None:
+def test_only_a_local_reader_names_its_machine(local: bool, mark: str | None) -> None:
     assert Setting(local=local).request.local == mark
 
 
-def test_what_cannot_be_read_at_its_place_is_asked_for_again_as_octets() -> None:
+def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
     at = Setting(local=True, until=9, packed=True)
     data = at.summoned(
         msgspec.structs.replace(GRANTED, until=9, packed=True, local=w.LocalFiles(directory="/d", key="k"))
@@ -512,8 +514,8 @@ def test_what_cannot_be_read_at_its_place_is_asked_for_again_as_octets() -> None
     assert (at.feed.ended, list(at.feed.queue)) == (False, [])
 
 
-def test_the_answer_to_a_request_from_before_is_no_gap() -> None:
-    """The lease was lost, and another one asked for from 3 on, when a pack from 1 on could not be read at its place."""
+def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
+    """The lease was lost, and another one requested from 3 on, when a pack from 1 on could not be read in its file."""
     at = Setting(local=True, packed=True)
     local = msgspec.structs.replace(GRANTED, packed=True, local=w.LocalFiles(directory="/d", key="k"))
     data = at.summoned(local)
@@ -541,7 +543,7 @@ def test_the_answer_to_a_request_from_before_is_no_gap() -> None:
     assert (at.feed.error, at.feed.lease and at.feed.lease.lease) == (None, "third")
 
 
-def test_what_has_ended_does_not_begin_again() -> None:
+def test_a_closed_feed_requests_no_new_lease() -> None:
     at = Setting(local=True, packed=True)
     at.bench.lease(at.control, msgspec.structs.replace(GRANTED, packed=True))
     at.feed.close(lambda _: None, within=1.0)

@@ -20,7 +20,7 @@ LEASE = w.DataLease(port=7_000, lease="lease", heartbeat=5.0)
 
 
 class User:
-    """A reader or writer that writes down what it is told."""
+    """A reader or writer that records its calls."""
 
     def __init__(self) -> None:
         self.said: list[object] = []
@@ -100,7 +100,7 @@ def at() -> Setting:
 
 
 @pytest.mark.requirement("MTL-54", "MTL-60", "MTL-61")
-def test_a_lease_is_presented_where_the_reply_says(at: Setting) -> None:
+def test_a_lease_is_presented_at_the_endpoint_of_the_reply(at: Setting) -> None:
     at.control.answer(LEASE)
     at.bench.run()
     data = at.bench.last("data")
@@ -114,12 +114,12 @@ def test_a_lease_is_presented_where_the_reply_says(at: Setting) -> None:
     assert at.user.said[:2] == ["granted", "bound"]
 
 
-def test_a_lease_whose_reply_is_lost_is_asked_for_in_another_session(at: Setting) -> None:
+def test_a_lease_request_without_reply_is_repeated_in_another_session(at: Setting) -> None:
     at.bench.run(at.bench.settings.request_timeout + 0.1)
     assert isinstance(at.bench.last("request").asked(), w.Open)
 
 
-def test_commands_go_to_the_user_and_strays_are_dropped(at: Setting) -> None:
+def test_commands_reach_the_user_and_unexpected_ones_are_dropped(at: Setting) -> None:
     data = at.bound()
     at.flow.ask(c.Summon, "a")
     [summon] = data.commands()
@@ -143,7 +143,7 @@ def test_a_ping_is_answered(at: Setting) -> None:
     assert data.commands() == [c.Pong()]
 
 
-def test_contents_like_the_one_before_are_handed_over_together(at: Setting) -> None:
+def test_similar_consecutive_contents_are_delivered_together(at: Setting) -> None:
     data = at.bound()
     at.flow.ask(c.Summon, "a")
     [summon] = data.commands()
@@ -165,7 +165,7 @@ def test_contents_like_the_one_before_are_handed_over_together(at: Setting) -> N
     assert at.user.offered == 1, "a row that is not wanted is not looked at again for each of its contents"
 
 
-def test_contents_of_what_is_not_summoned_any_more_are_dropped_also_in_a_row(at: Setting) -> None:
+def test_contents_of_a_dismissed_resource_are_dropped(at: Setting) -> None:
     data = at.bound()
     at.user.takes = 10
     for kind in (c.Summon, c.Dismiss):
@@ -179,7 +179,7 @@ def test_contents_of_what_is_not_summoned_any_more_are_dropped_also_in_a_row(at:
     assert (len(at.user.commands), len(at.user.together), at.flow.dropped) == (1, 1, 2)
 
 
-def test_what_does_not_fit_into_the_socket_waits_in_order(at: Setting) -> None:
+def test_commands_without_room_in_the_socket_wait_in_order(at: Setting) -> None:
     data = at.bound()
     data.make_room(1)
     at.flow.send(c.Confirm(1, multiple=True))
@@ -223,7 +223,7 @@ def test_the_deadline_of_a_lost_connection_does_not_end_its_successor(at: Settin
     assert (first.closed, second.closed) == (True, False)
 
 
-def test_messages_before_the_end_of_a_connection_are_taken_in(at: Setting) -> None:
+def test_messages_before_the_end_of_a_connection_are_handled(at: Setting) -> None:
     data = at.bound()
     data.command(c.Confirm(7, multiple=True))
     data.down()
@@ -231,7 +231,7 @@ def test_messages_before_the_end_of_a_connection_are_taken_in(at: Setting) -> No
     assert at.user.commands == [c.Confirm(7, multiple=True)]
 
 
-def test_a_lease_that_the_broker_does_not_know_is_replaced(at: Setting) -> None:
+def test_a_lease_unknown_to_the_broker_is_replaced(at: Setting) -> None:
     first = at.bound()
     first.down()
     at.bench.run()
@@ -247,8 +247,8 @@ def test_a_lease_that_the_broker_does_not_know_is_replaced(at: Setting) -> None:
     assert (third.endpoint, third.commands()) == ("tcp://broker:7001", [c.Lease(3, "another")])
 
 
-def test_a_flow_that_the_broker_gave_up_shows_its_lease_again(at: Setting) -> None:
-    """After a pause of ours: the Summon is answered with 403, since the lease is not bound there any more."""
+def test_a_flow_ended_by_the_broker_presents_its_lease_again(at: Setting) -> None:
+    """After a pause of this process: the Summon is answered with 403, because the lease is no longer bound."""
     first = at.bound()
     at.flow.ask(c.Summon, "a")
     [summon] = first.commands()
@@ -261,7 +261,7 @@ def test_a_flow_that_the_broker_gave_up_shows_its_lease_again(at: Setting) -> No
     assert "bound" in at.user.said
 
 
-def test_being_fenced_is_the_end(at: Setting) -> None:
+def test_a_fenced_flow_ends(at: Setting) -> None:
     at.bound().down()
     at.bench.run()
     data = at.bench.last("data")
@@ -277,7 +277,7 @@ def test_being_fenced_is_the_end(at: Setting) -> None:
     assert not at.control.said
 
 
-def test_a_broker_that_does_not_come_back_is_unreachable_after_the_deadline(at: Setting) -> None:
+def test_a_lost_broker_is_unreachable_after_the_deadline(at: Setting) -> None:
     at.bound().down()
     while at.flow.state is not State.OVER:
         at.bench.run(0.05)
@@ -288,7 +288,7 @@ def test_a_broker_that_does_not_come_back_is_unreachable_after_the_deadline(at: 
     assert at.bench.now - 1_000.0 == pytest.approx(10.0, abs=2.5)
 
 
-def test_after_two_failures_the_broker_is_asked_for_another_lease(at: Setting) -> None:
+def test_after_two_failed_connections_another_lease_is_requested(at: Setting) -> None:
     at.bound().down()
     at.bench.run()
     made = at.bench.count("data")
@@ -300,7 +300,7 @@ def test_after_two_failures_the_broker_is_asked_for_another_lease(at: Setting) -
     assert isinstance(at.control.asked(), w.Reader)
 
 
-def test_a_data_socket_that_never_answers_is_unreachable_though_the_control_socket_does(at: Setting) -> None:
+def test_a_silent_data_socket_is_unreachable_despite_live_control(at: Setting) -> None:
     at.control.answer(LEASE)
     while at.flow.state is not State.OVER and at.bench.now < 1_040.0:
         at.bench.run(0.5)
@@ -322,7 +322,7 @@ def test_a_data_socket_that_never_answers_is_unreachable_though_the_control_sock
         (None, 0.0, 0.0),
     ],
 )
-def test_the_interval_is_ours_to_say_then_the_brokers_then_the_usual_one(
+def test_the_heartbeat_is_the_setting_else_the_brokers_else_the_default(
     ours: float | None, the_brokers: float | None, interval: float
 ) -> None:
     at = Setting(Settings(ENDPOINT, heartbeat=ours))
@@ -338,7 +338,7 @@ def test_the_interval_is_ours_to_say_then_the_brokers_then_the_usual_one(
 
 
 @pytest.mark.requirement("MTL-07", "MTL-99", "MTL-102", "MTL-104")
-def test_a_silent_broker_is_pinged_and_given_up(at: Setting) -> None:
+def test_a_silent_broker_is_pinged_and_then_disconnected(at: Setting) -> None:
     data = at.bound()
     at.bench.run(6.5)
     assert data.commands() == [c.Ping()]
@@ -361,8 +361,8 @@ def test_sent_contents_take_the_place_of_a_ping(at: Setting) -> None:
     assert data.commands() == []
 
 
-def test_an_idle_flow_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look is a round of the IO thread, and a query may stand still for days."""
+def test_an_idle_flow_is_checked_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every check is a round of the IO thread, and a query may be idle for days."""
     looks = []
     check = Heartbeat.check
 
@@ -381,7 +381,7 @@ def test_an_idle_flow_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyP
     assert 9 <= len(pings) <= len(looks) <= 12  # a timer may be called a little early
 
 
-def test_a_refusal_may_be_repaired_by_asking_again_or_not() -> None:
+def test_a_refused_lease_is_requested_again_if_its_user_wants_that() -> None:
     at = Setting()
     at.user.again = 1
     at.control.refuse(409, w.DATA_LOSS, resource="a", first=1, end=2)
@@ -392,7 +392,7 @@ def test_a_refusal_may_be_repaired_by_asking_again_or_not() -> None:
     assert isinstance(at.user.error, Refused)
 
 
-def test_a_session_that_has_its_lease_already_is_left_behind_once(at: Setting) -> None:
+def test_after_already_leased_another_session_is_used_once(at: Setting) -> None:
     at.control.refuse(403, w.ALREADY_LEASED)
     at.bench.run()
     at.control = at.bench.ready()
@@ -402,7 +402,7 @@ def test_a_session_that_has_its_lease_already_is_left_behind_once(at: Setting) -
     assert isinstance(at.user.error, Refused)
 
 
-def test_a_lease_that_is_useless_is_the_end(at: Setting) -> None:
+def test_a_useless_lease_ends_the_flow(at: Setting) -> None:
     at.user.useless = Closed("no echo")
     at.control.answer(LEASE)
     at.bench.run()
@@ -410,10 +410,10 @@ def test_a_lease_that_is_useless_is_the_end(at: Setting) -> None:
     assert at.bench.count("data") == 0
 
 
-# --- pings that somebody waits for --------------------------------------------------------------------------
+# --- awaited pings ------------------------------------------------------------------------------------------
 
 
-def test_a_pong_is_told_to_whoever_asked_for_it(at: Setting) -> None:
+def test_a_pong_answers_the_oldest_ping(at: Setting) -> None:
     data = at.bound()
     told: list[int] = []
     for number in range(3):
@@ -425,8 +425,8 @@ def test_a_pong_is_told_to_whoever_asked_for_it(at: Setting) -> None:
     assert told == [0, 1]
 
 
-def test_a_flow_that_the_broker_had_given_up_begins_again(at: Setting) -> None:
-    """This process was stopped, say: the connection stands, and the broker dropped what was sent since."""
+def test_a_flow_ended_by_the_broker_is_restarted_after_a_probe(at: Setting) -> None:
+    """As after a suspension of this process: the connection is alive, and the broker dropped later commands."""
     data = at.bound()
     told: list[int] = []
     at.flow.ping(lambda _: told.append(1))
@@ -447,7 +447,7 @@ def test_a_flow_that_the_broker_had_given_up_begins_again(at: Setting) -> None:
     assert told == [1]
 
 
-def test_a_lease_that_has_ended_is_replaced_without_waiting_for_a_ping(at: Setting) -> None:
+def test_an_ended_lease_is_replaced_without_waiting_for_a_ping(at: Setting) -> None:
     data = at.bound()
     data.command(c.Response(LEASE_ENDED, FORBIDDEN))
     at.bench.run()
@@ -460,7 +460,7 @@ def test_a_lease_that_has_ended_is_replaced_without_waiting_for_a_ping(at: Setti
     assert isinstance(at.control.asked(), w.Reader)
 
 
-def test_a_lease_that_still_holds_changes_nothing(at: Setting) -> None:
+def test_a_probe_of_a_bound_lease_has_no_effect(at: Setting) -> None:
     data = at.bound()
     at.flow.ping(lambda _: None)
     at.bench.run(1.5)
@@ -471,7 +471,7 @@ def test_a_lease_that_still_holds_changes_nothing(at: Setting) -> None:
     assert ("down" in at.user.said, data.closed) == (False, False)
 
 
-def test_a_pong_tells_where_the_group_is(at: Setting) -> None:
+def test_a_pong_has_the_position_of_the_group(at: Setting) -> None:
     data = at.bound()
     told: list[int | None] = []
     for _ in range(2):
@@ -497,7 +497,7 @@ def test_a_ping_is_repeated_on_the_next_connection(at: Setting) -> None:
     assert told == [1, 2]
 
 
-def test_a_ping_without_a_pong_makes_the_flow_show_its_lease_again(at: Setting) -> None:
+def test_a_ping_without_a_pong_makes_the_flow_present_its_lease_again(at: Setting) -> None:
     data = at.bound()
     at.flow.ping(lambda _: None)
     data.commands()
@@ -514,8 +514,8 @@ def test_a_ping_without_a_pong_makes_the_flow_show_its_lease_again(at: Setting) 
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_closing_ends_the_lease_and_the_connection(at: Setting, in_order: bool) -> None:
-    """In this order for a consumer: a queue would count what is with it as delivered."""
+def test_close_ends_the_lease_and_then_the_connection(at: Setting, in_order: bool) -> None:
+    """In this order for a consumer: otherwise the queue would count its contents as delivered."""
     data = at.bound()
     outcomes: list[Outcome] = []
     at.flow.close(outcomes.append, in_order=in_order)
@@ -531,8 +531,8 @@ def test_closing_ends_the_lease_and_the_connection(at: Setting, in_order: bool) 
     assert isinstance(outcomes[1], Closed)
 
 
-def test_closing_between_two_leases_says_that_the_lease_is_gone(at: Setting) -> None:
-    """The broker restarted when everything was confirmed: that is no mistake of the caller's."""
+def test_close_between_two_leases_gives_unknown_lease(at: Setting) -> None:
+    """The broker restarted after all contents were confirmed: not an error of the caller."""
     at.bound().down()
     at.bench.run()
     data = at.bench.last("data")
@@ -548,7 +548,7 @@ def test_closing_between_two_leases_says_that_the_lease_is_gone(at: Setting) -> 
     assert outcome.reason == w.UNKNOWN_LEASE
 
 
-def test_a_lease_that_is_granted_after_closing_is_not_used(at: Setting) -> None:
+def test_a_lease_granted_after_close_is_not_used(at: Setting) -> None:
     outcomes: list[Outcome] = []
     at.flow.close(outcomes.append)
     at.control.answer(LEASE)
@@ -557,7 +557,7 @@ def test_a_lease_that_is_granted_after_closing_is_not_used(at: Setting) -> None:
     assert (at.bench.count("data"), at.user.said) == (0, [])
 
 
-def test_a_restart_closes_the_lease_and_asks_for_another(at: Setting) -> None:
+def test_a_restart_closes_the_lease_and_requests_another(at: Setting) -> None:
     data = at.bound()
     at.flow.restart()
     at.bench.run()
@@ -569,7 +569,7 @@ def test_a_restart_closes_the_lease_and_asks_for_another(at: Setting) -> None:
     assert at.user.said == ["down"]
 
 
-def test_the_end_of_the_loop_is_the_end_of_the_flow(at: Setting) -> None:
+def test_the_end_of_the_loop_ends_the_flow(at: Setting) -> None:
     at.bound()
     for member in list(at.bench.loop.members):
         member.abandoned()

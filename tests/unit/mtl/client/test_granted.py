@@ -1,4 +1,4 @@
-"""A broker names files; whatever it names, only regular files of its directory are opened."""
+"""A broker names files; only regular files of its directory are opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.descriptors import descriptors
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The broker's, with a segment; beside it is a file of the user's."""
+    """The broker's directory with a segment; a file of the user is beside it."""
     directory = tmp_path / "data"
     (directory / "logs").mkdir(parents=True)
     (directory / LOCAL_KEY).write_text("secret")
@@ -33,7 +33,7 @@ def granted(directory: Path) -> Iterator[Granted]:
     assert not descriptors(str(directory))
 
 
-def test_a_regular_file_below_it_is_opened(granted: Granted, directory: Path) -> None:
+def test_a_regular_file_below_the_directory_is_opened(granted: Granted, directory: Path) -> None:
     fd = granted.open(str(directory / "logs" / "segment"))
     assert os.read(fd, 100) == b"contents"
     os.close(fd)
@@ -59,14 +59,14 @@ def test_a_regular_file_below_it_is_opened(granted: Granted, directory: Path) ->
         "",
     ],
 )
-def test_other_names_are_not_opened(granted: Granted, directory: Path, name: str) -> None:
+def test_names_outside_of_the_directory_are_not_opened(granted: Granted, directory: Path, name: str) -> None:
     before = descriptors(str(directory.parent))
     with pytest.raises(OSError, match=r"not |Not |No such"):
         granted.open(name.format(directory=directory, parent=directory.parent))
     assert descriptors(str(directory.parent)) == before
 
 
-def test_no_symbolic_link_is_followed_in_any_component(granted: Granted, directory: Path) -> None:
+def test_symbolic_links_are_not_followed_in_any_component(granted: Granted, directory: Path) -> None:
     (directory / "link").symlink_to(directory.parent / "private")
     (directory / "inside").symlink_to(directory / "logs" / "segment")
     (directory / "out").symlink_to(directory.parent)
@@ -76,9 +76,7 @@ def test_no_symbolic_link_is_followed_in_any_component(granted: Granted, directo
             granted.open(str(directory / name))
 
 
-def test_a_directory_that_is_replaced_by_a_link_is_still_the_one_that_was_granted(
-    granted: Granted, directory: Path
-) -> None:
+def test_replacing_the_directory_by_a_link_has_no_effect(granted: Granted, directory: Path) -> None:
     (directory.parent / "logs").mkdir()
     (directory.parent / "logs" / "segment").write_bytes(b"of the user")
     directory.rename(directory.with_name("moved"))
@@ -88,8 +86,8 @@ def test_a_directory_that_is_replaced_by_a_link_is_still_the_one_that_was_grante
     os.close(fd)
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting(granted: Granted, directory: Path) -> None:
-    """Opening a FIFO that nobody writes to would last for ever."""
+def test_special_files_are_refused_without_waiting(granted: Granted, directory: Path) -> None:
+    """Opening a FIFO without a writer would block for ever."""
     os.mkfifo(directory / "fifo")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(directory / "socket"))
@@ -105,7 +103,7 @@ def test_a_directory_with_another_key_is_not_granted(directory: Path, key: str) 
     assert not descriptors(str(directory))
 
 
-def test_a_key_that_is_no_regular_file_is_none(directory: Path) -> None:
+def test_a_key_that_is_not_a_regular_file_is_refused(directory: Path) -> None:
     (directory / LOCAL_KEY).unlink()
     os.mkfifo(directory / LOCAL_KEY)
     with pytest.raises(OSError, match="not a regular file"):
@@ -118,7 +116,7 @@ def test_a_key_that_is_no_regular_file_is_none(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["link/data", "..", "data", "", "data/."])
-def test_a_directory_that_has_to_be_interpreted_is_not_granted(directory: Path, name: str) -> None:
+def test_a_directory_that_is_not_a_plain_absolute_path_is_refused(directory: Path, name: str) -> None:
     (directory.parent / "link").symlink_to(directory.parent)
     with pytest.raises(OSError, match=r"Not a directory|plain absolute"):
         Granted(LocalFiles(directory=name if name == "data" else f"{directory.parent}/{name}", key="secret"))

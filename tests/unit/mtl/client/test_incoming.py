@@ -12,7 +12,7 @@ from tests.unit.mtl.client.test_feed import OPTIONS
 
 
 class Bare(Incoming):
-    """What a reader adds, left out."""
+    """Incoming contents without the parts of a reader."""
 
     def finish(self, done: Delivery | PlainRun) -> None: ...
 
@@ -30,11 +30,11 @@ def incoming() -> Incoming:
     return Bare(bench.loop, bench.channel, OPTIONS)
 
 
-def test_it_knows_no_positions_by_itself(incoming: Incoming) -> None:
+def test_the_base_class_has_no_positions(incoming: Incoming) -> None:
     assert (incoming.start, incoming.log_epoch(7), incoming.rfc) == (None, None, False)
 
 
-def test_what_arrived_is_handed_over_at_once(incoming: Incoming) -> None:
+def test_arrived_contents_are_queued_with_one_notification(incoming: Incoming) -> None:
     heard: list[int] = []
     incoming.listener = lambda: heard.append(len(incoming.queue))
     run = PlainRun(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
@@ -44,7 +44,7 @@ def test_what_arrived_is_handed_over_at_once(incoming: Incoming) -> None:
     assert (list(incoming.queue), heard) == ([run, run], [2])
 
 
-def test_a_resource_that_cannot_be_summoned_is_the_end(incoming: Incoming) -> None:
+def test_a_refused_summon_is_an_error(incoming: Incoming) -> None:
     heard: list[int] = []
     incoming.listener = lambda: heard.append(1)
     incoming.answered(c.Summon(1, "a"), ok=False)
@@ -55,6 +55,6 @@ def test_a_resource_that_cannot_be_summoned_is_the_end(incoming: Incoming) -> No
     assert incoming.error is first
 
 
-def test_a_dismiss_that_was_refused_is_not(incoming: Incoming) -> None:
+def test_a_refused_dismiss_is_ignored(incoming: Incoming) -> None:
     incoming.answered(c.Dismiss(1, "a"), ok=False)
     assert incoming.error is None

@@ -11,7 +11,7 @@ from mtl.errors import Closed
 from tests.support.memory_network import MemoryNetwork
 
 
-def test_the_end_abandons_every_member_and_nothing_is_posted_after_it() -> None:
+def test_the_end_abandons_every_member_and_refuses_later_posts() -> None:
     abandoned = threading.Event()
 
     class Member:
@@ -30,8 +30,8 @@ def test_the_end_abandons_every_member_and_nothing_is_posted_after_it() -> None:
         loop.post(done.set)
 
 
-def test_a_poll_that_was_closed_meanwhile_is_not_woken() -> None:
-    """The IO thread may see what was posted, end and close before whoever posted comes to wake it."""
+def test_a_closed_poll_is_not_woken() -> None:
+    """The IO thread may handle the post, end and close before the posting thread wakes it."""
     loop, wakes = IoThread(MemoryNetwork()), []
 
     class Lock:
@@ -51,7 +51,7 @@ def test_a_poll_that_was_closed_meanwhile_is_not_woken() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_process_has_one_loop_and_a_child_its_own() -> None:
+def test_a_process_has_one_io_thread_and_a_child_its_own() -> None:
     mine = io.io_thread()
     assert io.io_thread() is mine
     read, write = os.pipe()

@@ -14,7 +14,7 @@ from tests.support.memory_network import Bench
 
 
 class Side:
-    """Answers what it is told to."""
+    """Gives a prepared answer."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -30,14 +30,14 @@ class Thing(BlockingLease):
 
 
 def opened(side: Side, monkeypatch: pytest.MonkeyPatch) -> tuple[Thing, list[int]]:
-    """One whose IO thread does at once what is posted to it."""
+    """A leased object whose IO thread runs posted calls at once."""
     bench, closed = Bench(), list[int]()
     monkeypatch.setattr(bench.loop, "post", lambda call: call())
     return Thing(bench.loop, bench.settings, side, lambda: closed.append(1)), closed
 
 
 @pytest.mark.parametrize("outcome", [w.LeaseClosed(), Unreachable("e", 1.0, "closing")])
-def test_it_is_closed_once_whatever_the_broker_says(
+def test_a_leased_object_is_closed_once_for_any_answer(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side = Side(outcome)
@@ -50,7 +50,7 @@ def test_it_is_closed_once_whatever_the_broker_says(
         thing._check()
 
 
-def test_a_forked_process_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_does_not_close_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     side = Side(w.LeaseClosed())
     thing, closed = opened(side, monkeypatch)
     pid = process()

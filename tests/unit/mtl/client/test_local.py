@@ -20,7 +20,7 @@ from tests.support.descriptors import descriptors
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Places]:
-    """Those of a broker that granted this directory."""
+    """The places of a broker that granted this directory."""
     (tmp_path / LOCAL_KEY).write_text("secret")
     made = Places()
     made.grant(LocalFiles(directory=str(tmp_path), key="secret"))
@@ -28,7 +28,7 @@ def places(tmp_path: Path) -> Iterator[Places]:
     made.close()
 
 
-def test_another_brokers_directory_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_directory_with_the_key_of_another_broker_is_not_local(tmp_path: Path) -> None:
     (tmp_path / LOCAL_KEY).write_text("another")
 
     for directory in (tmp_path, tmp_path / "missing"):
@@ -36,8 +36,8 @@ def test_another_brokers_directory_of_the_same_name_is_not_taken_for_it(tmp_path
             Places().grant(LocalFiles(directory=str(directory), key="secret"))
 
 
-def test_a_broker_that_began_anew_grants_anew(places: Places, tmp_path: Path) -> None:
-    """What the former grant left open is closed, and one that fails leaves none."""
+def test_a_restarted_broker_grants_its_directory_again(places: Places, tmp_path: Path) -> None:
+    """Files of the former grant are closed, and a failed grant leaves no file open."""
     (tmp_path / "segment").write_bytes(b"x")
     places.read(Place(str(tmp_path / "segment"), 0, 1))
     assert descriptors(f"{tmp_path}/")
@@ -57,14 +57,14 @@ def test_a_broker_that_began_anew_grants_anew(places: Places, tmp_path: Path) ->
     assert not descriptors(f"{tmp_path}/")
 
 
-def test_nothing_is_read_of_a_broker_that_granted_nothing(tmp_path: Path) -> None:
+def test_without_a_grant_no_place_is_local(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(b"x")
 
     with pytest.raises(NotLocal):
         Places().read(Place(str(tmp_path / "segment"), 0, 1))
 
 
-def test_what_the_broker_names_outside_of_its_directory_is_not_opened(places: Places, tmp_path: Path) -> None:
+def test_files_outside_of_the_granted_directory_are_not_opened(places: Places, tmp_path: Path) -> None:
     outside = tmp_path.with_name(f"{tmp_path.name}-outside")
     outside.write_bytes(b"of the user")
 
@@ -73,7 +73,7 @@ def test_what_the_broker_names_outside_of_its_directory_is_not_opened(places: Pl
             places.read(Place(str(name), 0, 1))
 
 
-def test_what_lies_at_a_place_is_read(places: Places, tmp_path: Path) -> None:
+def test_the_octets_of_a_place_are_read(places: Places, tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(range(100)))
 
     found = places.read(Place(str(tmp_path / "segment"), 10, 20))
@@ -81,8 +81,8 @@ def test_what_lies_at_a_place_is_read(places: Places, tmp_path: Path) -> None:
     assert found.to_pybytes() == bytes(range(10, 30))
 
 
-def test_a_file_that_was_removed_can_be_read_on(places: Places, tmp_path: Path) -> None:
-    """Retention removes names; who has the file open keeps its octets."""
+def test_a_removed_file_stays_readable_while_open(places: Places, tmp_path: Path) -> None:
+    """Retention removes names; an open file keeps its octets."""
     path = tmp_path / "segment"
     path.write_bytes(bytes(range(100)))
     places.read(Place(str(path), 0, 10))
@@ -91,7 +91,7 @@ def test_a_file_that_was_removed_can_be_read_on(places: Places, tmp_path: Path) 
     assert places.read(Place(str(path), 90, 10)).to_pybytes() == bytes(range(90, 100))
 
 
-def test_a_file_that_is_gone_or_too_short_is_not_local(places: Places, tmp_path: Path) -> None:
+def test_a_missing_or_too_short_file_is_not_local(places: Places, tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(100))
 
     with pytest.raises(NotLocal):
@@ -102,7 +102,7 @@ def test_a_file_that_is_gone_or_too_short_is_not_local(places: Places, tmp_path:
 
 @pytest.fixture
 def old_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot say beforehand whether a page can be read."""
+    """A system that cannot check in advance whether a page is readable."""
 
     def unknown(address: int, size: int, advice: int) -> int:
         ctypes.set_errno(errno.EINVAL)
@@ -112,13 +112,13 @@ def old_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("old_system")
-def test_where_nothing_can_be_mapped_safely_it_is_copied(places: Places, tmp_path: Path) -> None:
+def test_without_safe_mappings_octets_are_copied(places: Places, tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(range(100)))
 
     assert places.read(Place(str(tmp_path / "segment"), 10, 20)).to_pybytes() == bytes(range(10, 30))
 
 
-def test_a_file_that_was_cut_after_it_was_mapped_is_not_local(places: Places, tmp_path: Path) -> None:
+def test_a_file_truncated_after_mapping_is_not_local(places: Places, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(10_000))
     places.read(Place(str(path), 0, 10))
@@ -128,17 +128,17 @@ def test_a_file_that_was_cut_after_it_was_mapped_is_not_local(places: Places, tm
         places.read(Place(str(path), 5_000, 10))
 
 
-def test_a_place_larger_than_any_pack_is_refused_before_memory_is_taken(places: Places) -> None:
+def test_a_place_larger_than_any_pack_is_refused_without_allocation(places: Places) -> None:
     with pytest.raises(Malformed):
         places.read(Place("/dev/zero", 0, MAX_PACK + PACK_OVERHEAD + 1))
 
 
-def test_few_files_stay_open(places: Places, tmp_path: Path) -> None:
+def test_open_files_are_bounded(places: Places, tmp_path: Path) -> None:
     for number in range(10):
         path = tmp_path / f"{number}"
         path.write_bytes(b"x")
         places.read(Place(str(path), 0, 1))
 
-    assert len(descriptors(f"{tmp_path}/")) == 2 * LOCAL_FILES  # each is mapped, too
+    assert len(descriptors(f"{tmp_path}/")) == 2 * LOCAL_FILES  # each is mapped as well
     places.close()
     assert not descriptors(str(tmp_path))

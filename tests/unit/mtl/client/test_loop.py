@@ -13,7 +13,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_what_is_posted_runs_in_order_and_what_that_posts_in_the_next_round(bench: Bench) -> None:
+def test_posted_calls_run_in_order_and_their_own_posts_in_the_next_round(bench: Bench) -> None:
     ran: list[int] = []
     bench.loop.post(lambda: ran.append(1))
 
@@ -29,7 +29,7 @@ def test_what_is_posted_runs_in_order_and_what_that_posts_in_the_next_round(benc
     assert ran == [1, 2, 3, 4]
 
 
-def test_timers_run_when_they_are_due_and_not_when_they_are_cancelled(bench: Bench) -> None:
+def test_timers_run_when_due_unless_cancelled(bench: Bench) -> None:
     ran: list[str] = []
     bench.loop.after(2.0, lambda: ran.append("late"))
     bench.loop.after(1.0, lambda: ran.append("early"))
@@ -42,8 +42,8 @@ def test_timers_run_when_they_are_due_and_not_when_they_are_cancelled(bench: Ben
     assert ran == ["early", "late"]
 
 
-def test_a_timer_that_is_set_again_runs_in_the_next_round(bench: Bench) -> None:
-    """Timers may run a moment early; one that finds so and waits for the rest would spin until the clock moved."""
+def test_a_timer_set_again_by_itself_runs_in_the_next_round(bench: Bench) -> None:
+    """Timers may run a moment early; one that then sets itself for the rest would spin until the clock advances."""
     calls = 0
 
     def early() -> None:
@@ -78,7 +78,7 @@ def test_the_wait_ends_with_the_next_timer() -> None:
     assert waited == [None, 1.0, 3.0, 2.0, 0.0]
 
 
-def test_links_are_told_to_their_watchers(bench: Bench) -> None:
+def test_events_of_links_reach_their_watchers(bench: Bench) -> None:
     told: list[tuple[Link, LinkEvents]] = []
 
     class Watcher:
@@ -93,7 +93,7 @@ def test_links_are_told_to_their_watchers(bench: Bench) -> None:
     assert told == [(link, LinkEvents.READABLE | LinkEvents.DOWN)]
 
 
-def test_a_driver_knows_when_the_next_round_is_due(bench: Bench) -> None:
+def test_the_pause_until_the_next_round_is_computed(bench: Bench) -> None:
     assert bench.loop.pause() is None
     bench.loop.after(2.0, lambda: None)
     assert bench.loop.pause() == 2.0

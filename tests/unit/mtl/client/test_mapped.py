@@ -39,11 +39,11 @@ def file(path: Path) -> Iterator[MappedFile]:
         (len(OCTETS) - 1, 1),
     ],
 )
-def test_any_part_is_what_the_file_has_there(file: MappedFile, offset: int, size: int) -> None:
+def test_any_range_has_the_octets_of_the_file(file: MappedFile, offset: int, size: int) -> None:
     assert file.octets(offset, size).to_pybytes() == OCTETS[offset : offset + size]
 
 
-def test_parts_that_lie_close_share_a_mapping_and_others_have_their_own(
+def test_near_ranges_share_a_mapping_and_distant_ones_do_not(
     file: MappedFile, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
@@ -66,21 +66,21 @@ def test_parts_that_lie_close_share_a_mapping_and_others_have_their_own(
     assert len(made) == 3
 
 
-def test_what_a_file_has_grown_by_is_found(file: MappedFile, path: Path) -> None:
+def test_octets_appended_to_the_file_are_found(file: MappedFile, path: Path) -> None:
     assert file.octets(0, 10).to_pybytes() == OCTETS[:10]
     with path.open("ab") as growing:
         growing.write(b"more")
     assert file.octets(len(OCTETS), 4).to_pybytes() == b"more"
 
 
-def test_a_file_that_ends_before(file: MappedFile) -> None:
+def test_a_range_behind_the_end_of_the_file_is_an_error(file: MappedFile) -> None:
     with pytest.raises(EOFError):
         file.octets(len(OCTETS) - 10, 11)
     with pytest.raises(EOFError):
         file.octets(10 * LOCAL_WINDOW, 1)
 
 
-def test_a_file_that_is_cut_while_it_is_mapped_ends_before(
+def test_a_range_of_a_file_truncated_during_mapping_is_an_error(
     file: MappedFile, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = path.stat()
@@ -90,7 +90,7 @@ def test_a_file_that_is_cut_while_it_is_mapped_ends_before(
         file.octets(0, 100)
 
 
-def test_what_was_given_out_outlives_the_file_and_costs_no_descriptor_afterwards(path: Path) -> None:
+def test_returned_octets_outlive_the_file_and_then_free_the_descriptor(path: Path) -> None:
     file = MappedFile(os.open(path, os.O_RDONLY))
     found = file.octets(10, 20)
     file.close()
@@ -101,10 +101,8 @@ def test_what_was_given_out_outlives_the_file_and_costs_no_descriptor_afterwards
     assert not descriptors(str(path))
 
 
-def test_pages_that_cannot_be_read_are_an_error_and_not_the_end_of_the_process(
-    file: MappedFile, path: Path
-) -> None:
-    """A file that was cut is as near as one comes to a bad sector: touching what was mapped of it is a SIGBUS."""
+def test_unreadable_pages_are_an_error_not_a_crash(file: MappedFile, path: Path) -> None:
+    """A truncated file stands in for a bad sector: access to its mapped pages is a SIGBUS."""
     file.octets(0, 10)
     with path.open("r+b") as cut:
         cut.truncate(mmap.PAGESIZE)

@@ -5,7 +5,7 @@ import threading
 from mtl.client.notice import Notice
 
 
-def test_whoever_waits_is_woken() -> None:
+def test_a_notice_wakes_waiting_threads() -> None:
     notice = Notice()
     ready, woken = threading.Event(), threading.Event()
 

@@ -63,7 +63,7 @@ def numbers(link: MemoryLink) -> list[int]:
     return [x.sequence for x in link.commands() if isinstance(x, c.Content)]
 
 
-def test_a_writer_asks_under_its_name_or_for_its_stage() -> None:
+def test_the_lease_request_of_a_writer_has_its_name_or_stage() -> None:
     named, staged = Setting(incarnations={"a": "i"}), Setting(name=None, stage=STAGE, packed=True)
     asked = w.Writer(session="token", resources=["a"], confirm="full", binding=True)
     assert named.request == msgspec.structs.replace(
@@ -81,7 +81,7 @@ def test_a_writer_asks_under_its_name_or_for_its_stage() -> None:
     ("options", "member"),
     [({"packed": True}, "packed"), ({}, "writer"), ({"name": None, "stage": STAGE}, "stage")],
 )
-def test_what_is_not_echoed_is_not_granted(options: dict[str, object], member: str) -> None:
+def test_a_member_that_is_not_echoed_is_not_granted(options: dict[str, object], member: str) -> None:
     at = Setting(**options)
     at.control.answer(w.DataLease(port=1, lease="l"))
     at.bench.run()
@@ -90,7 +90,7 @@ def test_what_is_not_echoed_is_not_granted(options: dict[str, object], member: s
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_a_broker_dropped_that_had_given_the_flow_up_is_sent_again(packed: bool) -> None:
+def test_contents_dropped_by_a_broker_that_ended_the_flow_are_resent(packed: bool) -> None:
     at = Setting(packed=packed)
     first = at.bound(msgspec.structs.replace(GRANTED, packed=packed))
     at.publish(3)
@@ -107,7 +107,7 @@ def test_what_a_broker_dropped_that_had_given_the_flow_up_is_sent_again(packed: 
     assert numbers(second) == [2, 3]
 
 
-def test_what_was_published_before_the_bind_leaves_with_it() -> None:
+def test_contents_published_before_the_bind_are_sent_with_it() -> None:
     at = Setting()
     at.control.answer(GRANTED)
     at.bench.run()
@@ -118,21 +118,21 @@ def test_what_was_published_before_the_bind_leaves_with_it() -> None:
     assert at.pump.sending
 
 
-def test_numbers_continue_where_the_name_ended() -> None:
+def test_numbers_continue_after_the_last_ones_of_the_name() -> None:
     at = Setting()
     data = at.bound(w.DataLease(port=1, lease="l", last={"a": 7, "b": 9}))
     at.publish()
     assert numbers(data) == [10]
 
 
-def test_much_is_sent_in_turns() -> None:
+def test_many_contents_are_sent_in_turns() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3 * PUMP)
     assert numbers(data) == list(range(1, 3 * PUMP + 1))
 
 
-def test_a_full_socket_keeps_the_rest_back_until_there_is_room() -> None:
+def test_contents_wait_while_the_socket_is_full() -> None:
     at = Setting()
     data = at.bound()
     data.make_room(2)
@@ -143,7 +143,7 @@ def test_a_full_socket_keeps_the_rest_back_until_there_is_room() -> None:
     assert numbers(data) == [3, 4, 5]
 
 
-def test_confirms_settle_and_rejects_send_again_after_a_pause() -> None:
+def test_confirms_settle_contents_and_rejects_resend_them_after_a_pause() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3)
@@ -162,7 +162,7 @@ def test_confirms_settle_and_rejects_send_again_after_a_pause() -> None:
     assert at.pump.writer.unconfirmed == 0
 
 
-def test_everything_unconfirmed_is_sent_again_on_a_new_connection() -> None:
+def test_unconfirmed_contents_are_resent_on_a_new_connection() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3)
@@ -194,8 +194,8 @@ def confirmed(at: Setting) -> MemoryLink:
     return data
 
 
-def test_a_broker_that_has_lost_what_it_confirmed_ends_the_writer() -> None:
-    """It would wait for the numbers for ever, and the application with it."""
+def test_a_loss_of_confirmed_contents_fails_the_writer() -> None:
+    """Otherwise the broker would wait for the missing numbers for ever, and the application with it."""
     at = Setting()
     forget_the_lease(at, confirmed(at))
     at.asked_for_a_lease()
@@ -205,7 +205,7 @@ def test_a_broker_that_has_lost_what_it_confirmed_ends_the_writer() -> None:
     assert (at.pump.error.resource, at.pump.error.first, at.pump.error.end) == ("a", 1, 3)
 
 
-def test_a_broker_that_does_not_know_the_name_any_more_has_lost_it_too() -> None:
+def test_a_name_unknown_to_the_broker_counts_as_loss() -> None:
     at = Setting()
     forget_the_lease(at, confirmed(at))
     at.asked_for_a_lease()
@@ -227,7 +227,7 @@ RUN = ("i", "2.bbbbbbbb")
         (2, 3, {"a": RUN}),
     ],
 )
-def test_a_writer_comes_back_with_the_epoch_that_has_contents_of_it(
+def test_a_new_lease_is_requested_with_the_epoch_of_confirmed_contents(
     last: int, confirmed: int, written: dict[str, w.WrittenIn] | None
 ) -> None:
     at = Setting()
@@ -246,7 +246,7 @@ def test_a_writer_comes_back_with_the_epoch_that_has_contents_of_it(
     assert isinstance(at.pump.error, DataLoss)
 
 
-def test_where_nothing_was_confirmed_nothing_is_lost() -> None:
+def test_an_unknown_name_without_confirmed_contents_is_not_a_loss() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3)
@@ -258,7 +258,7 @@ def test_where_nothing_was_confirmed_nothing_is_lost() -> None:
     assert not isinstance(at.pump.error, DataLoss)
 
 
-def test_a_new_lease_goes_on_under_the_same_name_whatever_the_broker_has() -> None:
+def test_a_new_lease_resends_all_unconfirmed_contents() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3)
@@ -275,7 +275,7 @@ def test_a_new_lease_reopens_the_stage() -> None:
     assert at.asked_for_a_lease().stage == w.StageSpec(application="app", version=3, id="public")
 
 
-def test_a_writer_without_confirms_asks_whether_its_lease_still_holds() -> None:
+def test_a_writer_without_confirms_probes_its_lease() -> None:
     at = Setting()
     data = at.bound()
     at.publish()
@@ -292,14 +292,14 @@ def test_a_writer_without_confirms_asks_whether_its_lease_still_holds() -> None:
     assert isinstance(at.pump.error, Fenced)
 
 
-def test_an_idle_writer_asks_nothing() -> None:
+def test_an_idle_writer_sends_no_probe() -> None:
     at = Setting()
     data = at.bound()
     at.bench.run(4 * QUIET_S)
     assert data.commands() == []
 
 
-def test_a_refused_lease_is_the_end() -> None:
+def test_a_refused_lease_fails_the_writer() -> None:
     at = Setting()
     at.control.refuse(404, w.UNKNOWN_RESOURCE, missing=["a"])
     at.bench.run()
@@ -309,7 +309,7 @@ def test_a_refused_lease_is_the_end() -> None:
 # --- the end ------------------------------------------------------------------------------------------------
 
 
-def test_closing_ends_the_lease() -> None:
+def test_close_ends_the_lease() -> None:
     at = Setting()
     data = at.bound()
     outcomes: list[Outcome] = []
@@ -323,7 +323,7 @@ def test_closing_ends_the_lease() -> None:
     assert isinstance(at.pump.error, Closed)
 
 
-def test_abandoning_a_stage_throws_it_away_since_closing_would_seal_it() -> None:
+def test_abandoning_a_stage_aborts_it_instead_of_closing_the_lease() -> None:
     at = Setting(name=None, stage=STAGE)
     data = at.bound(w.DataLease(port=1, lease="l", last={}, stage="public"))
     at.pump.abandon(lambda _: None, within=1.0)
@@ -340,7 +340,7 @@ def test_abandoning_a_plain_writer_closes_its_lease() -> None:
     assert isinstance(at.control.asked(), w.LeaseClose)
 
 
-def test_without_confirmation_closing_waits_until_the_broker_has_read_everything() -> None:
+def test_without_confirmation_close_waits_for_a_pong() -> None:
     at = Setting(extended=False, confirm="none", name=None)
     data = at.bound(w.DataLease(port=1, lease="l"))
     at.publish(2)
@@ -352,7 +352,7 @@ def test_without_confirmation_closing_waits_until_the_broker_has_read_everything
     assert data.closed
 
 
-# --- packs in memory that is shared with the broker -----------------------------------------------------------
+# --- packs in memory that is shared with the broker ---------------------------------------------------------
 
 ROWS = batch([b"x" * LOCAL_FROM])
 
@@ -380,7 +380,7 @@ def contents(link: MemoryLink) -> list[c.Content]:
 
 
 @pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
-def test_who_shares_memory_says_where_it_is(local: bool, mark: str | None) -> None:
+def test_only_a_local_writer_names_its_machine(local: bool, mark: str | None) -> None:
     assert Setting(packed=True, local=local).request.local == mark
 
 
@@ -395,7 +395,7 @@ def test_large_packs_are_put_into_shared_memory_and_small_ones_are_sent() -> Non
     assert bytes(small.body) == encode_batch(batch([b"small", b"small"])).to_pybytes()
 
 
-def test_what_does_not_fit_is_sent() -> None:
+def test_packs_that_do_not_fit_into_shared_memory_are_sent() -> None:
     at = Sharing()
     for _ in range(14):
         at.pack(ROWS)
@@ -408,7 +408,7 @@ def test_what_does_not_fit_is_sent() -> None:
     assert not len(contents(at.data)[-1].body)
 
 
-def test_on_a_new_connection_the_lease_still_has_its_memory() -> None:
+def test_a_rebound_lease_keeps_its_shared_memory() -> None:
     at = Sharing()
     at.pack(ROWS)
     told = contents(at.data)
@@ -418,8 +418,8 @@ def test_on_a_new_connection_the_lease_still_has_its_memory() -> None:
 
 
 @pytest.mark.parametrize("lent", [None, Lent(1 << 18)])
-def test_on_another_lease_the_pack_itself_is_sent(lent: Lent | None) -> None:
-    """The broker was started again, and has never seen the memory in which the pack lies."""
+def test_on_a_new_lease_shared_packs_are_sent_as_octets(lent: Lent | None) -> None:
+    """The restarted broker has no access to the memory that holds the pack."""
     at = Sharing()
     at.pack(ROWS)
     forget_the_lease(at, at.data)

@@ -17,7 +17,7 @@ def stored(memory_broker: MemoryBroker) -> list[bytes]:
     return memory_broker.stored
 
 
-def test_every_content_up_to_the_end(connection: Connection, stored: list[bytes]) -> None:
+def test_a_reader_iterates_up_to_the_end_of_its_range(connection: Connection, stored: list[bytes]) -> None:
     with connection.reader(RESOURCE, start=3, until=7, packed=False) as reader:
         assert (reader.resource, reader.position, reader.incarnation) == (RESOURCE, 3, "i")
         contents = list(reader)
@@ -26,9 +26,7 @@ def test_every_content_up_to_the_end(connection: Connection, stored: list[bytes]
     assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
 
 
-def test_single_contents_come_as_packs_where_packs_are_asked_for(
-    connection: Connection, stored: list[bytes]
-) -> None:
+def test_batches_combine_single_contents(connection: Connection, stored: list[bytes]) -> None:
     with connection.reader(RESOURCE, until=4, packed=False) as reader:
         packs = list(reader.batches())
     assert [(pack.first, pack.count, pack.batch.column(1).to_pylist()) for pack in packs] == [
@@ -37,7 +35,7 @@ def test_single_contents_come_as_packs_where_packs_are_asked_for(
     ]
 
 
-def test_single_contents_in_a_row_may_be_more_than_a_pack_on_the_wire(
+def test_batches_of_single_contents_may_exceed_a_pack_on_the_wire(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.stored += [b"x" * (1 << 20)] * 7
@@ -47,7 +45,7 @@ def test_single_contents_in_a_row_may_be_more_than_a_pack_on_the_wire(
     assert max(pack.batch.nbytes for pack in packs) > MAX_PACK + PACK_OVERHEAD
 
 
-def test_next_waits_as_long_as_it_is_told_and_no_longer(
+def test_next_returns_a_content_or_none_after_its_timeout(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     reader = connection.reader(RESOURCE, start=1, packed=False)
@@ -70,7 +68,7 @@ def test_a_wait_after_the_confirm_of_all_consumed_contents_has_no_further_deadli
     assert reader._owed is None
 
 
-def test_what_is_consumed_is_confirmed_when_the_next_is_asked_for(
+def test_consumed_contents_are_confirmed_by_the_following_next(
     connection: Connection, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
     reader = connection.reader(RESOURCE, packed=False)
@@ -83,7 +81,7 @@ def test_what_is_consumed_is_confirmed_when_the_next_is_asked_for(
     assert memory_broker.confirmed[-1] == 10
 
 
-def test_a_holder_confirms_by_itself(
+def test_a_holder_confirms_only_explicitly(
     connection: Connection, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
     with connection.reader(RESOURCE, group="g", packed=False) as reader:
@@ -97,7 +95,9 @@ def test_a_holder_confirms_by_itself(
         assert memory_broker.confirmed == [4]
 
 
-def test_a_fenced_holder_is_told_so_from_then_on(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_every_call_of_a_fenced_holder_raises_fenced(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
     reader = connection.reader(RESOURCE, group="g", packed=False)
     reader.ping_holder()
     memory_broker.fenced = True
@@ -109,7 +109,7 @@ def test_a_fenced_holder_is_told_so_from_then_on(connection: Connection, memory_
         reader.next(timeout=0.0)
 
 
-def test_a_pong_that_does_not_come_is_an_error(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_a_missing_pong_is_an_error(connection: Connection, memory_broker: MemoryBroker) -> None:
     reader = connection.reader(RESOURCE, group="g", packed=False)
     reader.ping_holder()
     memory_broker.silent = True
@@ -118,7 +118,7 @@ def test_a_pong_that_does_not_come_is_an_error(connection: Connection, memory_br
     memory_broker.silent = False
 
 
-def test_closing_wakes_whoever_waits(connection: Connection) -> None:
+def test_close_ends_a_next_in_another_thread(connection: Connection) -> None:
     reader = connection.reader(RESOURCE, packed=False)
     errors: list[BaseException] = []
     waiting = threading.Event()

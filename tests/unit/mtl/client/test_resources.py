@@ -16,7 +16,7 @@ FOUND = w.Description(resource="a", incarnation="i", known_earliest=1, known_nex
 
 
 class Scripted(Blocking, Administration):
-    """Answers what it is told to, and keeps what it was asked."""
+    """Gives prepared answers, and records the requests."""
 
     def __init__(self, *outcomes: w.Reply | Refused, attempts: int = 1) -> None:
         self.outcomes = list(outcomes)
@@ -56,7 +56,7 @@ def test_resources_are_created_and_described() -> None:
     ]
 
 
-def test_a_string_is_one_name_and_not_its_letters() -> None:
+def test_a_string_argument_is_one_name() -> None:
     done = w.Committed()
     there = Scripted(w.DescriptionList(resources=[FOUND]), done, w.Ok())
     there.describe("orders")
@@ -69,7 +69,7 @@ def test_a_string_is_one_name_and_not_its_letters() -> None:
     ]
 
 
-def test_places_are_located() -> None:
+def test_positions_are_located() -> None:
     there = Scripted(w.Located(sequence=7, match=False), w.Located(sequence=9))
     assert there.locate_time("a", 5, incarnation="i") == (7, False)
     assert there.locate_end("a", 3, contents=4, bytes=5) == 9
@@ -79,13 +79,13 @@ def test_places_are_located() -> None:
     ]
 
 
-def test_what_is_unread_is_told_in_octets_and_by_its_age() -> None:
+def test_unread_contents_are_measured_in_octets_and_age() -> None:
     there = Scripted(w.Located(sequence=9, timestamp=5, bytes=80))
     assert there.unread("a", 3, 6, incarnation="i").bytes == 80
     assert there.asked == [w.ResourceLocate(resource="a", start=3, contents=6, incarnation="i")]
 
 
-def test_a_cursor_is_reset_to_a_place_or_a_time() -> None:
+def test_a_cursor_is_reset_to_a_position_or_a_time() -> None:
     moved = w.CursorWasReset(position=1, before=2)
     there = Scripted(moved, moved)
     assert there.cursor_reset("g", "a", "earliest") == moved
@@ -96,7 +96,7 @@ def test_a_cursor_is_reset_to_a_place_or_a_time() -> None:
     ]
 
 
-def test_groups_and_stages() -> None:
+def test_requests_for_groups_and_stages() -> None:
     opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
     stages = w.StageList(stages=[], applications=[])
     there = Scripted(opened, w.CursorList(cursors=[]), committed, committed, w.Ok(), stages)
@@ -117,7 +117,7 @@ def test_groups_and_stages() -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_what_an_attempt_without_a_reply_has_done_already_is_no_error(attempts: int) -> None:
+def test_an_effect_of_an_unanswered_attempt_is_not_an_error(attempts: int) -> None:
     def there(reason: str, *more: w.Reply) -> Scripted:
         return Scripted(refused(reason), *more, attempts=attempts)
 

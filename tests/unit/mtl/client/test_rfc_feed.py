@@ -43,11 +43,11 @@ class Setting:
         self.bench.run()
 
 
-def test_the_server_is_asked_for_what_the_rfc_knows() -> None:
+def test_the_lease_request_has_only_members_of_the_rfc() -> None:
     assert Setting().request == w.Reader(session="token", resources=["a"], confirm="none")
 
 
-def test_a_gap_is_nothing_and_no_other_command_follows() -> None:
+def test_gaps_in_numbers_are_ignored() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 5, 6, 7, 1, 1, 100)
@@ -77,19 +77,19 @@ def test_numbers_of_a_former_data_flow_are_not_confirmed() -> None:
     again = at.bench.bind()
     at.respond(again)
     at.deliver(again, 1, 2)
-    assert len(at.feed.queue) == 4, "the RFC does not say that the first two come again"
+    assert len(at.feed.queue) == 4, "the RFC does not say that the first two are redelivered"
     at.consume(3)
     assert again.commands() == [c.Confirm(1, multiple=False)]
 
 
-def test_a_refusal_is_the_end() -> None:
+def test_a_refusal_fails_the_feed() -> None:
     at = Setting("full")
     at.control.refuse(501, "")
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
 
 
-def test_closing_waits_for_the_last_confirm_and_asks_for_nothing_else() -> None:
+def test_close_waits_for_the_last_confirm_and_sends_no_request() -> None:
     at = Setting("full")
     data = at.summoned()
     at.deliver(data, 7)

@@ -15,7 +15,7 @@ KEY: dict[str, Any] = {"curve_server_key": "s" * 40}
 KEYS: dict[str, Any] = {**KEY, "curve_key_file": "my.key"}
 
 
-def test_they_are_the_arguments_of_connect() -> None:
+def test_settings_are_the_arguments_of_connect() -> None:
     made, called = (inspect.signature(one).parameters for one in (Settings, connect))
     assert [(one.name, one.default) for one in made.values()] == [
         (one.name, one.default) for one in called.values()
@@ -42,16 +42,16 @@ def test_they_are_the_arguments_of_connect() -> None:
         {"sasl_mechanism": "EXTERNAL"},
     ],
 )
-def test_what_cannot_work_is_an_option_error(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_option_errors(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         Settings(**wrong)  # type: ignore[arg-type]
 
 
-def test_secrets_are_never_shown() -> None:
+def test_secrets_are_hidden_in_repr() -> None:
     assert "secret" not in repr(Settings(user="me", password="secret"))
 
 
-def test_a_password_comes_from_where_it_is_when_it_is_wanted(
+def test_a_password_is_read_from_its_source_at_each_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
@@ -77,7 +77,7 @@ def test_a_password_comes_from_where_it_is_when_it_is_wanted(
 
 @pytest.mark.parametrize("option", ["password_env", "password_file"])
 @pytest.mark.parametrize("password", ["hunter2hunter2", "hunter/2hunter2", "x" * 5000, "x" * 5000 + "/y"])
-def test_a_password_in_place_of_its_name_is_not_shown(option: str, password: str) -> None:
+def test_a_password_given_as_the_name_of_its_source_is_hidden(option: str, password: str) -> None:
     named = Settings(user="me", **{option: password})  # type: ignore[arg-type]
     with pytest.raises(OptionError) as caught:
         named.credentials()
@@ -86,7 +86,7 @@ def test_a_password_in_place_of_its_name_is_not_shown(option: str, password: str
     assert "password" in str(caught.value)
 
 
-def test_what_is_shown_follows_from_the_connection() -> None:
+def test_usable_credentials_depend_on_the_connection() -> None:
     assert Settings("tcp://broker:1", user="me", password="secret").credentials().clear
     assert not Settings("ipc:///tmp/x", user="me", password="secret").credentials().clear
     keyed = Settings("tcp://broker:1", user="me", **KEYS).credentials()

@@ -33,14 +33,14 @@ def rows(octets: int, fill: bytes = b"x") -> pa.RecordBatch:
     return batch([fill * octets])
 
 
-# --- which octets are taken -----------------------------------------------------------------------------------
+# --- which octets are taken ---------------------------------------------------------------------------------
 
 
 @given(st.lists(st.one_of(st.integers(1, 400), st.none()), max_size=60), st.data())
-def test_spaces_never_overlap_and_what_is_given_back_is_taken_again(
+def test_spaces_never_overlap_and_returned_ones_are_reused(
     steps: list[int | None], data: st.DataObject
 ) -> None:
-    """A number takes so many octets, None gives one of those back that are held."""
+    """A number allocates this many octets, None returns one of the allocated spaces."""
     spaces, held = Spaces(64, 1_024), dict[int, int]()
     for size in steps:
         if size is None:
@@ -68,10 +68,10 @@ def fits(begin: int, size: int, held: dict[int, int]) -> bool:
     return begin >= 64 and end <= 1_024 and all(end <= b or b + n + -n % 64 <= begin for b, n in held.items())
 
 
-# --- packs ----------------------------------------------------------------------------------------------------
+# --- packs --------------------------------------------------------------------------------------------------
 
 
-def test_a_pack_is_the_one_that_would_be_sent(shared: tuple[Lent, Shared]) -> None:
+def test_a_pack_in_shared_memory_equals_the_sent_form(shared: tuple[Lent, Shared]) -> None:
     lent, memory = shared
     pack = memory.encode(rows(5_000), MAX_PACK)
     assert pack is not None
@@ -82,7 +82,7 @@ def test_a_pack_is_the_one_that_would_be_sent(shared: tuple[Lent, Shared]) -> No
     assert decode_pack(lent.octets(span), 1).column("body").to_pylist() == [b"x" * 5_000]
 
 
-def test_packs_keep_their_places_until_nobody_refers_to_them(shared: tuple[Lent, Shared]) -> None:
+def test_packs_keep_their_space_while_referenced(shared: tuple[Lent, Shared]) -> None:
     _, memory = shared
     packs = [memory.encode(rows(9_000, b"%d" % n), MAX_PACK) for n in range(8)]
     made = [pack for pack in packs if pack is not None]
@@ -103,7 +103,7 @@ def test_packs_keep_their_places_until_nobody_refers_to_them(shared: tuple[Lent,
     assert [pack.to_pybytes() for pack in made] == contents
 
 
-def test_a_pack_lives_longer_than_the_rest(shared: tuple[Lent, Shared]) -> None:
+def test_a_pack_outlives_its_shared_memory(shared: tuple[Lent, Shared]) -> None:
     _, memory = shared
     pack = memory.encode(rows(100), MAX_PACK)
     assert pack is not None
@@ -118,7 +118,7 @@ def test_a_pack_lives_longer_than_the_rest(shared: tuple[Lent, Shared]) -> None:
     assert other.span(pack) is None
 
 
-def test_what_cannot_be_a_pack_takes_no_room(shared: tuple[Lent, Shared]) -> None:
+def test_rows_that_cannot_be_encoded_use_no_space(shared: tuple[Lent, Shared]) -> None:
     _, memory = shared
     null = pa.RecordBatch.from_arrays([pa.nulls(1, pa.binary())] * 2, names=["properties", "body"])
     for _ in range(100):
@@ -132,14 +132,14 @@ def test_what_cannot_be_a_pack_takes_no_room(shared: tuple[Lent, Shared]) -> Non
     assert SHARED_FROM < span.offset < 1_024
 
 
-def test_other_octets_lie_elsewhere(shared: tuple[Lent, Shared]) -> None:
+def test_octets_outside_of_the_memory_have_no_span(shared: tuple[Lent, Shared]) -> None:
     _, memory = shared
     assert memory.span(b"x" * 100) is None
     assert memory.span(pa.py_buffer(b"x" * 100)) is None
     assert memory.span(pa.py_buffer(mmap.mmap(-1, 100))) is None
 
 
-def test_nothing_told_is_nothing_shared(shared: tuple[Lent, Shared]) -> None:
+def test_without_a_valid_place_no_memory_is_shared(shared: tuple[Lent, Shared]) -> None:
     lent, _ = shared
     lent.place = lent.place.__class__(file="/proc/1/fd/1", size=SIZE, key=lent.place.key)
     assert Shared.of(lent.place) is None

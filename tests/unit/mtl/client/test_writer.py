@@ -27,7 +27,7 @@ from tests.support.memory_broker import RESOURCE, MemoryBroker
 STAGE = w.StageSpec(application="app", version=0)
 
 
-def test_everything_is_confirmed_at_the_end_of_the_block(
+def test_all_contents_are_confirmed_at_the_end_of_the_block(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     with connection.writer(RESOURCE) as writer:
@@ -40,9 +40,7 @@ def test_everything_is_confirmed_at_the_end_of_the_block(
     writer.close()
 
 
-def test_bytes_are_copied_where_they_could_change(
-    connection: Connection, memory_broker: MemoryBroker
-) -> None:
+def test_mutable_bodies_are_copied(connection: Connection, memory_broker: MemoryBroker) -> None:
     memory_broker.holding = True
     writer = connection.writer(RESOURCE, packed=True)
     body = bytearray(b"before")
@@ -53,9 +51,7 @@ def test_bytes_are_copied_where_they_could_change(
     assert memory_broker.stored == [b"before"]
 
 
-def test_a_full_window_blocks_until_there_is_room(
-    connection: Connection, memory_broker: MemoryBroker
-) -> None:
+def test_send_blocks_while_the_window_is_full(connection: Connection, memory_broker: MemoryBroker) -> None:
     memory_broker.holding = True
     writer = connection.writer(RESOURCE, window_contents=3)
     for body in (b"0", b"1", b"2"):
@@ -89,7 +85,7 @@ def test_a_broker_without_progress_is_unreachable(
     writer.abandon()
 
 
-def test_a_refused_content_is_told_once_and_the_rest_goes_on(
+def test_a_refused_content_is_raised_once_and_others_continue(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.refuse = b"bad"
@@ -116,7 +112,7 @@ def test_contents_collect_into_packs(connection: Connection, memory_broker: Memo
     assert memory_broker.stored == [b"%d" % n for n in range(10)]
 
 
-def test_what_was_collected_stays_when_a_content_before_it_was_refused(
+def test_collected_contents_are_sent_after_an_earlier_refusal(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.holding = True
@@ -139,7 +135,7 @@ def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Wr
     broker.let_go(connection._loop)
 
 
-def test_what_was_collected_stays_when_there_is_no_room_in_time(
+def test_collected_contents_are_kept_after_a_flush_timeout(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.holding = True
@@ -154,7 +150,7 @@ def test_what_was_collected_stays_when_there_is_no_room_in_time(
     assert memory_broker.stored == [b"0", b"1", b"2"]
 
 
-def test_the_largest_content_of_a_pack(connection: Connection) -> None:
+def test_a_content_of_the_largest_size_fits_into_a_pack(connection: Connection) -> None:
     with connection.writer(RESOURCE, packed=True) as writer:
         body = b"x" * writer.max_content
         left = writer.max_pack - pack_size(1, len(body)) - len(encode_properties({"a": ""}))
@@ -163,7 +159,7 @@ def test_the_largest_content_of_a_pack(connection: Connection) -> None:
             writer.send(body, {"a": "y" * (left + 1)})
 
 
-def test_packs_are_no_larger_than_the_broker_takes(
+def test_packs_do_not_exceed_the_limit_of_the_broker(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     bodies = [b"%05d" % n * 1_000 for n in range(50)]  # a quarter of a MiB, where 20,000 octets are a pack
@@ -173,7 +169,9 @@ def test_packs_are_no_larger_than_the_broker_takes(
     assert memory_broker.stored == bodies
 
 
-def test_a_lonely_content_leaves_after_a_while(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_an_incomplete_pack_is_sent_after_a_delay(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
     writer = connection.writer(RESOURCE, packed=True)
     writer.send(b"alone")
     deadline = time.monotonic() + 10
@@ -183,7 +181,7 @@ def test_a_lonely_content_leaves_after_a_while(connection: Connection, memory_br
     writer.close()
 
 
-def test_what_cannot_be_sent_is_the_callers_mistake(connection: Connection) -> None:
+def test_contents_that_cannot_be_sent_are_refused_at_the_call(connection: Connection) -> None:
     with connection.writer(["a", "b"], packed=True) as writer:
         assert (writer.max_content, writer.max_pack) == (10_000, 20_000)
         with pytest.raises(ContentTooLarge):
@@ -202,7 +200,9 @@ def test_what_cannot_be_sent_is_the_callers_mistake(connection: Connection) -> N
         writer.send_pack(encode_pack([b"x"]), 1)
 
 
-def test_a_stage_is_sealed_or_thrown_away(connection: Connection, memory_broker: MemoryBroker) -> None:
+def test_a_stage_is_sealed_by_close_or_aborted_by_an_error(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
     writer = connection.writer(RESOURCE, stage=STAGE)
     writer.send(b"x")
     assert (writer.stage, writer.name) == ("stage", None)
@@ -218,7 +218,7 @@ def fail_within(connection: Connection) -> None:
         raise ZeroDivisionError
 
 
-def test_a_stage_whose_lease_went_with_a_restart_is_described(
+def test_close_of_a_stage_without_lease_describes_the_stage(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     gone = w.encode_reply(404, {"status": "no", "reason": w.UNKNOWN_LEASE, "message": ""})
@@ -231,7 +231,7 @@ def test_a_stage_whose_lease_went_with_a_restart_is_described(
     assert (sealed.stage, sealed.contents, sealed.bytes) == ("stage", {RESOURCE: 9}, 99)
 
 
-def test_whatever_ended_the_writer_is_raised_everywhere_and_closing_says_what_may_be_lost(
+def test_every_call_raises_the_error_of_the_writer_and_close_the_losses(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.holding = True

@@ -18,18 +18,18 @@ PLACE = "tcp://127.0.0.1:0"
 
 
 async def heard(router: AsyncRouter) -> tuple[tuple[str, bytes], list[bytes]]:
-    """The next message, which comes alone, and where an answer goes."""
+    """The next message, which arrives alone, and the address for an answer."""
     ((connection, identity, (frames,)),) = await router.receive(10)
     return (connection, identity), frames
 
 
 async def shaken(router: AsyncRouter, identity: bytes) -> RawPeer:
-    """A peer with this identity; the router lets it in meanwhile."""
+    """A peer with this identity; the router completes the handshake meanwhile."""
     return await asyncio.to_thread(RawPeer(router.endpoint, identity).shake_hands)
 
 
 @in_loop
-async def test_messages_go_both_ways() -> None:
+async def test_messages_travel_in_both_directions() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
     dealer.send_soon([b"", b"hello"])
@@ -44,7 +44,7 @@ async def test_messages_go_both_ways() -> None:
 
 @pytest.mark.requirement("MC0-01")
 @in_loop
-async def test_the_ends_say_that_they_are_a_router_and_a_dealer() -> None:
+async def test_the_ends_announce_the_socket_types_router_and_dealer() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     peer = await shaken(router, b"me")
     assert b"Socket-Type\0\0\0\6ROUTER" in peer.ready
@@ -64,7 +64,7 @@ async def test_the_ends_say_that_they_are_a_router_and_a_dealer() -> None:
 
 
 @in_loop
-async def test_a_full_queue_and_a_peer_that_is_not_there_are_answers() -> None:
+async def test_send_returns_full_or_gone() -> None:
     router = AsyncRouter(PLACE, hwm=2, max_frame=1 << 20)  # with 1 libzmq waits for ever behind ZAP
     dealer = AsyncDealer(router.endpoint, hwm=1, max_frame=1 << 20)
     dealer.send_soon([b"hello"])
@@ -77,7 +77,7 @@ async def test_a_full_queue_and_a_peer_that_is_not_there_are_answers() -> None:
 
 
 @in_loop
-async def test_the_end_of_a_connection_is_told_after_what_came_before() -> None:
+async def test_the_end_of_a_connection_is_received_after_its_messages() -> None:
     for _ in range(30):  # a wake-up that is lost was lost in one of five
         router = AsyncRouter(PLACE, hwm=10, max_frame=100)
         dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
@@ -95,7 +95,7 @@ async def test_the_end_of_a_connection_is_told_after_what_came_before() -> None:
 
 
 @in_loop
-async def test_what_came_together_is_received_together_and_by_peer() -> None:
+async def test_waiting_messages_are_received_together_grouped_by_peer() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     one, two = (AsyncDealer(router.endpoint, hwm=10, max_frame=100) for _ in range(2))
     received: dict[bytes, list[list[bytes]]] = {}
@@ -114,7 +114,7 @@ async def test_what_came_together_is_received_together_and_by_peer() -> None:
 
 
 @in_loop
-async def test_a_task_that_is_cancelled_is_no_end_of_the_connection() -> None:
+async def test_a_cancelled_receive_does_not_end_the_connection() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
     waiting = asyncio.create_task(dealer.receive(10))
@@ -132,7 +132,7 @@ async def test_a_task_that_is_cancelled_is_no_end_of_the_connection() -> None:
 
 @pytest.mark.requirement("MC0-03")
 @in_loop
-async def test_with_curve_only_who_knows_the_key_gets_in() -> None:
+async def test_with_curve_only_a_client_with_the_server_key_is_admitted() -> None:
     public, secret = zmq.curve_keypair()
     router = AsyncRouter(PLACE, hwm=10, max_frame=10_000, curve_secret=secret)
     clear = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000)
@@ -154,7 +154,7 @@ async def test_with_curve_only_who_knows_the_key_gets_in() -> None:
 
 
 @in_loop
-async def test_the_end_of_a_connection_is_told_at_once_and_when_all_of_it_was_received() -> None:
+async def test_a_lost_connection_is_reported_at_once_and_after_its_messages() -> None:
     lost: list[str] = []
     router = AsyncRouter(PLACE, hwm=1_000, max_frame=100, lost=lost.append)
     peer = await shaken(router, b"peer")
@@ -174,7 +174,7 @@ async def test_the_end_of_a_connection_is_told_at_once_and_when_all_of_it_was_re
 
 
 @in_loop
-async def test_nothing_is_sent_to_another_connection_of_the_same_identity() -> None:
+async def test_messages_are_not_sent_to_another_connection_of_the_identity() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     victim = await shaken(router, b"victim")
     victim.send(b"hello")
@@ -193,7 +193,7 @@ async def test_nothing_is_sent_to_another_connection_of_the_same_identity() -> N
 
 
 @in_loop
-async def test_a_connection_that_is_cut_frees_its_identity() -> None:
+async def test_cutting_a_connection_frees_its_identity() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     silent = await shaken(router, b"one")
     silent.send(b"hello")
@@ -212,7 +212,7 @@ async def test_a_connection_that_is_cut_frees_its_identity() -> None:
 
 
 @in_loop
-async def test_only_keys_that_are_admitted_get_in_and_a_connection_tells_whose_it_is() -> None:
+async def test_only_admitted_keys_connect_and_a_connection_has_its_key() -> None:
     public, secret = zmq.curve_keypair()
     known, unknown = zmq.curve_keypair(), zmq.curve_keypair()
     router = AsyncRouter(
@@ -231,7 +231,7 @@ async def test_only_keys_that_are_admitted_get_in_and_a_connection_tells_whose_i
 
 
 @in_loop
-async def test_places_that_cannot_be() -> None:
+async def test_invalid_endpoints_are_refused() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     with pytest.raises(BindFailed, match="cannot listen"):
         AsyncRouter(router.endpoint, hwm=10, max_frame=100)

@@ -44,14 +44,14 @@ class Setting:
         return made
 
     def poll(self) -> set[Port]:
-        """The ports that have something to read, after the handshakes before that."""
+        """The ports with messages to read, after earlier handshakes."""
         until = time.monotonic() + PATIENCE_MS / 1000
         while not (readable := self.sockets.poll(PATIENCE_MS)) and time.monotonic() < until:
             pass
         return readable
 
     def await_open(self, count: int) -> None:
-        """Poll until this address has so many connections."""
+        """Poll until this address has this number of connections."""
         until = time.monotonic() + PATIENCE_MS / 1000
         while self.sockets._opened._counts["127.0.0.1"] != count:
             assert time.monotonic() < until, "a connection was not told of"
@@ -72,7 +72,7 @@ def at() -> Iterator[Setting]:
     setting.close()
 
 
-def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
+def test_requests_and_commands_are_received_on_their_ports(at: Setting) -> None:
     request = at.peer(zmq.REQ, at.sockets.control.endpoint)
     request.send_multipart([b"Connection.Open", b"{}"])
     assert at.poll() == {Port.CONTROL}
@@ -100,7 +100,7 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
     assert at.sockets.send(Port.PLAIN, b"nobody", b"", b"") is SendOutcome.GONE
 
 
-def test_what_is_likely_to_come_alone_is_taken_in_alone_and_what_is_behind_it_afterwards(at: Setting) -> None:
+def test_the_first_message_is_received_singly_and_those_behind_it_later(at: Setting) -> None:
     peer = at.peer(zmq.DEALER, at.sockets.plain.endpoint)
     for number in range(4):
         peer.send_multipart([b"%d" % number, b""])
@@ -122,7 +122,7 @@ def test_a_wakeup_ends_the_poll(at: Setting) -> None:
     assert not at.sockets.woken
 
 
-def test_without_tcp_the_data_sockets_lie_beside_the_control_socket(tmp_path: Path) -> None:
+def test_ipc_data_sockets_are_beside_the_control_socket(tmp_path: Path) -> None:
     setting = Setting(f"ipc://{tmp_path}/broker")
     assert setting.sockets.packed.endpoint == f"ipc://{tmp_path}/broker.packed"
     assert setting.sockets.plain.endpoint == f"ipc://{tmp_path}/broker.plain"
@@ -131,7 +131,7 @@ def test_without_tcp_the_data_sockets_lie_beside_the_control_socket(tmp_path: Pa
 
 
 @pytest.mark.requirement("MTL-56")
-def test_one_socket_for_everything(tmp_path: Path) -> None:
+def test_a_shared_socket_receives_requests_and_commands(tmp_path: Path) -> None:
     setting = Setting(f"ipc://{tmp_path}/broker", shared=True)
     assert setting.sockets.packed is setting.sockets.plain is setting.sockets.control
     peer = setting.peer(zmq.DEALER, setting.sockets.control.endpoint)
@@ -148,7 +148,7 @@ def test_one_socket_for_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, shared: bool) -> None:
+def test_behind_curve_requests_and_leases_have_the_key_of_their_sender(*, shared: bool) -> None:
     public, secret = make_keys()
     asked: list[str] = []
 
@@ -183,7 +183,7 @@ def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, share
 
 
 @pytest.mark.parametrize("wrong", ["none", "server", "denied"])
-def test_behind_curve_nobody_else_is_heard(wrong: str) -> None:
+def test_behind_curve_peers_with_wrong_keys_are_not_received(wrong: str) -> None:
     public, secret = make_keys()
     setting = Setting("tcp://127.0.0.1:0", curve=BrokerCurve(secret, lambda _: wrong != "denied"))
     keys = {
@@ -221,16 +221,18 @@ def test_behind_curve_nobody_else_is_heard(wrong: str) -> None:
         ([b"id"], False),
     ],
 )
-def test_what_is_a_data_command_on_a_shared_socket(frames: list[bytes], command: bool) -> None:
+def test_data_commands_on_a_shared_socket_are_recognised_by_their_frames(
+    frames: list[bytes], command: bool
+) -> None:
     assert is_command(frames) is command
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_an_address_has_so_many_connections_over_all_sockets(
+def test_connections_of_an_address_are_bounded_over_all_sockets(
     shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A silent connection counts, and one that is closed makes room for the next. libzmq closes a connection that was
-    not let in when the time for its handshake is over; its peer connects again.
+    """A silent connection counts, and a closed one makes room for the next. libzmq closes a connection that was not
+    admitted when the time for its handshake is over; its peer connects again.
     """
     monkeypatch.setattr(net_limits, "HANDSHAKE_MS", 300)
     setting = Setting("tcp://127.0.0.1:0", shared=shared, most_open=2)

@@ -10,7 +10,7 @@ from mtl.errors import OptionError
 from mtl.net.curve import client_keys, make_keys, read_pair, read_public, write_keys
 
 
-def test_what_is_written_is_read_again_and_only_its_owner_reads_the_private_file(tmp_path: Path) -> None:
+def test_written_keys_are_read_and_the_private_file_is_private(tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "broker")
     assert (private.name, public.name) == ("broker.key", "broker.pub")
     assert private.stat().st_mode & 0o777 == 0o600
@@ -28,17 +28,17 @@ def test_keys_are_never_overwritten(tmp_path: Path, there: str) -> None:
     assert (tmp_path / there).read_text() == "precious"
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot write"):
         write_keys(tmp_path / "nowhere" / "broker")
 
 
-def test_a_public_key_may_be_said_itself() -> None:
+def test_a_public_key_may_be_given_as_text() -> None:
     public, _ = make_keys()
     assert read_public(public.decode()) == public
 
 
-def test_what_is_no_key_file(tmp_path: Path) -> None:
+def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
     _, public = write_keys(tmp_path / "a")
     with pytest.raises(OptionError, match=r"no secret-key \(.key is the private file\)"):
         read_pair(public)
@@ -57,9 +57,7 @@ def test_what_is_no_key_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])
-def test_a_private_file_that_others_can_read_is_an_error_that_names_the_fix(
-    tmp_path: Path, mode: int
-) -> None:
+def test_a_private_file_readable_by_others_is_an_error_that_names_the_fix(tmp_path: Path, mode: int) -> None:
     private, _ = write_keys(tmp_path / "a")
     private.chmod(mode)
     with pytest.raises(OptionError, match=f"mode {mode:o}.*: chmod 600 {private}"):
@@ -69,10 +67,10 @@ def test_a_private_file_that_others_can_read_is_an_error_that_names_the_fix(
 
 
 @pytest.mark.parametrize(("mode", "fine"), [(0o440, True), (0o640, True), (0o444, False), (0o660, False)])
-def test_a_group_may_read_what_root_gave_it(
+def test_a_private_file_of_root_may_be_readable_by_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, fine: bool
 ) -> None:
-    """As a secret that is mounted for a process that is not root's."""
+    """As for a secret mounted for a process of another user."""
     private, _ = write_keys(tmp_path / "a")
     private.chmod(mode)
     found = os.stat_result((stat.S_IFREG | mode, *private.stat()[1:4], 0, *private.stat()[5:]))
@@ -85,7 +83,7 @@ def test_a_group_may_read_what_root_gave_it(
             read_pair(private)
 
 
-def test_the_certificate_of_czmq_is_understood(tmp_path: Path) -> None:
+def test_a_certificate_of_czmq_is_read(tmp_path: Path) -> None:
     public, secret = make_keys()
     file = tmp_path / "cert"
     file.touch(0o600)
@@ -96,7 +94,7 @@ def test_the_certificate_of_czmq_is_understood(tmp_path: Path) -> None:
     assert read_pair(file) == (public, secret)
 
 
-def test_what_a_client_is_given(tmp_path: Path) -> None:
+def test_the_keys_of_a_client(tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "me")
     server, _ = make_keys()
     assert client_keys(None, None) is None

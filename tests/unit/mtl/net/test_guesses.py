@@ -11,7 +11,7 @@ class Clock:
         return self.now
 
 
-def test_a_source_has_so_many_guesses_in_a_period() -> None:
+def test_guesses_of_a_source_are_bounded_per_period() -> None:
     clock = Clock()
     guesses = Guesses(clock, 60.0, 100)
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_a_guess_counts_for_all_its_sources() -> None:
     assert not guesses.reached(("here", "user 1"), 2)
 
 
-def test_the_count_that_is_unchanged_for_longest_is_dropped() -> None:
+def test_the_least_recently_changed_count_is_dropped() -> None:
     guesses = Guesses(Clock(), 60.0, 3)
     for source in "abcd":
         guesses.wrong(source, "all")

@@ -24,7 +24,7 @@ PATIENCE_S = 10.0
 
 
 class Ear:
-    """Writes down what a poll says about its link."""
+    """Records the events of its link."""
 
     def __init__(self) -> None:
         self.heard = LinkEvents(0)
@@ -55,7 +55,7 @@ class Setting:
         return self.network.data(endpoint, packed=False)
 
     def until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S  # no count of waits: what is not read ends each at once
+        end = time.monotonic() + PATIENCE_S  # not a number of waits: unread messages end each at once
         while time.monotonic() < end:
             for watcher, link, what in self.poll.wait(PATIENCE_S / 1_000):
                 watcher.ready(link, what)
@@ -94,7 +94,7 @@ def at() -> Iterator[Setting]:
     setting.close()
 
 
-def test_a_connection_is_told_when_it_is_up_and_when_it_is_down(at: Setting) -> None:
+def test_a_link_reports_up_and_down(at: Setting) -> None:
     link, ear = at.open(at.plain)
     at.until(lambda: LinkEvents.UP in ear.heard)
     assert link.send(b"header", b"body")
@@ -103,17 +103,17 @@ def test_a_connection_is_told_when_it_is_up_and_when_it_is_down(at: Setting) -> 
     at.until(lambda: LinkEvents.DOWN in ear.heard)
 
 
-def test_nobody_there_is_down_at_once_and_stays_so(at: Setting) -> None:
+def test_a_refused_connection_is_down_at_once_and_not_retried(at: Setting) -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-    # Not the router's own: closed by a thread of libzmq, it may still accept somebody.
+    # Not the router's port: libzmq closes it in a thread, so that it may still accept connections.
     _, ear = at.open(lambda _: at.plain(f"tcp://127.0.0.1:{port}"))
     at.until(lambda: LinkEvents.DOWN in ear.heard)
     assert LinkEvents.UP not in ear.heard
 
 
-def test_what_arrived_before_the_end_can_still_be_read(at: Setting) -> None:
+def test_messages_received_before_the_end_can_be_read(at: Setting) -> None:
     link, ear = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
@@ -139,7 +139,7 @@ def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
     assert at.received(packed, ear) == (b"back", body)
 
 
-def test_many_are_sent_and_received_in_one_go(at: Setting) -> None:
+def test_many_messages_are_sent_and_received_in_one_call(at: Setting) -> None:
     link, _ = at.open(at.plain)
     assert link.send_many([b"1", b"2", b"3"], [b"a", b"b" * ZERO_COPY, b""]) == 3
     heard = [at.router_received() for _ in range(3)]
@@ -159,15 +159,15 @@ def test_many_are_sent_and_received_in_one_go(at: Setting) -> None:
     assert got == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_full_socket_takes_what_it_has_room_for(at: Setting) -> None:
+def test_a_full_socket_accepts_as_many_messages_as_it_has_room_for(at: Setting) -> None:
     at.router.close(0)
-    link, _ = at.open(at.plain)  # nobody is there: all it can do is queue
+    link, _ = at.open(at.plain)  # without a peer messages are only queued
     many = 2 * PLAIN_HWM
     assert 0 < link.send_many([b"header"] * many, [b"body"] * many) < many
     assert not link.send(b"header", b"body")
 
 
-def test_few_are_received_at_once_when_they_are_large(at: Setting) -> None:
+def test_few_large_messages_are_received_in_one_call(at: Setting) -> None:
     link, _ = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
@@ -202,7 +202,7 @@ def test_a_message_above_the_largest_ends_the_connection(at: Setting) -> None:
     at.until(lambda: LinkEvents.DOWN in ear.heard)
 
 
-def test_a_full_socket_says_so_and_when_there_is_room(at: Setting) -> None:
+def test_a_full_socket_reports_when_it_has_room(at: Setting) -> None:
     link, ear = at.open(at.plain)
     at.until(lambda: LinkEvents.UP in ear.heard)
     sent = 0
@@ -226,20 +226,20 @@ def test_a_request_is_answered(at: Setting) -> None:
     assert at.received(link, ear) == (b"201", b"{}")
 
 
-def test_an_endpoint_that_is_none_is_the_callers_mistake(at: Setting) -> None:
+def test_an_invalid_endpoint_is_an_option_error(at: Setting) -> None:
     for wrong in ("tcp://127.0.0.1:port", "nothing://x"):
         with pytest.raises(OptionError, match=wrong):
             at.network.request(wrong)
 
 
-def test_a_poll_wakes_up(at: Setting) -> None:
+def test_a_poll_can_be_woken(at: Setting) -> None:
     at.poll.wake()
     at.poll.wake()
     assert not list(at.poll.wait(None))
     assert not list(at.poll.wait(0.0))
 
 
-def test_removed_and_closed_links_are_forgotten(at: Setting) -> None:
+def test_removed_and_closed_links_are_not_polled(at: Setting) -> None:
     link, ear = at.open(at.plain)
     at.until(lambda: LinkEvents.UP in ear.heard)
     at.poll.remove(link)
@@ -250,8 +250,8 @@ def test_removed_and_closed_links_are_forgotten(at: Setting) -> None:
     assert not list(at.poll.wait(0.05))
 
 
-def test_what_came_before_a_send_is_not_missed(at: Setting) -> None:
-    """The descriptor tells once, and a send takes that back."""
+def test_a_message_received_before_a_send_is_reported(at: Setting) -> None:
+    """The descriptor is edge-triggered, and a send clears it."""
     link, ear = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
@@ -266,7 +266,7 @@ def test_what_came_before_a_send_is_not_missed(at: Setting) -> None:
     assert link.receive() == (b"header", b"body")
 
 
-def test_a_link_with_nothing_to_say_costs_nothing(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_link_is_not_examined(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = [at.open(at.plain) for _ in range(20)]
     at.until(lambda: all(LinkEvents.UP in ear.heard for _, ear in opened))
     busy, _ = opened[7]
@@ -299,7 +299,7 @@ while True:
 """
 
 
-def test_a_peer_that_is_killed_in_the_middle_of_messages_is_only_down() -> None:
+def test_a_peer_killed_while_sending_is_reported_down() -> None:
     """With RECONNECT_IVL=-1 libzmq 4.3.5 may abort the process here (see mtl.net.link)."""
     network = ZmqNetwork()
     for _ in range(8):
@@ -324,10 +324,10 @@ def test_a_peer_that_is_killed_in_the_middle_of_messages_is_only_down() -> None:
         poll.close()
 
 
-def test_a_process_with_too_many_sockets_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the IO thread a bare ZMQError would be the end of every reader and writer of the process."""
+def test_too_many_sockets_are_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the IO thread a bare ZMQError would end every reader and writer of the process."""
     small: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    small.set(zmq.MAX_SOCKETS, 1)  # the socket itself, and none for its monitor
+    small.set(zmq.MAX_SOCKETS, 1)  # one for the socket, none for its monitor
     monkeypatch.setattr("mtl.net.link.context", lambda: small)
     for _ in range(2):  # nothing was left open by the first
         with pytest.raises(LocalError, match="ulimit"):

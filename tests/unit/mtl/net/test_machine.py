@@ -12,7 +12,7 @@ from mtl.net import machine
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Also for the tests that follow: what this file makes of the machine is not theirs."""
+    """The cached mark is cleared before and after, so that other tests get the real one."""
     machine.machine_mark.cache_clear()
     yield
     machine.machine_mark.cache_clear()
@@ -39,7 +39,7 @@ def test_the_mark_is_not_the_boot_id_and_changes_with_it(
     assert len({*marks, "one", "two"}) == 4
 
 
-def test_a_system_that_does_not_tell_has_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_boot_id_has_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_BOOT_ID", tmp_path / "missing")
 
     assert machine.machine_mark() is None

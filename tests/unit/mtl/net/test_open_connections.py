@@ -6,7 +6,7 @@ import socket
 from mtl.net.open_connections import OpenConnections, peer_address
 
 
-def test_an_address_has_no_more_than_its_number() -> None:
+def test_connections_of_an_address_are_bounded() -> None:
     opened = OpenConnections(1, {1: "a", 2: "a", 3: "b"}.get)
     opened.opened("here", 1)
     assert opened.admits("a")
@@ -19,7 +19,7 @@ def test_an_address_has_no_more_than_its_number() -> None:
 
 
 def test_a_descriptor_is_one_connection() -> None:
-    """The end of the former was not reported, or another socket reports it later."""
+    """The end of the former connection was not reported, or another socket reports it later."""
     addresses = {1: "a"}
     opened = OpenConnections(address_of=addresses.get)
     opened.opened("here", 1)
@@ -31,13 +31,13 @@ def test_a_descriptor_is_one_connection() -> None:
     assert opened._counts == {"b": 1}
 
 
-def test_a_connection_that_is_over_does_not_count() -> None:
+def test_a_closed_connection_does_not_count() -> None:
     opened = OpenConnections(address_of=lambda _: None)
     opened.opened("here", 1)
     assert not opened._addresses
 
 
-def test_nothing_is_kept_of_addresses_without_connections() -> None:
+def test_addresses_without_connections_leave_no_state() -> None:
     opened = OpenConnections(address_of={1: "a"}.get)
     for _ in range(3):
         opened.opened("here", 1)
@@ -46,7 +46,7 @@ def test_nothing_is_kept_of_addresses_without_connections() -> None:
     assert (dict(opened._addresses), dict(opened._counts)) == ({}, {})
 
 
-def test_the_address_of_a_peer() -> None:
+def test_the_address_of_a_peer_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
         client.connect(server.getsockname())
         accepted, _ = server.accept()

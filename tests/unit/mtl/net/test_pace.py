@@ -24,7 +24,7 @@ def admitted(pace: Pace, address: str, tries: int) -> int:
     return sum(pace.admits(address) for _ in range(tries))
 
 
-def test_a_burst_and_then_so_many_a_second(clock: Clock) -> None:
+def test_a_burst_is_admitted_and_then_a_rate(clock: Clock) -> None:
     pace = Pace(clock, 10, 2.0)
     assert admitted(pace, "a", 100) == 10
     clock.now += 3
@@ -33,12 +33,12 @@ def test_a_burst_and_then_so_many_a_second(clock: Clock) -> None:
     assert admitted(pace, "a", 100) == 10
 
 
-def test_addresses_are_apart(clock: Clock) -> None:
+def test_addresses_have_separate_rates(clock: Clock) -> None:
     pace = Pace(clock, 10, 2.0)
     assert admitted(pace, "a", 100) == admitted(pace, "b", 100) == 10
 
 
-def test_tries_that_are_refused_do_not_keep_an_address_out(clock: Clock) -> None:
+def test_refused_attempts_do_not_count(clock: Clock) -> None:
     pace = Pace(clock, 10, 2.0)
     admitted(pace, "a", 100)
     for _ in range(10):
@@ -49,7 +49,7 @@ def test_tries_that_are_refused_do_not_keep_an_address_out(clock: Clock) -> None
     assert pace.admits("a")
 
 
-def test_the_longest_silent_address_is_forgotten_first(clock: Clock) -> None:
+def test_the_longest_silent_address_is_dropped_first(clock: Clock) -> None:
     pace = Pace(clock, 10, 2.0)
     for address in "abcd":
         admitted(pace, address, 10)

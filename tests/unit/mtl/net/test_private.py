@@ -18,7 +18,7 @@ from mtl.net.private import make_data_directory
 
 @pytest.fixture
 def open_place() -> Iterator[Path]:
-    """A directory that everybody can enter, as all above it; pytest's own are private."""
+    """A directory that all users can enter, like its parents; pytest's own directories are private."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         yield Path(place)
@@ -32,18 +32,18 @@ def password_in(place: Path, mode: int) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
-def test_a_password_that_others_can_read_is_an_error_that_names_the_fix(open_place: Path, mode: int) -> None:
+def test_a_password_readable_by_others_is_an_error_that_names_the_fix(open_place: Path, mode: int) -> None:
     with pytest.raises(OptionError, match=f"mode {mode:o}.*chmod 600") as refused:
         read_password(password_in(open_place, mode))
     assert "hunter22" not in str(refused.value)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o755, 0o777])
-def test_modes_that_are_right_and_modes_that_nobody_chose(open_place: Path, mode: int) -> None:
+def test_private_modes_and_those_of_mounts_are_accepted(open_place: Path, mode: int) -> None:
     assert read_password(password_in(open_place, mode)) == "hunter22"
 
 
-def test_a_password_below_a_private_directory(open_place: Path) -> None:
+def test_a_password_below_a_private_directory_is_accepted(open_place: Path) -> None:
     private = open_place / "private"
     private.mkdir(mode=0o700)
     assert read_password(password_in(private, 0o644)) == "hunter22"
@@ -61,7 +61,7 @@ def test_a_pipe_is_read(open_place: Path) -> None:
     ("mode", "read_only", "accepted"),
     [(0o444, True, True), (0o444, False, False), (0o440, False, True)],
 )
-def test_secrets_that_a_container_is_given_are_roots(
+def test_secrets_of_a_container_may_belong_to_root(
     open_place: Path, monkeypatch: pytest.MonkeyPatch, mode: int, read_only: bool, accepted: bool
 ) -> None:
     file = password_in(open_place, mode)
@@ -86,15 +86,15 @@ def test_secrets_that_a_container_is_given_are_roots(
 # --- data directories ---------------------------------------------------------------------------------------
 
 
-def test_a_data_directory_is_made_for_its_owner(open_place: Path) -> None:
+def test_a_data_directory_is_created_private(open_place: Path) -> None:
     data = open_place / "a" / "data"
     make_data_directory(data)
     assert data.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o711, 0o770, 0o777])
-def test_one_that_others_can_enter_is_an_error_that_names_the_fix(open_place: Path, mode: int) -> None:
-    """As older versions made it: one command, and it is used as it is."""
+def test_a_data_directory_open_to_others_is_an_error_that_names_the_fix(open_place: Path, mode: int) -> None:
+    """Older versions created it so: one command makes it usable."""
     data = open_place / "data"
     data.mkdir()
     data.chmod(mode)
@@ -106,14 +106,14 @@ def test_one_that_others_can_enter_is_an_error_that_names_the_fix(open_place: Pa
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o750])
-def test_a_group_may_read(open_place: Path, mode: int) -> None:
+def test_a_data_directory_may_be_readable_by_its_group(open_place: Path, mode: int) -> None:
     data = open_place / "data"
     data.mkdir()
     data.chmod(mode)
     make_data_directory(data)
 
 
-def test_one_below_a_private_directory(tmp_path: Path) -> None:
+def test_a_data_directory_below_a_private_directory_is_accepted(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     make_data_directory(data)

@@ -24,7 +24,7 @@ PATIENCE_MS = 10_000
 
 
 class Setting:
-    """A router of the broker's with its ZAP handler, and a plain DEALER that talks to it."""
+    """A router of the broker with its ZAP handler, and a plain DEALER connected to it."""
 
     def __init__(self, hwm: int = 1_000, max_queued: int | None = None, *, zap: bool = True) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -68,7 +68,7 @@ class Setting:
 
 
 class MutingProxy(CuttingProxy):
-    """Passes nothing on from when it is `muted`; the connections stay."""
+    """Drops all octets once it is `muted`; the connections stay open."""
 
     def __init__(self, port: int) -> None:
         self.pinged, self.muted = threading.Event(), threading.Event()
@@ -95,7 +95,7 @@ def at() -> Iterator[Setting]:
 
 @pytest.fixture
 def narrow() -> Iterator[Setting]:
-    """With queues of two messages at either end."""
+    """A setting with queues of two messages at either end."""
     setting = Setting(hwm=2)
     setting.peer.set(zmq.RCVHWM, 2)
     yield setting
@@ -103,7 +103,7 @@ def narrow() -> Iterator[Setting]:
 
 
 @pytest.mark.requirement("MTL-20", "MTL-113")
-def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
+def test_a_message_starts_with_the_identity_that_addresses_the_answer(at: Setting) -> None:
     assert at.router.receive() is None
     at.say(b"", b"Connection.Open", b"{}")
     answer = at.router.receive()
@@ -131,7 +131,7 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
 
 
 @pytest.mark.requirement("MTL-110")
-def test_ill_framed_messages_cost_nobody_else_one_and_speak_for_nobody_else(at: Setting) -> None:
+def test_ill_framed_messages_do_not_affect_other_peers(at: Setting) -> None:
     other = at.dealer()
     peers, names = (at.peer, other), []
     for peer in peers:
@@ -160,7 +160,7 @@ def test_ill_framed_messages_cost_nobody_else_one_and_speak_for_nobody_else(at: 
         assert (heard, at.router.misframed - before) == (expected, wrong)
 
 
-def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(at: Setting) -> None:
+def test_bursts_are_grouped_by_peer_in_order_and_bounded(at: Setting) -> None:
     other = at.dealer()
     for number in range(20):
         for name, peer in ((b"a", at.peer), (b"b", other)):
@@ -175,9 +175,7 @@ def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(
     assert sorted(heard.values()) == [[name + b"%d" % n for n in range(20)] for name in (b"a", b"b")]
 
 
-def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
-    at: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_burst_of_large_bodies_is_bounded_in_octets(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.net.limits.BURST_BODIES", 10_000)
     for number in range(10):
         at.say(b"%d" % number, bytes(4_000))
@@ -194,7 +192,7 @@ def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
 
 
 def heard(at: Setting, patience_ms: int = PATIENCE_MS) -> dict[bytes, tuple[str, list[bytes]]]:
-    """By identity: the connection of a burst, and its headers."""
+    """Per identity: the connection of a burst, and its headers."""
     at.router.socket.poll(patience_ms)
     bursts = at.router.receive_commands(100, view=False)
     return {name: (burst.connection, burst.headers) for name, burst in bursts.items()}
@@ -207,7 +205,7 @@ def ended(at: Setting) -> list[str]:
 
 
 def announced(at: Setting, identity: bytes) -> tuple[str, list[bytes]]:
-    """What another peer says under this identity, as soon as libzmq lets it have that."""
+    """A burst of another peer under this identity, as soon as libzmq accepts the identity."""
     while True:
         thief = at.dealer(identity)
         thief.send_multipart([b"from the thief", b""])
@@ -215,7 +213,7 @@ def announced(at: Setting, identity: bytes) -> tuple[str, list[bytes]]:
             return found[identity]
 
 
-def test_an_identity_that_another_peer_announces_is_another_connection(at: Setting) -> None:
+def test_an_identity_announced_by_another_peer_is_another_connection(at: Setting) -> None:
     victim = at.dealer(b"victim")
     victim.send_multipart([b"from the victim", b""])
     first, headers = heard(at)[b"victim"]
@@ -227,8 +225,8 @@ def test_an_identity_that_another_peer_announces_is_another_connection(at: Setti
     assert second != first
 
 
-def test_the_end_of_a_connection_is_told_before_its_descriptor_is_anothers(at: Setting) -> None:
-    """The second one is noted before the first one's end was asked for: it is not taken for the second's."""
+def test_the_end_of_a_connection_is_reported_before_its_descriptor_is_reused(at: Setting) -> None:
+    """The second connection is noted before the end of the first is read, which must not end the second."""
     first = at.dealer()
     first.send_multipart([b"first", b""])
     ((former, _),) = heard(at).values()
@@ -260,13 +258,13 @@ def test_a_large_body_arrives_whole(at: Setting) -> None:
     assert at.peer.recv_multipart() == [b"header", body]
 
 
-def test_an_unknown_peer_is_gone(at: Setting) -> None:
+def test_a_send_to_an_unknown_peer_returns_gone(at: Setting) -> None:
     assert at.router.send_command(b"nobody", b"header", b"") is SendOutcome.GONE
 
 
-def test_a_full_queue_is_told_and_loses_nothing(narrow: Setting) -> None:
-    """Room comes back whenever the systems' buffers take one more, so any of them may be told either; they hold far
-    less than what is sent here.
+def test_a_full_queue_is_reported_and_no_message_is_lost(narrow: Setting) -> None:
+    """Room appears when the socket buffers accept one more, so each send may have either result; the buffers hold far
+    less than the sent octets.
     """
     identity = narrow.identity()
     told = {b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000) for n in range(1_000)}
@@ -278,8 +276,8 @@ def test_a_full_queue_is_told_and_loses_nothing(narrow: Setting) -> None:
     assert narrow.peer.recv_multipart()[0] == b"last"
 
 
-def test_octets_that_wait_for_a_peer_are_bounded_and_none_is_lost() -> None:
-    """Its high-water mark would let a thousand of them wait."""
+def test_octets_queued_for_a_peer_are_bounded_and_not_lost() -> None:
+    """The high-water mark alone would allow a thousand of these messages."""
     size, most = 1 << 20, 8 << 20
     at = Setting(hwm=1_000, max_queued=most)
     at.peer.set(zmq.RCVHWM, 1)
@@ -287,18 +285,18 @@ def test_octets_that_wait_for_a_peer_are_bounded_and_none_is_lost() -> None:
     body, sent = bytes(size), 0
     while at.router.send_command(identity, b"%d" % sent, body) is SendOutcome.OK:
         sent += 1
-        assert sent < 200, "what the systems' own buffers hold is far less"
+        assert sent < 200, "the socket buffers hold far less"
     assert sent >= most // size
     assert at.router.send_command(identity, b"small", b"") is SendOutcome.OK
     received = [at.peer.recv_multipart()[0] for _ in range(sent + 1)]
     assert received == [*(b"%d" % number for number in range(sent)), b"small"]
     while at.router.send_command(identity, b"again", body) is not SendOutcome.OK:
-        pass  # the last ones are let go of a moment later
+        pass  # the last ones are freed a moment later
     assert at.peer.recv_multipart()[0] == b"again"
     at.close()
 
 
-def test_messages_that_wait_for_us_are_bounded_apart_from_those_that_wait_for_a_peer() -> None:
+def test_receive_and_send_queues_have_separate_bounds() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = RouterSocket(context, "tcp://127.0.0.1:*", hwm=1_000, max_frame=1 << 20, max_waiting=4)
     assert (router.socket.get(zmq.SNDHWM), router.socket.get(zmq.RCVHWM)) == (1_000, 4)
@@ -306,7 +304,7 @@ def test_messages_that_wait_for_us_are_bounded_apart_from_those_that_wait_for_a_
     context.term()
 
 
-def test_peers_that_left_are_not_remembered(at: Setting) -> None:
+def test_disconnected_peers_leave_no_state(at: Setting) -> None:
     class Done:
         done = True
 
@@ -317,7 +315,7 @@ def test_peers_that_left_are_not_remembered(at: Setting) -> None:
 
 
 @pytest.mark.parametrize("size", [10, ZERO_COPY])
-def test_a_run_of_commands_leaves_up_to_where_the_queue_is_full(narrow: Setting, size: int) -> None:
+def test_a_run_of_commands_is_sent_until_the_queue_is_full(narrow: Setting, size: int) -> None:
     identity = narrow.identity()
     headers = [b"%d" % number for number in range(3_000)]
     bodies = [memoryview(bytes(size))] * len(headers)
@@ -335,7 +333,7 @@ def test_a_run_of_commands_leaves_up_to_where_the_queue_is_full(narrow: Setting,
     assert narrow.router.send_commands(b"nobody", [b"header"], [b""]) == (0, SendOutcome.GONE)
 
 
-def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:
+def test_an_endpoint_in_use_is_named_in_the_error(at: Setting) -> None:
     assert at.router.port > 0
     with pytest.raises(BindFailed, match=at.router.endpoint):
         RouterSocket(at.context, at.router.endpoint, hwm=1, max_frame=1)
@@ -345,8 +343,8 @@ def test_identities_can_be_seeded() -> None:
     seed_identities()
 
 
-def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its host lost power, say: nobody closes the connection, and a client that only waits would wait for ever."""
+def test_a_peer_detects_a_broker_that_vanished_without_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss of its host the connection is never closed, and a waiting client would wait for ever."""
     monkeypatch.setattr(net_limits, "ZMTP_HEARTBEAT_MS", 100)
     monkeypatch.setattr(net_limits, "ZMTP_TIMEOUT_MS", 500)
     at = Setting(zap=False)
@@ -366,8 +364,8 @@ def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pyte
         at.close()
 
 
-def test_a_peer_that_acknowledges_what_it_is_sent_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it answers a heartbeat is not waited for: a timer for each peer cost their square."""
+def test_a_peer_that_acknowledges_tcp_segments_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers to heartbeats are not awaited: a timer per peer had quadratic cost."""
     monkeypatch.setattr(net_limits, "ZMTP_HEARTBEAT_MS", 10)
     monkeypatch.setattr(net_limits, "ZMTP_TIMEOUT_MS", 100)
     at = Setting(zap=False)

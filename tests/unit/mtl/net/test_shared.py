@@ -29,7 +29,7 @@ def lent() -> Iterator[Lent]:
     memory.close()
 
 
-def test_what_the_writer_puts_there_the_broker_sees(lent: Lent) -> None:
+def test_octets_of_the_writer_are_visible_to_the_broker(lent: Lent) -> None:
     memory = borrow(lent.place)
     assert memory is not None
 
@@ -39,7 +39,7 @@ def test_what_the_writer_puts_there_the_broker_sees(lent: Lent) -> None:
     assert len(memory) == lent.place.size == SIZE
 
 
-def test_what_the_broker_took_out_the_writer_cannot_change(lent: Lent) -> None:
+def test_octets_read_by_the_broker_cannot_be_changed_by_the_writer(lent: Lent) -> None:
     memory = borrow(lent.place)
     assert memory is not None
     memory[100:105] = b"hello"
@@ -50,22 +50,22 @@ def test_what_the_broker_took_out_the_writer_cannot_change(lent: Lent) -> None:
     assert octets == b"hello"
 
 
-def test_what_is_larger_than_a_pack_is_not_copied() -> None:
+def test_a_span_larger_than_a_pack_is_refused() -> None:
     memory = Lent()
     with pytest.raises(Malformed, match="a pack of"):
         memory.octets(Span(SHARED_FROM, limits.MAX_PACK + limits.PACK_OVERHEAD + 1))
     memory.close()
 
 
-def test_it_is_nobodys_after_the_lease() -> None:
+def test_memory_cannot_be_borrowed_after_its_lease() -> None:
     other = Lent(SIZE)
     other.close()
 
     assert borrow(other.place) is None
 
 
-def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:
-    assert not lent.left()  # nobody has it yet
+def test_memory_is_held_until_the_end_of_the_writers_process(lent: Lent) -> None:
+    assert not lent.left()  # not borrowed yet
     memory = borrow(lent.place)
     assert memory is not None
     assert not lent.left()
@@ -89,7 +89,7 @@ sys.stdin.read()
 """
 
 
-def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
+def test_memory_of_a_killed_writer_is_reported_as_left(lent: Lent) -> None:
     command = [sys.executable, "-c", _WRITER, msgspec.json.encode(lent.place).decode()]
     with killed_after(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
@@ -99,8 +99,8 @@ def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
     assert lent.left()
 
 
-def test_who_does_not_say_that_it_has_it_keeps_it(lent: Lent) -> None:
-    """Another client may not know of the lock: its memory goes with its lease."""
+def test_memory_without_a_registered_holder_is_kept(lent: Lent) -> None:
+    """A client without support for the lock keeps its memory until its lease ends."""
     fd = os.open(lent.place.file, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.close(fd)
@@ -110,13 +110,13 @@ def test_who_does_not_say_that_it_has_it_keeps_it(lent: Lent) -> None:
 @pytest.mark.parametrize(
     "span", [Span(0, 10), Span(SHARED_FROM - 1, 10), Span(SIZE, 1), Span(SIZE - 9, 10), Span(1 << 62, 10)]
 )
-def test_nothing_outside_is_touched(lent: Lent, span: Span) -> None:
+def test_spans_outside_of_the_memory_are_refused(lent: Lent, span: Span) -> None:
     with pytest.raises(Malformed, match="shared memory"):
         lent.octets(span)
 
 
-def test_nobody_can_change_its_size(lent: Lent) -> None:
-    """The broker reads it by its address: a page that is gone would end the process."""
+def test_the_size_of_the_memory_is_sealed(lent: Lent) -> None:
+    """The broker reads it through a mapping: a missing page would end the process."""
     for size in (0, 2 * SIZE):
         fd = os.open(lent.place.file, os.O_RDWR)
         try:
@@ -134,8 +134,8 @@ def unsealed() -> int:
     return fd
 
 
-def test_another_file_is_not_written_to(lent: Lent, tmp_path: Path) -> None:
-    """In another container the number of the broker's process is somebody else's, and so is the file."""
+def test_a_file_that_is_not_the_brokers_memory_is_not_borrowed(lent: Lent, tmp_path: Path) -> None:
+    """In another container the broker's process id is that of another process, and the file is another one."""
     file = tmp_path / "file"
     file.write_bytes(lent.place.key.encode() + bytes(SIZE))
     os.mkfifo(tmp_path / "fifo")
@@ -160,13 +160,13 @@ def test_another_file_is_not_written_to(lent: Lent, tmp_path: Path) -> None:
             os.close(fd)
 
 
-def test_a_system_without_such_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_sealed_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(OSError, match="no sealed memory"):
         Lent(SIZE)
 
 
-def test_what_fails_on_the_way_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_allocation_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
     before = descriptors("/memfd:mtl-packs")
     monkeypatch.setattr(os, "ftruncate", refuse)
     with pytest.raises(OSError, match="No space"):

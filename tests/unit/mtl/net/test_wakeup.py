@@ -23,7 +23,7 @@ def readable(wakeup: Wakeup, seconds: float = 0.0) -> bool:
     return bool(select.select([wakeup], [], [], seconds)[0])
 
 
-def test_it_is_readable_from_wake_to_clear(wakeup: Wakeup) -> None:
+def test_a_wakeup_is_readable_from_wake_to_clear(wakeup: Wakeup) -> None:
     assert not readable(wakeup)
     wakeup.wake()
     wakeup.wake()
@@ -33,21 +33,21 @@ def test_it_is_readable_from_wake_to_clear(wakeup: Wakeup) -> None:
     wakeup.clear()
 
 
-def test_any_thread_may_wake(wakeup: Wakeup) -> None:
+def test_any_thread_may_call_wake(wakeup: Wakeup) -> None:
     thread = threading.Thread(target=wakeup.wake)
     thread.start()
     assert readable(wakeup, 10)
     thread.join()
 
 
-def test_waking_never_blocks(wakeup: Wakeup) -> None:
+def test_wake_never_blocks(wakeup: Wakeup) -> None:
     for _ in range(20_000):
         wakeup.wake()
     assert readable(wakeup)
 
 
-def test_a_wake_after_the_close_touches_nobody_elses_file() -> None:
-    """A signal may come at any time, and the number of the descriptor is somebody else's by then."""
+def test_wake_after_close_does_not_write_to_a_reused_descriptor() -> None:
+    """A signal may arrive at any time, when the descriptor number already belongs to another file."""
     wakeup = Wakeup()
     number = wakeup.fileno()
     wakeup.close()

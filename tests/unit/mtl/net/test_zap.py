@@ -30,7 +30,7 @@ def judged(handler: ZapHandler, *frames: bytes) -> list[bytes]:
     return handler._judge(list(frames))
 
 
-def test_a_key_is_let_in_by_name_or_not(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_a_key_is_admitted_by_name_or_denied(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     asked: list[str] = []
 
     def first(key: str) -> bool:
@@ -57,7 +57,7 @@ def test_a_key_is_let_in_by_name_or_not(context: zmq.Context[zmq.Socket[bytes]])
         (b"1.0", b"17", b"mtl", b"127.0.0.1", b"", b"CURVE", KEY[1:]),
     ],
 )
-def test_anything_else_is_not_let_in(
+def test_other_requests_are_denied(
     context: zmq.Context[zmq.Socket[bytes]], frames: tuple[bytes, ...]
 ) -> None:
     handler = ZapHandler(context, lambda _: True, STILL)
@@ -65,7 +65,7 @@ def test_anything_else_is_not_let_in(
     handler.close()
 
 
-def test_without_curve_every_connection_has_a_number_of_its_own(
+def test_without_curve_every_connection_has_its_own_number(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
     handler = ZapHandler(context, None, STILL)
@@ -76,7 +76,7 @@ def test_without_curve_every_connection_has_a_number_of_its_own(
     handler.close()
 
 
-def test_an_address_that_connects_too_fast_is_told_to_come_back(
+def test_an_address_that_connects_too_fast_gets_300(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
     handler = ZapHandler(context, None, Pace(lambda: 0.0, burst=2))
@@ -87,7 +87,7 @@ def test_an_address_that_connects_too_fast_is_told_to_come_back(
     handler.close()
 
 
-def test_an_address_with_too_many_open_connections_is_told_to_come_back(
+def test_an_address_with_too_many_open_connections_gets_300(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
     opened = OpenConnections(1, lambda _: "10.0.0.1")
@@ -103,7 +103,7 @@ def test_an_address_with_too_many_open_connections_is_told_to_come_back(
     handler.close()
 
 
-def test_it_tells_who_is_not_let_in_and_why(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_denied_connections_are_reported_with_the_reason(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     told: list[tuple[str, str, str]] = []
     pace = Pace(lambda: 0.0, burst=1)
     handler = ZapHandler(
@@ -123,7 +123,7 @@ def test_it_tells_who_is_not_let_in_and_why(context: zmq.Context[zmq.Socket[byte
     handler.close()
 
 
-def test_any_question_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_any_request_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     handler = ZapHandler(context, lambda _: True, STILL)
 
     @given(st.lists(st.binary(max_size=40), max_size=9))
@@ -136,7 +136,7 @@ def test_any_question_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> 
         handler.close()
 
 
-def test_it_answers_all_that_was_asked(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_all_waiting_requests_are_answered(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     handler = ZapHandler(context, lambda _: True, STILL)
     asking = [context.socket(zmq.REQ) for _ in range(3)]
     for one in asking:

@@ -1,4 +1,4 @@
-"""What a consumer has in hand, and the fewest commands that say what it answered."""
+"""Contents held by a consumer, and the fewest commands for its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_hand(flow: ConsumerFlow, count: int) -> list[Hand]:
     return [flow.received(content(n, 10 + n)) for n in range(1, count + 1)]
 
 
-def test_a_content_says_where_it_is_and_whether_it_came_before() -> None:
+def test_a_content_has_its_position_and_redelivered_mark() -> None:
     flow = ConsumerFlow()
     assert flow.received(content(1, 77)) == Hand(0, 1, 77, again=False)
     assert flow.received(content(2, 5, again=True)) == Hand(0, 2, 5, again=True)
@@ -31,7 +31,7 @@ def test_a_content_says_where_it_is_and_whether_it_came_before() -> None:
 
 
 @pytest.mark.requirement("MTL-90", "MTL-91", "MTL-95")
-def test_what_was_confirmed_in_a_row_goes_together() -> None:
+def test_consecutive_confirms_are_combined() -> None:
     flow = ConsumerFlow()
     hands = in_hand(flow, 6)
     for at, answer in ((0, CONFIRM), (1, RECYCLE), (2, CONFIRM), (4, CONFIRM), (5, REJECT)):
@@ -54,7 +54,7 @@ def test_a_content_is_answered_once() -> None:
     assert flow.commands() == [c.Reject(1, multiple=False, recycle=False)]
 
 
-def test_answers_to_what_a_lost_flow_brought_mean_nothing() -> None:
+def test_answers_to_contents_of_a_lost_flow_are_dropped() -> None:
     flow = ConsumerFlow()
     (old,) = in_hand(flow, 1)
     flow.answer(old, CONFIRM)
@@ -66,7 +66,7 @@ def test_answers_to_what_a_lost_flow_brought_mean_nothing() -> None:
     assert flow.commands() == [c.Confirm(1, multiple=True)]
 
 
-def test_without_confirmation_nothing_is_answered() -> None:
+def test_without_confirmation_no_answers_are_sent() -> None:
     flow = ConsumerFlow(confirm=False)
     (hand,) = in_hand(flow, 1)
     assert not flow.answer(hand, CONFIRM)
@@ -74,7 +74,9 @@ def test_without_confirmation_nothing_is_answered() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(ConsumerAnswer), st.booleans())))
-def test_a_broker_settles_exactly_what_was_answered(answers: list[tuple[int, ConsumerAnswer, bool]]) -> None:
+def test_a_broker_settles_exactly_the_answered_contents(
+    answers: list[tuple[int, ConsumerAnswer, bool]],
+) -> None:
     flow = ConsumerFlow()
     hands = in_hand(flow, 31)
     outstanding = dict.fromkeys(range(1, 32))

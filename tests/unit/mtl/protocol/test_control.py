@@ -21,7 +21,7 @@ def session(*steps: tuple[w.Request, int]) -> ControlSession:
     return made
 
 
-def test_the_connection_class_has_rows_of_its_own_and_all_else_is_the_profiles() -> None:
+def test_requests_outside_of_the_connection_class_belong_to_profiles() -> None:
     connection = {made for name, made in w.REQUESTS.items() if name.startswith("connection.")}
     assert set(_KINDS) == connection
     assert kind_of(LIST) is RequestKind.CLASS
@@ -45,7 +45,7 @@ def test_open_profile_and_lease_in_this_order() -> None:
         ([(OPEN, 401), (AUTHORIZE, 402)], READER, 401, "not-authorized"),
     ],
 )
-def test_what_is_out_of_turn_is_refused(
+def test_requests_out_of_turn_are_refused(
     steps: list[tuple[w.Request, int]], request_: w.Request, status: int, reason: str
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -54,7 +54,7 @@ def test_what_is_out_of_turn_is_refused(
 
 
 @pytest.mark.requirement("MTL-31", "MTL-32", "MTL-33", "MTL-34")
-def test_sasl_may_take_several_steps() -> None:
+def test_sasl_may_have_several_steps() -> None:
     made = session((OPEN, 401), (AUTHORIZE, 402), (AUTHORIZE, 402), (AUTHORIZE, 201))
     assert made.state is Control.READY
 
@@ -87,7 +87,7 @@ def test_a_profile_may_be_selected_again() -> None:
         ([(OPEN, 201), (PROFILE, 200)], Control.UNAUTHORIZED),
     ],
 )
-def test_a_session_whose_credentials_no_longer_count(
+def test_a_session_with_changed_credentials_must_authenticate(
     steps: list[tuple[w.Request, int]], state: Control
 ) -> None:
     made = session(*steps)
@@ -95,7 +95,7 @@ def test_a_session_whose_credentials_no_longer_count(
     assert made.state is state
 
 
-def test_a_profile_that_is_kept() -> None:
+def test_a_profile_is_kept_by_the_same_user() -> None:
     made = session((OPEN, 401), (AUTHORIZE, 201))
     made.profile_kept()
     assert made.state is Control.PROFILED

@@ -29,7 +29,7 @@ SUMMONED = (*BOUND, (CLIENT, SUMMON), (BROKER, c.Response(2, 200)))
 
 
 @pytest.mark.requirement("MTL-62", "MTL-64")
-def test_a_lease_binds_when_it_is_accepted() -> None:
+def test_a_lease_is_bound_when_accepted() -> None:
     one = session((CLIENT, LEASE))
     assert (one.state, one.bound) == (FlowState.LEASING, False)
     assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
@@ -37,7 +37,7 @@ def test_a_lease_binds_when_it_is_accepted() -> None:
 
 
 @pytest.mark.requirement("MTL-64")
-def test_a_refused_lease_leaves_the_flow_unbound_and_a_bound_one_bound() -> None:
+def test_a_refused_lease_does_not_change_the_binding() -> None:
     one = session((CLIENT, LEASE))
     answered = one.received(c.Response(1, 403))
     assert answered is not None
@@ -48,7 +48,7 @@ def test_a_refused_lease_leaves_the_flow_unbound_and_a_bound_one_bound() -> None
 
 @pytest.mark.requirement("MTL-60")
 @pytest.mark.parametrize("command", [SUMMON, DISMISS, CONTENT, c.Confirm(1, True), c.Ping(), c.Pong()])
-def test_nothing_comes_before_the_lease(command: c.Command) -> None:
+def test_commands_before_the_lease_are_out_of_turn(command: c.Command) -> None:
     with pytest.raises(OutOfTurn) as error:
         session().sending(command)
     assert error.value.code == (403 if isinstance(command, c.Summon | c.Dismiss) else None)
@@ -96,7 +96,7 @@ def test_a_content_before_the_response_to_summon_is_out_of_turn() -> None:
 
 
 @pytest.mark.requirement("MTL-77", "MTL-82")
-def test_contents_may_come_until_the_dismiss_is_accepted() -> None:
+def test_contents_may_arrive_until_the_dismiss_is_accepted() -> None:
     one = session(*SUMMONED, (CLIENT, DISMISS))
     one.received(CONTENT)
     one.received(c.Response(3, 200))
@@ -106,12 +106,12 @@ def test_contents_may_come_until_the_dismiss_is_accepted() -> None:
     one.received(CONTENT)
 
 
-def test_what_a_writer_sends_needs_no_summon() -> None:
+def test_contents_of_a_writer_need_no_summon() -> None:
     session(*BOUND).sending(CONTENT)
     session(*BOUND, role=BROKER).received(CONTENT)
 
 
-def test_a_response_to_nothing_is_nothing() -> None:
+def test_a_response_without_command_is_ignored() -> None:
     assert session(*BOUND).received(c.Response(99, 200)) is None
 
 

@@ -21,21 +21,21 @@ def test_a_silent_end_pings_once_per_interval() -> None:
 
 
 @pytest.mark.requirement("MTL-104")
-def test_a_peer_without_any_sign_of_life_is_given_up_after_three_intervals() -> None:
+def test_a_silent_peer_is_lost_after_three_intervals() -> None:
     pulse = Heartbeat(0.0, 5.0)
     assert [pulse.check(now) for now in (5.0, 10.0)] == [HeartbeatVerdict.PING, HeartbeatVerdict.PING]
     assert pulse.check(14.9) is HeartbeatVerdict.QUIET
     assert pulse.check(15.0) is HeartbeatVerdict.DEAD
 
 
-def test_any_command_is_a_sign_of_life() -> None:
+def test_any_command_counts_as_a_sign_of_life() -> None:
     pulse = Heartbeat(0.0, 5.0)
     pulse.check(5.0)
     pulse.received(14.0)
     assert pulse.check(15.0) is not HeartbeatVerdict.DEAD
 
 
-def test_a_busy_sender_pings_a_peer_that_says_nothing() -> None:
+def test_a_busy_sender_pings_a_silent_peer() -> None:
     pulse = Heartbeat(0.0, 5.0)
     verdicts = []
     for tenth in range(1, 200):
@@ -46,19 +46,19 @@ def test_a_busy_sender_pings_a_peer_that_says_nothing() -> None:
     assert verdicts.index(HeartbeatVerdict.DEAD) / 10 == pytest.approx(14.9)
 
 
-def test_nobody_is_given_up_without_having_been_asked() -> None:
+def test_a_peer_is_pinged_before_it_is_lost() -> None:
     pulse = Heartbeat(0.0, 5.0)
     assert pulse.check(1_000.0) is HeartbeatVerdict.PING, "the machine was suspended"
     pulse.received(1_000.5)
     assert pulse.check(1_001.0) is HeartbeatVerdict.QUIET
 
 
-def test_an_interval_of_zero_turns_it_off() -> None:
+def test_an_interval_of_zero_disables_heartbeats() -> None:
     assert Heartbeat(0.0, 0.0).check(1e9) is HeartbeatVerdict.QUIET
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=60))
-def test_a_peer_that_answers_every_ping_is_never_given_up(steps: list[tuple[float, bool]]) -> None:
+def test_a_peer_that_answers_every_ping_is_never_lost(steps: list[tuple[float, bool]]) -> None:
     pulse, now = Heartbeat(0.0, 1.0), 0.0
     for pause, talks in steps:
         now += pause
@@ -73,8 +73,8 @@ def test_a_peer_that_answers_every_ping_is_never_given_up(steps: list[tuple[floa
 @given(
     st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["sent", "received", "nothing"])), max_size=30)
 )
-def test_nothing_is_due_before_it_says_so_and_something_then(steps: list[tuple[float, str]]) -> None:
-    """An end that sleeps until then misses nothing."""
+def test_the_due_time_is_exact(steps: list[tuple[float, str]]) -> None:
+    """An end that sleeps until the due time misses no action."""
     pulse, now = Heartbeat(0.0, 1.0), 0.0
     for pause, what in steps:
         if now + pause < pulse.due - 1e-6:
@@ -88,5 +88,5 @@ def test_nothing_is_due_before_it_says_so_and_something_then(steps: list[tuple[f
             getattr(pulse, what)(now)
 
 
-def test_without_an_interval_nothing_is_ever_due() -> None:
+def test_without_an_interval_there_is_no_due_time() -> None:
     assert Heartbeat(0.0, 0.0).due == math.inf

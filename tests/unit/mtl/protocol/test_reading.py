@@ -32,7 +32,7 @@ def delivered(meaning: Delivery | Gap | None) -> tuple[int, int, int] | None:
     return meaning[:3] if meaning is not None else None
 
 
-def test_contents_are_delivered_in_order_and_never_again() -> None:
+def test_contents_are_delivered_in_order_and_once() -> None:
     flow = reader()
     assert delivered(flow.received(content(1))) == (1, 2, 0)
     assert flow.received(content(1)) is None
@@ -47,7 +47,7 @@ def run(flow: ReaderFlow, first: int, *sizes: int) -> tuple[int, int] | None:
     return (found.first, found.end) if found is not None else None
 
 
-def test_contents_in_a_row_are_delivered_together_up_to_a_quarter_of_the_window() -> None:
+def test_runs_of_contents_are_at_most_a_quarter_of_the_window() -> None:
     flow = reader(until=90)  # the window: 100 contents, 1,000 octets
     assert run(flow, 1, *[0] * 30) == (1, 26)
     assert run(flow, 26, 100, 100, 100) == (26, 28)
@@ -61,7 +61,7 @@ def test_contents_in_a_row_are_delivered_together_up_to_a_quarter_of_the_window(
     assert run(endless, 1, *[100] * 300) == (1, 301)
 
 
-def test_only_what_comes_next_is_delivered_in_a_row() -> None:
+def test_a_run_must_start_with_the_next_content() -> None:
     assert run(ReaderFlow(None), 1, 1) is None
     assert run(reader(packed=True), 1, 1) is None
     flow = reader()
@@ -70,7 +70,7 @@ def test_only_what_comes_next_is_delivered_in_a_row() -> None:
     assert run(flow, 1, 1) is None
 
 
-def test_a_part_of_a_row_may_be_finished() -> None:
+def test_a_part_of_a_run_may_be_finished() -> None:
     flow = reader()
     assert run(flow, 1, *[100, 100]) == (1, 3)
     assert run(flow, 3, 50) == (3, 4)
@@ -92,7 +92,7 @@ def lying(first: int, count: int, size: int) -> c.Content:
     return c.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
 
 
-def test_what_lies_elsewhere_takes_a_windows_contents_and_none_of_its_octets() -> None:
+def test_packs_in_local_files_count_contents_but_no_octets() -> None:
     flow = reader(packed=True)
     came, lies = flow.received(content(1, 3, size=500)), flow.received(lying(4, 3, 500))
     assert isinstance(came, Delivery)
@@ -108,14 +108,14 @@ def test_what_lies_elsewhere_takes_a_windows_contents_and_none_of_its_octets() -
     assert flow.credit(5.0) == c.Confirm(53, multiple=True)
 
 
-def test_half_a_place_is_malformed() -> None:
+def test_an_incomplete_place_is_malformed() -> None:
     half = c.Content(1, "a", encode_table({COUNT: 3, FILE: "/f"}), b"")
     with pytest.raises(Malformed):
         reader(packed=True).received(half)
 
 
-def test_only_a_pack_without_a_body_lies_elsewhere() -> None:
-    """What an application calls its properties is its own affair."""
+def test_only_a_pack_without_body_is_in_a_local_file() -> None:
+    """An application may choose any names for its properties."""
     named = encode_table({FILE: "mine"})
     for flow, body in ((reader(), b""), (reader(packed=True), b"x")):
         found = flow.received(c.Content(1, "a", named, body))
@@ -123,17 +123,17 @@ def test_only_a_pack_without_a_body_lies_elsewhere() -> None:
         assert (found.place, found.size) == (None, len(body))
 
 
-def test_a_pack_on_a_plain_lease_is_one_content() -> None:
+def test_a_pack_on_a_plain_lease_counts_as_one_content() -> None:
     assert delivered(reader().received(content(1, 8))) == (1, 2, 0)
 
 
-def test_a_range_may_be_empty() -> None:
+def test_an_empty_range_ends_at_once() -> None:
     assert reader(5, 5).ended
     assert reader(5, 3).ended
     assert not reader(5, 6).ended
 
 
-def test_a_jump_is_a_gap_and_stops_delivery_until_the_place_is_set() -> None:
+def test_a_gap_stops_delivery_until_the_position_is_set() -> None:
     flow = reader()
     flow.received(content(1))
     assert flow.received(content(5)) == Gap(2, 5)
@@ -145,24 +145,24 @@ def test_a_jump_is_a_gap_and_stops_delivery_until_the_place_is_set() -> None:
     assert delivered(flow.received(content(5))) == (5, 6, 0)
 
 
-def test_a_lease_that_begins_later_than_asked_is_a_gap() -> None:
+def test_a_lease_that_starts_later_than_requested_is_a_gap() -> None:
     flow = ReaderFlow(3)
     assert flow.granted(7, 10, 10) == Gap(3, 7)
     assert reader(None).granted(1, 10, 10) is None
 
 
-def test_nothing_past_the_end_is_a_gap() -> None:
+def test_contents_behind_the_end_are_not_a_gap() -> None:
     flow = reader(1, 2)
     flow.received(content(1))
     assert flow.received(content(9)) is None
 
 
-def test_sequence_zero_is_no_sequence() -> None:
+def test_sequence_zero_is_malformed() -> None:
     with pytest.raises(Malformed):
         reader().received(content(0))
 
 
-def test_where_latest_is_the_lease_tells() -> None:
+def test_the_position_of_latest_is_in_the_lease() -> None:
     flow = ReaderFlow(None)
     assert flow.granted(41, 10, 10) is None
     assert (flow.next, flow.finished) == (41, 41)
@@ -172,7 +172,7 @@ def test_where_latest_is_the_lease_tells() -> None:
 # --- credit -------------------------------------------------------------------------------------------------
 
 
-def test_credit_comes_with_half_of_the_window_in_octets_or_contents() -> None:
+def test_credit_is_due_at_half_of_the_window_in_octets_or_contents() -> None:
     flow = reader(packed=True)
     flow.received(content(1, 20, size=100))
     flow.received(content(21, 20, size=400))
@@ -188,7 +188,7 @@ def test_credit_comes_with_half_of_the_window_in_octets_or_contents() -> None:
     assert flow.credit(5.0) == c.Confirm(90, multiple=True)
 
 
-def test_an_idle_reader_confirms_what_it_has_done_after_a_while() -> None:
+def test_an_idle_reader_confirms_finished_contents() -> None:
     flow = reader()
     for n in (1, 2):
         flow.received(content(n))
@@ -204,14 +204,14 @@ def test_an_idle_reader_confirms_what_it_has_done_after_a_while() -> None:
     assert not flow.owes
 
 
-def test_the_whole_pack_is_confirmed_though_the_range_ends_within() -> None:
+def test_the_whole_pack_is_confirmed_even_if_the_range_ends_inside() -> None:
     flow = reader(1, 5, packed=True)
     flow.received(content(1, 10, size=900))
     flow.finish(5)
     assert flow.credit(1.0) == c.Confirm(10, multiple=True)
 
 
-def test_a_confirm_that_was_lost_is_given_again() -> None:
+def test_a_lost_confirm_is_repeated() -> None:
     flow = reader()
     for n in range(1, 4):
         flow.received(content(n))
@@ -239,7 +239,7 @@ def test_an_explicit_confirm_counts_as_credit() -> None:
 
 
 class Peer:
-    """A broker by PROTOCOL.md 5.2: chunks in order within a window; a new flow begins at the lowest unsettled."""
+    """A broker by PROTOCOL.md 5.2: chunks in order within a window; a new flow starts at the lowest unsettled one."""
 
     def __init__(self, chunks: list[int], packed: bool) -> None:
         self.packed = packed
@@ -277,7 +277,7 @@ class Peer:
 
 
 class Reading(RuleBasedStateMachine):
-    """The reader and its wire, cut at any moment, with a slow application and retention at its heels."""
+    """The reader and its connection, lost at any moment, with a slow application and retention close behind."""
 
     @initialize(
         chunks=st.lists(st.integers(1, 30), min_size=1, max_size=15),

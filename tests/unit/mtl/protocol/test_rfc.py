@@ -21,7 +21,7 @@ def content(number: int) -> c.Content:
 
 @pytest.mark.requirement("MTL-89")
 @pytest.mark.parametrize("numbers", [[0, 1], [3, 3, 3], [9, 2], [2**64 - 1, 0], [1, 100]])
-def test_numbers_come_back_as_they_are(numbers: list[int]) -> None:
+def test_contents_are_confirmed_by_their_own_numbers(numbers: list[int]) -> None:
     flow = RfcReaderFlow()
     for number in numbers:
         flow.received(content(number))
@@ -30,7 +30,7 @@ def test_numbers_come_back_as_they_are(numbers: list[int]) -> None:
     assert flow.finish(0) == []
 
 
-def test_what_a_lost_flow_delivered_is_finished_in_silence() -> None:
+def test_contents_of_a_lost_flow_are_not_confirmed() -> None:
     flow = RfcReaderFlow()
     flow.received(content(1))
     flow.lost()
@@ -42,7 +42,7 @@ def test_what_a_lost_flow_delivered_is_finished_in_silence() -> None:
 
 
 @pytest.mark.requirement("MTL-89", "MTL-94")
-def test_contents_of_the_same_number_are_answered_apart() -> None:
+def test_contents_of_the_same_number_are_answered_separately() -> None:
     flow = RfcConsumerFlow()
     first, second, third = [flow.received(content(n)) for n in (4, 4, 0)]
     assert [x.position for x in (first, second, third)] == [4, 4, 0]
@@ -58,14 +58,14 @@ def test_contents_of_the_same_number_are_answered_apart() -> None:
     assert flow.commands() == []
 
 
-def test_answers_to_a_lost_flow_mean_nothing() -> None:
+def test_answers_to_a_lost_flow_are_ignored() -> None:
     flow = RfcConsumerFlow()
     hand = flow.received(content(1))
     flow.lost()
     assert not flow.answer(hand, ConsumerAnswer.CONFIRM)
 
 
-def test_without_confirmation_nothing_is_in_hand() -> None:
+def test_without_confirmation_no_contents_are_held() -> None:
     flow = RfcConsumerFlow(confirm=False)
     assert not flow.answer(flow.received(content(1)), ConsumerAnswer.CONFIRM)
 
@@ -86,7 +86,7 @@ def numbers(flow: RfcWriterFlow, now: float = LATER) -> list[int]:
 
 
 @pytest.mark.requirement("MTL-90", "MTL-91", "MTL-93")
-def test_confirms_cover_one_or_all_before() -> None:
+def test_a_confirm_covers_one_or_all_up_to_its_number() -> None:
     flow = written(6)
     assert [x.first for x in flow.received(c.Confirm(5, multiple=False), 0.0)] == [5]
     assert [x.first for x in flow.received(c.Confirm(3, multiple=True), 0.0)] == [1, 2, 3]
@@ -97,7 +97,7 @@ def test_confirms_cover_one_or_all_before() -> None:
 
 @pytest.mark.requirement("MTL-95", "MTL-96")
 @pytest.mark.parametrize(("multiple", "again"), [(False, [3]), (True, [1, 2, 3])])
-def test_a_recycle_sends_again_what_it_covers(multiple: bool, again: list[int]) -> None:
+def test_a_recycle_resends_the_covered_contents(multiple: bool, again: list[int]) -> None:
     flow = written(6)
     assert flow.received(c.Reject(3, multiple=multiple, recycle=True), 0.0) == ()
     assert numbers(flow, 0.0) == [], "after a pause"
@@ -107,7 +107,7 @@ def test_a_recycle_sends_again_what_it_covers(multiple: bool, again: list[int]) 
     assert (numbers(flow), flow.unconfirmed) == ([], 6)
 
 
-def test_what_is_settled_while_it_waits_is_not_sent_again() -> None:
+def test_contents_settled_during_the_pause_are_not_resent() -> None:
     flow = written(6)
     flow.received(c.Reject(4, multiple=True, recycle=True), 0.0)
     flow.received(c.Confirm(3, multiple=False), 0.0)
@@ -116,7 +116,7 @@ def test_what_is_settled_while_it_waits_is_not_sent_again() -> None:
 
 
 @pytest.mark.requirement("MTL-88", "MTL-98")
-def test_what_is_rejected_is_told_and_given_up_also_on_the_next_flow() -> None:
+def test_rejected_contents_are_reported_and_not_resent_on_the_next_flow() -> None:
     flow = written(4)
     flow.received(c.Reject(2, multiple=True, recycle=False), 0.0)
     assert flow.refused == [RefusedContent("a", 1, 1), RefusedContent("a", 2, 2)]
@@ -125,7 +125,7 @@ def test_what_is_rejected_is_told_and_given_up_also_on_the_next_flow() -> None:
     assert numbers(flow) == [3, 4]
 
 
-def test_without_confirmation_nothing_is_sent_again() -> None:
+def test_without_confirmation_no_contents_are_resent() -> None:
     flow = RfcWriterFlow(100, 10_000, confirm=False)
     flow.publish("a", EMPTY, b"")
     flow.take(0.0, 10)

@@ -20,7 +20,7 @@ def filled(counts: list[int]) -> Unsettled[int]:
 
 
 @pytest.mark.requirement("MTL-90", "MTL-91")
-def test_one_or_everything_up_to_it() -> None:
+def test_settle_one_or_all_up_to_a_number() -> None:
     held = filled([1, 1, 1, 1])
     assert [one.item for one in held.settle(2, multiple=False)] == [1]
     assert [one.item for one in held.settle(3, multiple=True)] == [0, 2]
@@ -31,13 +31,13 @@ def test_one_or_everything_up_to_it() -> None:
 @pytest.mark.requirement("MTL-93")
 @pytest.mark.parametrize("multiple", [True, False])
 @pytest.mark.parametrize("sequence", [0, 5, 1 << 63])
-def test_what_was_never_sent_covers_nothing(sequence: int, multiple: bool) -> None:
+def test_a_number_that_was_never_sent_settles_no_contents(sequence: int, multiple: bool) -> None:
     held = filled([1, 1, 2])
     assert held.settle(sequence, multiple) == []
     assert held.contents == 4
 
 
-def test_settled_twice_is_settled_once() -> None:
+def test_settling_twice_has_no_further_effect() -> None:
     held = filled([1, 1])
     assert len(held.settle(1, multiple=False)) == 1
     assert held.settle(1, multiple=False) == []
@@ -45,21 +45,23 @@ def test_settled_twice_is_settled_once() -> None:
     assert held.settle(2, multiple=True) == []
 
 
-def test_a_pack_settles_as_a_whole_with_its_last_number() -> None:
+def test_a_pack_is_settled_by_its_last_number() -> None:
     held = filled([3, 3])
     assert held.settle(2, multiple=False) == []
     assert [one.item for one in held.settle(5, multiple=True)] == [0]
     assert [one.item for one in held.settle(6, multiple=False)] == [1]
 
 
-def test_clear_gives_everything_back_in_order() -> None:
+def test_clear_returns_all_contents_in_order() -> None:
     held = filled([1, 2, 3])
     assert [one.item for one in held.clear()] == [0, 1, 2]
     assert (len(held), held.contents, held.octets, held.highest) == (0, 0, 0, 6)
 
 
 @given(SIZES, SETTLES)
-def test_totals_are_those_of_what_is_left(counts: list[int], settles: list[tuple[int, bool]]) -> None:
+def test_totals_equal_those_of_the_remaining_contents(
+    counts: list[int], settles: list[tuple[int, bool]]
+) -> None:
     held = filled(counts)
     gone: list[int] = []
     for sequence, multiple in settles:
@@ -77,7 +79,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.integers(0, 3
 
 
 def in_rows(runs: list[tuple[int, int, int]]) -> tuple[Unsettled[None], Unsettled[None]]:
-    """The same contents kept in rows, and each by itself; a row follows a gap, with contents of one size."""
+    """The same contents kept in runs, and singly; a run follows a gap, with contents of one size."""
     rows: Unsettled[None] = Unsettled()
     each: Unsettled[None] = Unsettled()
     at = 1
@@ -96,7 +98,7 @@ def singly(held: Unsettled[None]) -> list[tuple[int, int]]:
 
 
 @given(RUNS, SETTLES, st.integers(1, 40))
-def test_a_row_of_contents_settles_as_each_by_itself_would(
+def test_a_run_is_settled_like_single_contents(
     runs: list[tuple[int, int, int]], settles: list[tuple[int, bool]], cut: int
 ) -> None:
     rows, each = in_rows(runs)
@@ -118,7 +120,7 @@ def test_a_row_of_contents_settles_as_each_by_itself_would(
     assert (rows.contents, rows.octets, rows.highest) == (each.contents, each.octets, each.highest)
 
 
-def test_what_was_not_sent_after_all_is_forgotten_and_a_pack_goes_whole() -> None:
+def test_cut_removes_unsent_contents_and_whole_packs() -> None:
     held = filled([3, 3, 3])
     assert [one.item for one in held.cut(5)] == [1, 2]
     assert ([one.item for one in held], held.contents, held.octets, held.highest) == ([0], 3, 30, 4)

@@ -1,4 +1,4 @@
-"""The tables are well-formed: every state can be reached, every event leads somewhere that exists."""
+"""The tables are well-formed: every state can be reached, every event leads to an existing state."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def test_every_state_can_be_left() -> None:
     assert all(any(to is not state for to in rows.values()) for state, rows in RESOURCE.items())
 
 
-def test_out_of_turn_is_answered_in_every_state() -> None:
+def test_every_state_has_an_answer_to_requests_out_of_turn() -> None:
     assert set(OUT_OF_TURN) == set(Control)
     assert all(400 <= status <= 599 for status, _, _ in OUT_OF_TURN.values())
 
 
 @pytest.mark.requirement("MTL-21")
-def test_only_open_begins_a_session() -> None:
+def test_a_session_starts_only_with_open() -> None:
     assert set(CONTROL[Control.NEW]) == {RequestKind.OPEN}
 
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
-def test_a_401_is_possible_everywhere_and_authorize_after_it() -> None:
+def test_a_401_is_possible_in_every_state_and_authorize_after_it() -> None:
     for state in (Control.READY, Control.PROFILED):
         assert all(row[401] is Control.UNAUTHORIZED for row in CONTROL[state].values())
     for state in set(Control) - {Control.NEW}:
@@ -68,11 +68,11 @@ def test_a_401_is_possible_everywhere_and_authorize_after_it() -> None:
 
 
 @pytest.mark.requirement("MTL-45")
-def test_leases_need_a_profile() -> None:
+def test_leases_are_possible_only_with_a_profile() -> None:
     assert [state for state in Control if RequestKind.LEASE in CONTROL[state]] == [Control.PROFILED]
 
 
-def test_statuses_of_the_table_are_those_of_the_replies() -> None:
+def test_statuses_of_the_table_equal_those_of_the_replies() -> None:
     replies = {
         RequestKind.OPEN: w.Open.replies,
         RequestKind.AUTHORIZE: w.Authorize.replies,
@@ -86,13 +86,13 @@ def test_statuses_of_the_table_are_those_of_the_replies() -> None:
 
 
 @pytest.mark.requirement("MTL-60", "MTL-65")
-def test_a_flow_begins_with_a_lease_and_may_be_pipelined_after_it() -> None:
+def test_a_flow_starts_with_a_lease_and_commands_may_be_pipelined() -> None:
     assert {command for sender, command in FLOW[FlowState.UNBOUND] if sender is End.CLIENT} == {c.Lease}
     pipelined = {command for sender, command in FLOW[FlowState.LEASING] if sender is End.CLIENT}
     assert pipelined == {c.Lease, c.Summon, c.Dismiss, c.Content, c.Confirm, c.Reject, c.Ping, c.Pong}
 
 
-def test_only_clients_ask_and_only_brokers_respond() -> None:
+def test_only_clients_send_requests_and_only_brokers_responses() -> None:
     for rows in FLOW.values():
         for sender, command in rows:
             assert not (sender is End.BROKER and command in {c.Lease, c.Summon, c.Dismiss})
@@ -100,11 +100,11 @@ def test_only_clients_ask_and_only_brokers_respond() -> None:
 
 
 @pytest.mark.requirement("MTL-81", "MTL-82")
-def test_contents_travel_between_the_response_to_summon_and_that_to_dismiss() -> None:
+def test_contents_are_sent_between_the_responses_to_summon_and_dismiss() -> None:
     states = [state for state in ResourceState if (End.BROKER, c.Content) in RESOURCE[state]]
     assert states == [ResourceState.SUMMONED, ResourceState.DISMISSING]
 
 
-def test_the_two_ends_are_each_others_other() -> None:
+def test_each_end_is_the_peer_of_the_other() -> None:
     assert [peer.other.other for peer in End] == list(End)
     assert End.CLIENT.other is End.BROKER

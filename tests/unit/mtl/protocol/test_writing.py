@@ -28,14 +28,14 @@ def taken(writer: WriterFlow, now: float = 0.0) -> list[int]:
     return [sent.first for sent in writer.take(now, 100)]
 
 
-def test_numbers_begin_at_one_and_a_pack_takes_as_many_as_it_has() -> None:
+def test_numbers_start_at_one_and_a_pack_has_one_per_content() -> None:
     writer = flow()
     publish(writer, 1, 1, 10, 1)
     assert taken(writer) == [1, 2, 3, 13]
     assert (writer.next, writer.unconfirmed, writer.confirmed) == (14, 13, 0)
 
 
-def test_a_writer_of_a_known_name_continues_its_numbers() -> None:
+def test_a_writer_continues_the_numbers_of_its_name() -> None:
     writer = flow()
     writer.start(41)
     publish(writer, 1)
@@ -45,11 +45,11 @@ def test_a_writer_of_a_known_name_continues_its_numbers() -> None:
         writer.start(1)
 
 
-def test_what_a_broker_has_lost_is_known_by_its_last_number() -> None:
+def test_a_loss_of_the_broker_is_detected_by_its_last_number() -> None:
     writer = flow()
     publish(writer, 1, 1, 3, 1)
     taken(writer)
-    assert writer.missing(0) == (1, 7)  # as if it were asked in between; after a loss all of it is sent again
+    assert writer.missing(0) == (1, 7)  # before the loss; after it all unconfirmed contents are resent
     writer.lost()
     assert writer.missing(0) is None
     taken(writer)
@@ -58,7 +58,7 @@ def test_what_a_broker_has_lost_is_known_by_its_last_number() -> None:
     assert [writer.missing(last) for last in (0, 2, 4, 5, 6)] == [(1, 6), (3, 6), (5, 6), None, None]
 
 
-def test_a_number_that_was_spent_on_a_refused_content_is_not_missing() -> None:
+def test_a_number_of_a_refused_content_is_not_missing() -> None:
     writer = flow()
     publish(writer, 1, 1)
     taken(writer)
@@ -69,7 +69,7 @@ def test_a_number_that_was_spent_on_a_refused_content_is_not_missing() -> None:
 
 
 @pytest.mark.requirement("MTL-90", "MTL-91")
-def test_a_confirm_settles_one_or_everything_up_to_it() -> None:
+def test_a_confirm_settles_one_or_all_up_to_its_number() -> None:
     writer = flow()
     publish(writer, 1, 1, 3, 1)
     taken(writer)
@@ -92,7 +92,7 @@ def test_a_confirm_settles_one_or_everything_up_to_it() -> None:
         c.Reject(9, multiple=False, recycle=True),
     ],
 )
-def test_what_was_never_sent_cannot_be_settled(command: c.Confirm | c.Reject) -> None:
+def test_unsent_contents_cannot_be_settled(command: c.Confirm | c.Reject) -> None:
     writer = flow()
     publish(writer, 1, 1)
     taken(writer)
@@ -102,7 +102,7 @@ def test_what_was_never_sent_cannot_be_settled(command: c.Confirm | c.Reject) ->
     assert taken(writer) == [3]
 
 
-def test_a_number_inside_a_pack_settles_nothing_of_it() -> None:
+def test_a_number_inside_a_pack_does_not_settle_the_pack() -> None:
     writer = flow()
     publish(writer, 10)
     taken(writer)
@@ -111,7 +111,7 @@ def test_a_number_inside_a_pack_settles_nothing_of_it() -> None:
     assert writer.received(c.Confirm(10, multiple=True), 0.0)
 
 
-def test_the_window_always_takes_one_content() -> None:
+def test_the_window_always_admits_one_content() -> None:
     writer = flow(contents=5, octets=30)
     assert writer.room(1_000, 1_000)
     publish(writer, 1)
@@ -120,7 +120,7 @@ def test_the_window_always_takes_one_content() -> None:
     assert not writer.room(1, 30)
 
 
-def test_what_a_socket_did_not_take_is_taken_again_first() -> None:
+def test_contents_returned_by_a_full_socket_are_sent_first() -> None:
     for confirm in (True, False):
         writer = flow(confirm=confirm)
         publish(writer, 1, 1, 1)
@@ -130,7 +130,7 @@ def test_what_a_socket_did_not_take_is_taken_again_first() -> None:
         assert writer.due is None
 
 
-def test_without_confirmation_nothing_is_kept_or_sent_again() -> None:
+def test_without_confirmation_no_contents_are_kept_or_resent() -> None:
     writer = flow(confirm=False)
     publish(writer, 1, 1)
     assert writer.unconfirmed == 2
@@ -147,7 +147,7 @@ def test_without_confirmation_nothing_is_kept_or_sent_again() -> None:
 
 
 @pytest.mark.requirement("MTL-96")
-def test_a_recycled_number_sends_everything_unsettled_again_in_order_and_after_a_pause() -> None:
+def test_a_recycled_number_resends_all_unsettled_contents_after_a_pause() -> None:
     writer = flow()
     publish(writer, 1, 1, 1, 1)
     taken(writer)
@@ -159,7 +159,7 @@ def test_a_recycled_number_sends_everything_unsettled_again_in_order_and_after_a
     assert taken(writer, 10.0 + RESEND_DELAY_S) == [2, 3, 4, 5]
 
 
-def test_a_gap_on_an_unbroken_flow_is_closed() -> None:
+def test_a_gap_on_a_live_flow_is_filled() -> None:
     writer, peer = flow(), Peer()
     for identity in (0, 1, 3):
         writer.publish("a", EMPTY, b"%d" % identity)
@@ -175,7 +175,7 @@ def test_a_gap_on_an_unbroken_flow_is_closed() -> None:
     assert (peer.stored, writer.unconfirmed) == ([0, 1, 3], 0)
 
 
-def test_one_run_is_pushed_back_once() -> None:
+def test_a_run_is_pushed_back_once() -> None:
     writer = flow()
     publish(writer, *[1] * 5)
     taken(writer)
@@ -189,7 +189,7 @@ def test_one_run_is_pushed_back_once() -> None:
     assert taken(writer, 2.0) == []
 
 
-def test_the_pause_doubles_up_to_its_top_and_progress_ends_that() -> None:
+def test_the_pause_doubles_up_to_a_bound_and_progress_resets_it() -> None:
     writer = flow()
     publish(writer, 1, 1)
     pauses = []
@@ -207,7 +207,7 @@ def test_the_pause_doubles_up_to_its_top_and_progress_ends_that() -> None:
     assert writer.due == pytest.approx(now + RESEND_DELAY_S)
 
 
-def test_it_knows_whether_the_broker_wants_it_again_or_says_nothing() -> None:
+def test_the_writer_records_whether_its_contents_were_sent_back() -> None:
     writer = flow()
     publish(writer, 1, 1)
     told, again = [writer.sent_back], c.Reject(1, multiple=False, recycle=True)
@@ -221,7 +221,7 @@ def test_it_knows_whether_the_broker_wants_it_again_or_says_nothing() -> None:
     assert told == [False, True, False, True, False]
 
 
-def test_a_refused_content_is_recorded_and_its_number_is_spent() -> None:
+def test_a_refused_content_is_recorded_and_its_number_used_up() -> None:
     writer = flow()
     publish(writer, 1, 10, 1)
     taken(writer)
@@ -231,7 +231,7 @@ def test_a_refused_content_is_recorded_and_its_number_is_spent() -> None:
     assert (writer.unconfirmed, writer.confirmed) == (0, 12)
 
 
-def test_a_refused_content_is_spent_again_on_a_new_flow_that_may_not_know_of_it() -> None:
+def test_the_number_of_a_refused_content_is_used_up_again_on_a_new_flow() -> None:
     writer = flow()
     publish(writer, 1, 1, 1)
     taken(writer)
@@ -246,7 +246,7 @@ def test_a_refused_content_is_spent_again_on_a_new_flow_that_may_not_know_of_it(
     assert taken(writer) == []
 
 
-def test_a_refused_content_that_waits_to_be_spent_again_is_not_dropped_by_a_confirm() -> None:
+def test_a_confirm_does_not_drop_a_refused_content_awaiting_its_resend() -> None:
     writer = flow()
     publish(writer, 1, 1, 1)
     taken(writer)
@@ -257,7 +257,7 @@ def test_a_refused_content_that_waits_to_be_spent_again_is_not_dropped_by_a_conf
     assert taken(writer, 1.0) == [2, 3]
 
 
-def test_everything_unconfirmed_is_sent_again_after_a_loss_in_identical_frames() -> None:
+def test_unconfirmed_contents_are_resent_after_a_loss_in_identical_frames() -> None:
     writer = flow()
     publish(writer, 1, 5, 1)
     first = [sent.item for sent in writer.take(0.0, 100)]
@@ -270,7 +270,7 @@ def test_everything_unconfirmed_is_sent_again_after_a_loss_in_identical_frames()
 
 
 class Peer:
-    """A broker by PROTOCOL.md 5.4: in turn or not at all, duplicates confirmed, the durable prefix confirmed."""
+    """A broker by PROTOCOL.md 5.4: no gaps accepted, duplicates confirmed, the durable prefix confirmed."""
 
     def __init__(self) -> None:
         self.stored: list[int] = []
@@ -329,7 +329,7 @@ class Peer:
         self.pending.clear()
 
     def fail(self) -> None:
-        """The disk did not keep the group: its first number is wanted again, and all that follow."""
+        """The write of the group failed: its first number is requested again, and all that follow."""
         if self.pending:
             self.expected = self.pending[0][0] - len(self.pending[0][1]) + 1
             self.push_back(self.expected)
@@ -348,7 +348,7 @@ class Peer:
 
 
 class Writing(RuleBasedStateMachine):
-    """The writer and its wire, cut and crashed at any moment."""
+    """The writer and its connection, lost and crashed at any moment."""
 
     @initialize()
     def begin(self) -> None:
@@ -383,8 +383,8 @@ class Writing(RuleBasedStateMachine):
     @precondition(lambda self: len(self.wire) > 1 and not self.peer.resumed and not self.peer.gapped)
     @rule(at=st.integers(0, 100))
     def lose(self, at: int) -> None:
-        """A gap on an unbroken flow. What comes around it shows it: neither what a flow begins with again, nor what the
-        broker has asked for, nor the last one is lost without a cut.
+        """A gap on a live flow. Later contents reveal it: a loss without disconnection never affects the first contents
+        of a flow, contents requested by the broker, or the last content.
         """
         del self.wire[at % (len(self.wire) - 1)]
 

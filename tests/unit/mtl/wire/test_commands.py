@@ -94,7 +94,7 @@ COMMANDS: st.SearchStrategy[Command] = (
 )
 @pytest.mark.requirement("MTL-99", "MTL-101", "MTL-106", "MTL-108")
 @pytest.mark.parametrize(("command", "header", "body"), GOLDEN)
-def test_the_golden_vectors_both_ways(command: Command, header: str, body: str) -> None:
+def test_golden_vectors_are_encoded_and_decoded(command: Command, header: str, body: str) -> None:
     frames = bytes.fromhex(header), bytes.fromhex(body)
     assert encode(command) == frames
     assert decode(*frames) == command
@@ -102,7 +102,7 @@ def test_the_golden_vectors_both_ways(command: Command, header: str, body: str) 
 
 @pytest.mark.requirement("MTL-08", "MTL-57")
 @given(COMMANDS)
-def test_a_command_comes_back(command: Command) -> None:
+def test_an_encoded_command_is_decoded(command: Command) -> None:
     header, body = encode(command)
     back = decode(memoryview(header), memoryview(body))
     assert back == command
@@ -123,12 +123,12 @@ def test_an_unused_body_is_ignored(command: Command, header: str, body: str) -> 
         assert decode(bytes.fromhex(header), b"whatever") == command
 
 
-# --- what is no command -------------------------------------------------------------------------------------
+# --- malformed commands -------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-111")
 @pytest.mark.parametrize(("command", "header", "body"), GOLDEN)
-def test_a_header_cut_off_or_with_more_is_malformed(command: Command, header: str, body: str) -> None:
+def test_a_truncated_or_extended_header_is_malformed(command: Command, header: str, body: str) -> None:
     frames = bytes.fromhex(header), bytes.fromhex(body)
     tableless = 10 + frames[0][9] if isinstance(command, Content) else None  # see below
     for end in set(range(len(frames[0]))) - {tableless}:
@@ -140,7 +140,7 @@ def test_a_header_cut_off_or_with_more_is_malformed(command: Command, header: st
 
 @pytest.mark.requirement("MTL-109")
 def test_a_content_without_a_table_has_no_properties() -> None:
-    """The RFC leaves the table "to be defined": who has read nothing else sends none."""
+    """The RFC leaves the table "to be defined": a client of the RFC alone sends none."""
     header, body = encode(Content(7, "resource", EMPTY, b"hi"))
     assert decode(header[:-4], body) == Content(7, "resource", EMPTY, b"hi")
 
@@ -230,7 +230,7 @@ def test_a_damaged_header_is_a_command_or_malformed(command: Command, data: st.D
         Response(1, -1),
     ],
 )
-def test_what_has_no_encoding_is_the_callers_mistake(command: Command) -> None:
+def test_a_command_without_encoding_is_a_field_error(command: Command) -> None:
     with pytest.raises(FieldError):
         encode(command)
 
@@ -239,7 +239,7 @@ def test_what_has_no_encoding_is_the_callers_mistake(command: Command) -> None:
 
 
 @given(st.integers(1, MAX_PACK_CONTENTS), st.none() | st.integers(0, (1 << 63) - 1))
-def test_what_a_pack_says_of_itself(count: int, timestamp: int | None) -> None:
+def test_properties_of_a_pack_have_count_and_timestamp(count: int, timestamp: int | None) -> None:
     properties = packed_properties(count, timestamp)
     table = {"mtl-count": count} | ({} if timestamp is None else {"mtl-timestamp": timestamp})
     assert properties == encode_table(table)
@@ -259,14 +259,16 @@ def test_what_a_pack_says_of_itself(count: int, timestamp: int | None) -> None:
         ({"mtl-timestamp": "soon"}, None, None),
     ],
 )
-def test_what_other_tables_say(table: dict[str, Any], count: int | None, timestamp: int | None) -> None:
+def test_count_and_timestamp_of_other_tables(
+    table: dict[str, Any], count: int | None, timestamp: int | None
+) -> None:
     properties = encode_table(table)
     assert packed_count(properties) == count
     assert delivery_timestamp(properties) == timestamp
 
 
 @pytest.mark.parametrize("count", [0, -1, True, "3", 1.0, None, [1]])
-def test_a_count_that_is_no_positive_number_is_malformed(count: Any) -> None:
+def test_a_count_that_is_not_a_positive_number_is_malformed(count: Any) -> None:
     with pytest.raises(Malformed, match="mtl-count"):
         packed_count(encode_table({"mtl-count": count}))
 
@@ -285,7 +287,7 @@ def test_reserved_names(table: dict[str, Any], expected: bool) -> None:
 
 
 @given(st.text(max_size=20).filter(str.isprintable), st.integers(0, (1 << 64) - 3), st.integers(0, 3))
-def test_headers_in_a_row_are_those_of_each_content(resource: str, first: int, count: int) -> None:
+def test_headers_of_consecutive_contents_equal_the_single_ones(resource: str, first: int, count: int) -> None:
     properties = encode_table({"k": 1})
     made = content_headers(content_tail(resource, properties), first, count)
     assert made == [encode(Content(n, resource, properties, b""))[0] for n in range(first, first + count)]
@@ -300,18 +302,18 @@ def test_headers_in_a_row_are_those_of_each_content(resource: str, first: int, c
         )
     )
 )
-def test_headers_of_many_are_those_of_each(fields: list[tuple[int, str, bytes]]) -> None:
+def test_headers_of_many_contents_equal_the_single_ones(fields: list[tuple[int, str, bytes]]) -> None:
     contents = [Content(*field, b"") for field in fields]
     assert encode_contents(contents) == [encode(one)[0] for one in contents]
 
 
-def test_a_resource_that_has_no_name_has_no_header() -> None:
+def test_an_invalid_resource_name_is_a_field_error() -> None:
     with pytest.raises(FieldError):
         encode_contents([Content(1, "a", EMPTY, b""), Content(2, "\n", EMPTY, b"")])
 
 
 @given(st.integers(0, 300), st.sampled_from([1, 7, (1 << 64) - 130]), st.integers(0, 299))
-def test_a_row_of_headers_ends_where_one_is_another(count: int, first: int, odd: int) -> None:
+def test_a_run_of_headers_ends_at_a_different_header(count: int, first: int, odd: int) -> None:
     tail = content_tail("a", EMPTY)
     headers = content_headers(tail, first, min(count, (1 << 64) - first))
     assert content_run([b"\x08", *headers], 1, tail, first) == len(headers)
@@ -322,11 +324,11 @@ def test_a_row_of_headers_ends_where_one_is_another(count: int, first: int, odd:
 
 
 @pytest.mark.parametrize("body", [b"x", b"-1", b"1 ", b"1" * 21, "\u0661".encode()])
-def test_what_a_pong_holds_beside_a_position_is_ignored(body: bytes) -> None:
+def test_other_octets_in_a_pong_are_ignored(body: bytes) -> None:
     assert decode(b"\x09", body) == Pong()
 
 
-def test_the_words_of_a_reject_are_cut_and_what_is_no_text_is_dropped() -> None:
+def test_the_reason_of_a_reject_is_cut_and_invalid_utf8_dropped() -> None:
     header, body = encode(Reject(1, False, False, "ü" * REJECT_WORDS))
     assert len(body) == REJECT_WORDS - 1
     assert decode(header, body) == Reject(1, False, False, "ü" * (REJECT_WORDS // 2))

@@ -65,14 +65,14 @@ RFC_REQUESTS = [
 
 @pytest.mark.requirement("MTL-08", "MTL-15", "MTL-22", "MTL-30", "MTL-35", "MTL-44")
 @pytest.mark.parametrize(("name", "json", "expected"), RFC_REQUESTS)
-def test_the_requests_of_the_rfc_are_read(name: str, json: str, expected: w.Request) -> None:
+def test_requests_of_the_rfc_are_decoded(name: str, json: str, expected: w.Request) -> None:
     assert w.decode_request([name.encode(), json.encode()]) == expected
     assert w.decode_request(w.encode_request(expected)) == expected
 
 
 @pytest.mark.requirement("MTL-19")
 @pytest.mark.parametrize("name", [b"connection.profile", b"CONNECTION.PROFILE", b"Connection.Profile"])
-def test_command_names_have_no_case(name: bytes) -> None:
+def test_command_names_are_case_insensitive(name: bytes) -> None:
     assert w.decode_request([name, b'{"profile":"log"}']) == w.Profile(profile="log")
 
 
@@ -119,7 +119,7 @@ READ_BY_NOBODY_HERE = [
 @pytest.mark.requirement("MTL-51")
 @pytest.mark.parametrize("name", [b"Connection.Profile", b"Resource.Describe", b"No.Such"])
 @pytest.mark.parametrize("body", NO_JSON, ids=range(len(NO_JSON)))
-def test_what_is_no_json_is_malformed_whatever_the_command(name: bytes, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_malformed_for_any_command(name: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
         w.decode_request([name, body])
 
@@ -127,14 +127,14 @@ def test_what_is_no_json_is_malformed_whatever_the_command(name: bytes, body: by
 @pytest.mark.requirement("MTL-52")
 @pytest.mark.parametrize("name", [b"Connection.Profile", b"Resource.Describe", b"No.Such"])
 @pytest.mark.parametrize("body", READ_BY_NOBODY_HERE, ids=range(len(READ_BY_NOBODY_HERE)))
-def test_json_that_cannot_be_read_here_is_answered(name: bytes, body: bytes) -> None:
+def test_json_that_cannot_be_decoded_is_refused(name: bytes, body: bytes) -> None:
     with pytest.raises(Refused) as caught:
         w.decode_request([name, body])
     assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
     assert len(caught.value.message) < 1_000
 
 
-def test_a_name_that_is_no_text_is_malformed() -> None:
+def test_a_command_name_that_is_not_utf8_is_malformed() -> None:
     with pytest.raises(Malformed, match="UTF-8"):
         w.decode_request([b"\xff", b"{}"])
 
@@ -187,7 +187,7 @@ def test_any_octets_are_a_request_refused_or_malformed(name: bytes, body: bytes)
 
 
 @given(st.sampled_from(RFC_REQUESTS), st.data())
-def test_a_damaged_request_is_one_refused_or_malformed(
+def test_a_damaged_request_is_valid_refused_or_malformed(
     row: tuple[str, str, Any], data: st.DataObject
 ) -> None:
     name, json, _ = row
@@ -232,7 +232,7 @@ RFC_REPLIES: list[tuple[bytes, str, type[w.Request], w.Reply]] = [
 
 @pytest.mark.requirement("MTL-16", "MTL-18", "MTL-26", "MTL-27", "MTL-32", "MTL-37", "MTL-48")
 @pytest.mark.parametrize(("code", "json", "request_", "expected"), RFC_REPLIES)
-def test_the_replies_of_the_rfc_are_read(
+def test_replies_of_the_rfc_are_decoded(
     code: bytes, json: str, request_: type[w.Request], expected: w.Reply
 ) -> None:
     assert w.decode_reply([code, json.encode()], request_) == expected
@@ -240,7 +240,7 @@ def test_the_replies_of_the_rfc_are_read(
     assert expected.code == int(code)
 
 
-def test_every_success_of_every_request_knows_its_status() -> None:
+def test_every_reply_type_has_the_status_of_its_request() -> None:
     for request in w.REQUESTS.values():
         assert request.replies
         for status, reply in request.replies.items():
@@ -259,7 +259,7 @@ def test_a_bare_refusal_of_an_rfc_server() -> None:
 
 
 @pytest.mark.requirement("MTL-52")
-def test_a_refusal_comes_back_with_its_members() -> None:
+def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
     refused = Refused(404, w.UNKNOWN_RESOURCE, "no such resource: a", missing=["a"], last_version=3)
     frames = w.encode_refusal(refused)
     assert frames == [
@@ -281,7 +281,7 @@ def test_a_refusal_comes_back_with_its_members() -> None:
     )
 
 
-def test_fenced_and_data_loss_come_back_as_what_they_are() -> None:
+def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
     with pytest.raises(Fenced, match="another driver") as fenced:
         w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.Reader)
     assert fenced.value.members == {"epoch": 4}
@@ -334,12 +334,12 @@ def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
     ],
     ids=range(16),
 )
-def test_what_does_not_answer_the_request_is_malformed(code: bytes, body: bytes) -> None:
+def test_a_reply_of_another_type_is_malformed(code: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
         w.decode_reply([code, body], w.Profile)
 
 
-def test_a_reply_that_is_too_large_asks_for_less() -> None:
+def test_a_reply_that_is_too_large_is_a_refusal() -> None:
     resources = [w.Description(resource="x" * 250, incarnation="i", known_earliest=1, known_next=1)] * 4_000
     frames = w.encode_reply(200, w.DescriptionList(resources=resources))
     with pytest.raises(Refused, match="fewer") as caught:
@@ -350,7 +350,7 @@ def test_a_reply_that_is_too_large_asks_for_less() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 100, 199, 600, 1000])
-def test_other_statuses_are_a_mistake_of_ours(status: int) -> None:
+def test_encoding_an_unknown_status_is_an_error(status: int) -> None:
     assert [w.encode_reply(known, w.Ok())[0] for known in (200, 599)] == [b"200", b"599"]
     with pytest.raises(ValueError, match="status"):
         w.encode_reply(status, w.Ok())

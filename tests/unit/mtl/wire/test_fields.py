@@ -29,7 +29,7 @@ from mtl.wire.fields import (
 )
 from mtl.wire.limits import MAX_FIELD_NAME, MAX_TABLE_DEPTH, RESERVED_FIELDS
 
-# --- what may be in a table ---------------------------------------------------------------------------------
+# --- values of a table --------------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(codec="utf-8"))
 SHORT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60)
@@ -75,7 +75,7 @@ def entry(tag: str, value: str) -> bytes:
 
 @pytest.mark.requirement("MTL-105")
 @given(SHORT)
-def test_a_short_string_comes_back(text: str) -> None:
+def test_an_encoded_short_string_is_decoded(text: str) -> None:
     raw = encode_short(text)
     assert read_short(b"??" + raw + b"!", 2) == (text, 2 + len(raw))
 
@@ -99,12 +99,12 @@ def test_control_characters_are_not_printable(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u00a0", "\u2028", "\ue000", "zürich", "東京", "🛫"])
-def test_everything_else_is_printable(text: str) -> None:
+def test_other_characters_are_printable(text: str) -> None:
     assert is_printable(text)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x01", b"\x03ab", b"\x01\xff", b"\x01\xc3", b"\x03\xed\xa0\x80"])
-def test_a_short_string_cut_off_or_not_utf8_is_malformed(raw: bytes) -> None:
+def test_a_truncated_or_non_utf8_short_string_is_malformed(raw: bytes) -> None:
     with pytest.raises(Malformed):
         read_short(raw, 0)
 
@@ -114,7 +114,7 @@ def test_a_short_string_cut_off_or_not_utf8_is_malformed(raw: bytes) -> None:
 
 @pytest.mark.requirement("MTL-109")
 @given(TABLES)
-def test_a_table_comes_back(table: dict[str, Value]) -> None:
+def test_an_encoded_table_is_decoded(table: dict[str, Value]) -> None:
     back = decode_table(encode_table(table))
     assert back == table
     assert list(back) == list(table)
@@ -162,11 +162,11 @@ def test_python_values_have_these_tags(value: Value, tag: str, octets: str) -> N
         ("f", "3fc00000", 1.5),
     ],
 )
-def test_tags_that_are_only_read(tag: str, octets: str, value: Value) -> None:
+def test_tags_that_are_only_decoded(tag: str, octets: str, value: Value) -> None:
     assert decode_table(entry(tag, octets)) == {"k": value}
 
 
-def test_not_a_number_comes_back() -> None:
+def test_nan_is_encoded_and_decoded() -> None:
     value = decode_table(encode_table({"k": math.nan}))["k"]
     assert isinstance(value, float)
     assert math.isnan(value)
@@ -182,7 +182,7 @@ def test_any_buffer_is_decoded() -> None:
     assert decode_table(bytearray(raw)) == decode_table(memoryview(raw)) == {"k": 1}
 
 
-def test_subclasses_and_near_types_are_encoded_as_what_they_are() -> None:
+def test_subclasses_and_similar_types_are_encoded_as_their_base_types() -> None:
     class Level(IntEnum):
         HIGH = 3
 
@@ -190,7 +190,7 @@ def test_subclasses_and_near_types_are_encoded_as_what_they_are() -> None:
     assert decode_table(encode_table(table)) == {"i": 3, "t": [1, "a"], "x": b"ab", "v": b"cd"}  # type: ignore[arg-type]
 
 
-def test_times_lose_what_is_below_the_second_and_their_zone() -> None:
+def test_times_lose_fractions_of_seconds_and_zone() -> None:
     berlin = datetime(2020, 1, 1, 12, 0, 0, 999_999, tzinfo=timezone(timedelta(hours=1)))
     assert decode_table(encode_table({"k": berlin})) == {"k": datetime(2020, 1, 1, 11, tzinfo=UTC)}
 
@@ -199,7 +199,7 @@ def test_decimals_with_a_positive_exponent_are_written_out() -> None:
     assert encode_table({"k": Decimal("12e3")}) == entry("D", "0000002ee0")
 
 
-# --- what no field can hold ---------------------------------------------------------------------------------
+# --- values without field type ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_decimals_with_a_positive_exponent_are_written_out() -> None:
         {"n" * (MAX_FIELD_NAME + 1): 1},
     ],
 )
-def test_what_no_field_can_hold_is_a_field_error(value: Any) -> None:
+def test_a_value_without_field_type_is_a_field_error(value: Any) -> None:
     with pytest.raises(FieldError):
         encode_table({"k": value})
 
@@ -258,14 +258,14 @@ def test_nesting_has_a_limit_at_both_ends() -> None:
         decode_table(entry("A", raw.hex()))
 
 
-def test_a_table_that_holds_itself_is_a_field_error() -> None:
+def test_a_recursive_table_is_a_field_error() -> None:
     table: dict[str, Any] = {}
     table["k"] = [table]
     with pytest.raises(FieldError, match="deep"):
         encode_table(table)
 
 
-# --- what is no table ---------------------------------------------------------------------------------------
+# --- malformed tables ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-111")
@@ -291,7 +291,7 @@ def test_a_table_that_holds_itself_is_a_field_error() -> None:
         (bytes.fromhex("0000000c 01 61 46 00000003 01 62 74 01 56"), "over|end"),
     ],
 )
-def test_what_is_no_table_is_malformed(raw: bytes, why: str) -> None:
+def test_octets_that_are_not_a_table_are_malformed(raw: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         decode_table(raw)
 
@@ -315,7 +315,7 @@ def test_a_damaged_table_is_a_table_or_malformed(table: dict[str, Value], data: 
 
 
 @given(TABLES, st.data())
-def test_a_table_cut_off_anywhere_is_malformed(table: dict[str, Value], data: st.DataObject) -> None:
+def test_a_table_truncated_at_any_octet_is_malformed(table: dict[str, Value], data: st.DataObject) -> None:
     raw = encode_table(table)
     with pytest.raises(Malformed):
         decode_table(raw[: data.draw(st.integers(0, len(raw) - 1))])
@@ -324,7 +324,7 @@ def test_a_table_cut_off_anywhere_is_malformed(table: dict[str, Value], data: st
 # --- properties ---------------------------------------------------------------------------------------------
 
 
-def test_properties_may_not_have_names_of_the_broker() -> None:
+def test_reserved_names_in_properties_are_refused() -> None:
     assert encode_properties(None) == encode_properties({}) == EMPTY
     assert encode_properties({"mtl": 1}) == encode_table({"mtl": 1})
     with pytest.raises(FieldError, match="mtl-count"):
@@ -337,7 +337,7 @@ def test_joined_tables_have_the_entries_of_both(one: dict[str, Value], other: di
     assert join_tables(encode_table(one), encode_table(other)) == encode_table({**one, **other})
 
 
-def test_a_known_table_is_decoded_once_unless_it_is_large() -> None:
+def test_a_known_small_table_is_decoded_once() -> None:
     small, large = (encode_table({"k": "x" * length}) for length in (10, KNOWN_TABLE))
     assert known_table(small) is known_table(bytes(bytearray(small)))
     assert known_table(large) == decode_table(large)

@@ -1,4 +1,4 @@
-"""As the metadata of an Arrow message has them: Message {1 header type, 2 header}, Schema {1 fields}."""
+"""Flatbuffers as in the metadata of an Arrow message: Message {1 header type, 2 header}, Schema {1 fields}."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def test_fields_of_a_table_are_found_by_number() -> None:
     assert length(MESSAGE, follow(MESSAGE, field(MESSAGE, TABLE, 2)), 1) == 2
 
 
-def test_a_field_that_is_absent_is_zero() -> None:
+def test_an_absent_field_is_zero() -> None:
     assert field(MESSAGE, TABLE, 9) == scalar(I64, MESSAGE, TABLE, 9) == length(MESSAGE, TABLE, 9) == 0
 
 
 @pytest.mark.parametrize("at", [-1, len(MESSAGE) - 3, 1 << 40])
-def test_nothing_is_read_outside_of_the_buffer(at: int) -> None:
+def test_offsets_outside_of_the_buffer_are_malformed(at: int) -> None:
     with pytest.raises(Malformed, match="points outside of itself"):
         read(U32, MESSAGE, at)
 
 
-def test_a_table_whose_fields_have_half_a_number_is_broken() -> None:
+def test_a_vtable_of_odd_size_is_malformed() -> None:
     vtable = 4
     table = vtable + 8
     broken = bytes(vtable) + U16.pack(7) + bytes(6) + U32.pack(table - vtable)

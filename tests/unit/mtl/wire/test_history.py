@@ -1,4 +1,4 @@
-"""Where a log parts with the one that a position is of. PROTOCOL.md 5.1.1."""
+"""The point where a log parts from the log of a position. PROTOCOL.md 5.1.1."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ HISTORY = History(((1, ONE), (11, TWO), (21, THREE)), 31)
 @pytest.mark.parametrize(
     ("position", "epoch"), [(1, None), (2, ONE), (11, ONE), (12, TWO), (22, THREE), (31, THREE), (99, THREE)]
 )
-def test_the_epoch_of_a_position_is_that_of_the_content_before(position: int, epoch: str | None) -> None:
+def test_the_epoch_of_a_position_is_that_of_the_preceding_content(position: int, epoch: str | None) -> None:
     assert HISTORY.epoch_of(position) == epoch
 
 
-def test_contents_that_are_older_than_the_history_have_no_epoch() -> None:
+def test_contents_older_than_the_history_have_no_epoch() -> None:
     history = History(((11, ONE),), 21)
     assert (history.epoch_of(11), history.epoch_of(12)) == (None, ONE)
     assert history.parting(11, None) is None
@@ -27,7 +27,7 @@ def test_contents_that_are_older_than_the_history_have_no_epoch() -> None:
     ("position", "epoch", "parting"),
     [
         (11, ONE, None),
-        (12, ONE, 11),  # the log lost what it had of epoch 1 above 10, and went on with epoch 2
+        (12, ONE, 11),  # the log lost its contents of epoch 1 above 10, and continued with epoch 2
         (21, TWO, None),
         (22, TWO, 21),
         (31, THREE, None),
@@ -41,7 +41,9 @@ def test_contents_that_are_older_than_the_history_have_no_epoch() -> None:
         (5, "9.dddddddd", 5),  # unknown, and nothing says that it parts before
     ],
 )
-def test_where_a_log_parts_with_that_of_a_position(position: int, epoch: str, parting: int | None) -> None:
+def test_the_parting_of_a_log_from_the_log_of_a_position(
+    position: int, epoch: str, parting: int | None
+) -> None:
     assert HISTORY.parting(position, epoch) == parting
 
 
@@ -49,10 +51,10 @@ def test_an_epoch_without_contents_does_not_count() -> None:
     history = History(((1, ONE), (11, TWO)), 11)
     assert history.parting(11, ONE) is None
     assert history.parting(12, TWO) == 11
-    assert history.has(TWO), "the contents to come will be of it"
+    assert history.has(TWO), "later contents will belong to it"
 
 
-def test_epochs_that_are_forgotten_are_taken_on_trust() -> None:
+def test_epochs_older_than_the_history_are_accepted() -> None:
     history = History(((21, THREE),), 31)
     assert history.parting(21, TWO) is None
     assert history.parting(22, TWO) == 21
@@ -60,7 +62,7 @@ def test_epochs_that_are_forgotten_are_taken_on_trust() -> None:
     assert not history.has("3.dddddddd")
 
 
-def test_an_empty_log_and_one_that_says_nothing() -> None:
+def test_the_history_of_an_empty_log_and_a_missing_history() -> None:
     assert History((), 1).parting(11, ONE) == 1
     assert History.of(None, 5).epoch_of(3) is None
     assert History.of([(1, ONE)], 5).epoch_of(3) == ONE

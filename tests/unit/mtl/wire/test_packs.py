@@ -52,12 +52,12 @@ def batch_of(properties: list[bytes | None], bodies: list[bytes | None]) -> Any:
 
 
 def octets(batch: Any, **options: Any) -> bytes:
-    """A batch of whatever schema as Arrow encodes it, not as we would."""
+    """A batch of any schema in Arrow's own encoding."""
     return bytes(batch.serialize()) if not options else stream_message(batch, **options)
 
 
 def stream_message(batch: Any, **options: Any) -> bytes:
-    """The record batch's message out of a stream, where Arrow lets one choose the options of writing."""
+    """The message of the record batch from a stream, which allows other options of writing."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_batch(batch)
@@ -72,7 +72,7 @@ def stream_message(batch: Any, **options: Any) -> bytes:
 
 
 @given(CONTENTS)
-def test_contents_come_back(contents: Contents) -> None:
+def test_encoded_contents_are_decoded(contents: Contents) -> None:
     raw = pack(contents)
     batch = decode_pack(raw, len(contents))
     assert batch.schema == SCHEMA
@@ -81,7 +81,7 @@ def test_contents_come_back(contents: Contents) -> None:
     assert len(raw) <= pack_size(len(contents), sum(len(p or b"") + len(b) for p, b in contents))
 
 
-def test_properties_may_be_left_out_or_empty() -> None:
+def test_properties_may_be_missing_or_empty() -> None:
     for properties in (None, [None, None], [EMPTY, EMPTY]):
         batch = decode_pack(encode_pack([b"a", b"b"], properties), 2)
         assert batch.column(0).null_count == 2
@@ -99,12 +99,12 @@ def test_packs_are_any_buffers(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("shift", range(8))
-def test_a_pack_may_begin_anywhere_in_memory(shift: int) -> None:
+def test_a_pack_may_have_any_alignment_in_memory(shift: int) -> None:
     raw = memoryview(bytes(shift) + pack(THREE))[shift:]
     assert contents_of(decode_pack(raw, 3)) == plain(THREE)
 
 
-def test_a_batch_lies_over_the_octets_it_was_read_from() -> None:
+def test_a_decoded_batch_uses_the_octets_without_a_copy() -> None:
     raw = pa.py_buffer(pack(THREE))
     for batch in (decode_pack(raw, 3), trust_pack(raw)):
         for buffer in batch.column(1).buffers()[1:]:
@@ -112,7 +112,7 @@ def test_a_batch_lies_over_the_octets_it_was_read_from() -> None:
 
 
 @given(CONTENTS, st.data())
-def test_a_slice_is_unpacked_and_packed_as_what_it_shows(contents: Contents, data: st.DataObject) -> None:
+def test_a_slice_is_encoded_and_decoded_as_its_own_rows(contents: Contents, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(contents) - 1))
     count = data.draw(st.integers(1, len(contents) - first))
     part = decode_pack(pack(contents), len(contents)).slice(first, count)
@@ -122,7 +122,9 @@ def test_a_slice_is_unpacked_and_packed_as_what_it_shows(contents: Contents, dat
 
 
 @given(CONTENTS, st.data())
-def test_a_batch_is_encoded_into_memory_as_by_itself(contents: Contents, data: st.DataObject) -> None:
+def test_a_batch_encoded_into_memory_equals_the_separate_encoding(
+    contents: Contents, data: st.DataObject
+) -> None:
     first = data.draw(st.integers(0, len(contents) - 1))
     part = decode_pack(pack(contents), len(contents)).slice(first)
     room = batch_size(part)
@@ -132,7 +134,7 @@ def test_a_batch_is_encoded_into_memory_as_by_itself(contents: Contents, data: s
     assert not any(memory[room:])
 
 
-def test_the_fullest_batches_have_room_in_their_memory() -> None:
+def test_the_largest_batches_fit_into_their_computed_size() -> None:
     table = encode_table({"k": "v" * 40})
     for properties in (None, table):
         body = bytes(MAX_PACK // MAX_PACK_CONTENTS - len(properties or b""))
@@ -142,7 +144,7 @@ def test_the_fullest_batches_have_room_in_their_memory() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 7, 8, 63, 64, 999])
-def test_a_slice_does_not_take_its_parent_along(first: int) -> None:
+def test_the_encoding_of_a_slice_excludes_its_parent(first: int) -> None:
     properties = [None if n % 3 else encode_table({"n": n}) for n in range(1_000)]
     parent = batch_of(list(properties), [bytes(1_000)] * 1_000)
     part = encode_batch(parent.slice(first, 1))
@@ -166,7 +168,7 @@ def test_the_octets_are_aligned_and_uncompressed() -> None:
 # --- limits -------------------------------------------------------------------------------------------------
 
 
-def test_the_fullest_pack_fits() -> None:
+def test_a_pack_of_the_largest_size_fits() -> None:
     bodies = [bytes(MAX_PACK // MAX_PACK_CONTENTS)] * (MAX_PACK_CONTENTS - 1)
     bodies.append(bytes(MAX_PACK - sum(map(len, bodies))))
     raw = encode_pack(bodies)
@@ -182,7 +184,7 @@ def test_the_largest_content_with_the_largest_properties_fits() -> None:
     assert decode_pack(raw, 1).num_rows == 1
 
 
-def test_what_is_too_large_for_the_broker_is_not_encoded() -> None:
+def test_contents_above_the_largest_pack_are_refused() -> None:
     assert encode_pack([bytes(1_000)], max_pack=1_000)
     with pytest.raises(ContentTooLarge):
         encode_pack([bytes(PACK_OVERHEAD + 1_000)], max_pack=1_000)
@@ -205,7 +207,7 @@ def test_what_is_too_large_for_the_broker_is_not_encoded() -> None:
     ],
     ids=range(6),
 )
-def test_what_is_no_pack_is_not_encoded(batch: Any) -> None:
+def test_batches_of_another_schema_are_refused(batch: Any) -> None:
     with pytest.raises(FieldError):
         encode_batch(batch)
     with pytest.raises(FieldError):
@@ -214,22 +216,22 @@ def test_what_is_no_pack_is_not_encoded(batch: Any) -> None:
         encode_batch_into(memoryview(bytearray(1_000)), batch)
 
 
-def test_a_pack_of_nothing_is_not_encoded() -> None:
+def test_an_empty_pack_is_refused() -> None:
     with pytest.raises(FieldError, match="no contents"):
         encode_pack([])
 
 
-# --- what is no pack ----------------------------------------------------------------------------------------
+# --- malformed packs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 2, 4, MAX_PACK_CONTENTS, MAX_PACK_CONTENTS + 1, 1 << 63])
-def test_a_count_that_lies_is_malformed(count: int) -> None:
+def test_a_wrong_count_is_malformed(count: int) -> None:
     with pytest.raises(Malformed):
         decode_pack(pack(THREE), count)
 
 
 @pytest.mark.parametrize("contents", [THREE, THREE[:1], [(None, b"abc")] * 3])
-def test_a_pack_cut_off_anywhere_or_with_more_is_malformed(contents: Contents) -> None:
+def test_a_truncated_or_extended_pack_is_malformed(contents: Contents) -> None:
     raw = pack(contents)
     for end in range(len(raw)):
         with pytest.raises(Malformed):
@@ -240,7 +242,7 @@ def test_a_pack_cut_off_anywhere_or_with_more_is_malformed(contents: Contents) -
 
 
 @pytest.mark.parametrize("codec", [name for name in ("zstd", "lz4") if pa.Codec.is_available(name)])
-def test_a_compressed_pack_is_malformed_before_arrow_sees_it(
+def test_a_compressed_pack_is_malformed_without_decompression(
     codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw = stream_message(batch_of([None], [bytes(100_000)]), compression=codec)
@@ -303,7 +305,7 @@ def test_a_dictionary_batch_is_malformed() -> None:
             decode_pack(bytes(message.serialize()), 1)
 
 
-def test_a_body_that_is_null_is_malformed() -> None:
+def test_a_null_body_is_malformed() -> None:
     with pytest.raises(Malformed, match="null"):
         decode_pack(octets(batch_of([None, None], [b"a", None])), 2)
 
@@ -325,14 +327,14 @@ def test_a_body_that_is_null_is_malformed() -> None:
         ),
     ],
 )
-def test_properties_that_a_plain_reader_must_not_get_are_malformed(table: bytes, why: str) -> None:
+def test_invalid_or_reserved_properties_in_a_pack_are_malformed(table: bytes, why: str) -> None:
     raw = octets(batch_of([None, encode_table({"a": 1}), table, table], [b"a"] * 4))
     with pytest.raises(Malformed, match=why):
         decode_pack(raw, 4)
     assert decode_pack(raw, 4, check_properties=False).num_rows == 4
 
 
-def test_the_properties_of_a_pack_are_bounded_together() -> None:
+def test_properties_of_a_pack_are_bounded_in_total() -> None:
     table = encode_table({"k": bytes(MAX_PACK_PROPERTIES // 10 - 20)})
     assert decode_pack(octets(batch_of([table] * 10, [b""] * 10)), 10).num_rows == 10
     raw = octets(batch_of([table] * 11, [b""] * 11))
@@ -342,14 +344,14 @@ def test_the_properties_of_a_pack_are_bounded_together() -> None:
 
 
 @pytest.mark.parametrize("broken", [(0, 3, 8), (0, 3, 1 << 30), (0, 8, 7), (-1, 3, 7), (0, 3, -1), (1, 3, 7)])
-def test_offsets_that_are_not_the_datas_are_malformed(broken: tuple[int, int, int]) -> None:
+def test_offsets_outside_of_the_data_are_malformed(broken: tuple[int, int, int]) -> None:
     raw = pack([(None, b"abc"), (None, b"defg")])
     at = raw.index(struct.pack("<iii", 0, 3, 7))
     with pytest.raises(Malformed):
         decode_pack(raw[:at] + struct.pack("<iii", *broken) + raw[at + 12 :], 2)
 
 
-def test_a_slice_takes_no_octet_of_its_neighbours_along() -> None:
+def test_the_encoding_of_a_slice_has_no_octets_of_adjacent_rows() -> None:
     parent = batch_of(
         [encode_table({"k": "left"}), encode_table({"k": "right"})] * 40, [b"mine", b"theirs"] * 40
     )
@@ -359,12 +361,12 @@ def test_a_slice_takes_no_octet_of_its_neighbours_along() -> None:
         assert (b"theirs" in raw) == (b"right" in raw) == (first % 2 == 1)
 
 
-def test_the_padding_that_arrow_leaves_behind_a_slice_is_accepted() -> None:
+def test_the_padding_of_arrow_behind_a_slice_is_accepted() -> None:
     parent = batch_of([None] * 9, [b"0123456789"] * 9)
     assert contents_of(decode_pack(octets(parent.slice(3, 2)), 2)) == [(EMPTY, b"0123456789")] * 2
 
 
-def test_data_that_belongs_to_no_content_is_malformed() -> None:
+def test_data_outside_of_all_contents_is_malformed() -> None:
     raw = pack([(None, b"a"), (None, bytes(99))])
     at = raw.index(struct.pack("<iii", 0, 1, 100))
     for end, accepted in ((2, False), (36, False), (37, True)):  # up to 63 octets may be padding
@@ -376,7 +378,7 @@ def test_data_that_belongs_to_no_content_is_malformed() -> None:
                 decode_pack(damaged, 2)
 
 
-def test_buffers_that_are_larger_than_their_contents_are_cut() -> None:
+def test_buffers_larger_than_their_contents_are_cut() -> None:
     offsets = pa.py_buffer(struct.pack("=iiii", 2, 5, 9, 77))
     body = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"..abcdefg......")])
     raw = encode_batch(pa.RecordBatch.from_arrays([pa.nulls(2, pa.binary()), body], schema=SCHEMA))
@@ -387,7 +389,7 @@ def test_buffers_that_are_larger_than_their_contents_are_cut() -> None:
 
 
 def read(raw: bytes, count: int) -> None:
-    """Read everything in it, as the broker and a reader would."""
+    """Read all contents, as the broker and a reader do."""
     with suppress(Malformed):
         for properties, body in unpack(decode_pack(raw, count)):
             assert len(properties) >= 4
@@ -412,7 +414,7 @@ WORDS = [b"\0" * 4, b"\xff" * 4, b"\0\0\0\x80", b"\xff\xff\xff\x7f", b"\1\0\0\0"
 
 
 @pytest.mark.parametrize("contents", [THREE, [(None, b"abc")]])
-def test_no_word_of_a_pack_is_trusted(contents: Contents) -> None:
+def test_any_changed_word_of_a_pack_is_safe_to_read(contents: Contents) -> None:
     raw = pack(contents)
     for at in range(0, len(raw) - 3, 2):
         for word in WORDS:
@@ -420,8 +422,8 @@ def test_no_word_of_a_pack_is_trusted(contents: Contents) -> None:
 
 
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=70))
-def test_contents_without_properties_are_packed_as_arrow_packs_them(bodies: list[bytes]) -> None:
-    """Octet by octet, for it is not asked."""
+def test_contents_without_properties_have_the_encoding_of_arrow(bodies: list[bytes]) -> None:
+    """Octet by octet: this encoding does not call Arrow."""
     columns = [pa.nulls(len(bodies), pa.binary()), pa.array(bodies, pa.binary())]
     by_arrow = bytes(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
     assert bytes(encode_pack(bodies)) == by_arrow
@@ -429,7 +431,7 @@ def test_contents_without_properties_are_packed_as_arrow_packs_them(bodies: list
 
 
 @pytest.mark.parametrize("count", [127, 128, 1_000, 9_999, 10_000])
-def test_many_contents_are_packed_as_arrow_packs_them(count: int) -> None:
+def test_many_contents_have_the_encoding_of_arrow(count: int) -> None:
     bodies = [bytes(n % 5) for n in range(count)]
     columns = [pa.nulls(count, pa.binary()), pa.array(bodies, pa.binary())]
     assert encode_pack(bodies) == bytes(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))

@@ -19,7 +19,7 @@ PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
     count=st.integers(1, 10_000),
     stamp=st.integers(0, 2**62),
 )
-def test_a_place_comes_back_from_its_properties(
+def test_a_place_is_decoded_from_its_properties(
     file: str, offset: int, size: int, count: int, stamp: int
 ) -> None:
     place = Place(file, offset, size)
@@ -31,11 +31,11 @@ def test_a_place_comes_back_from_its_properties(
 
 
 @pytest.mark.parametrize("properties", [EMPTY, packed_properties(7), packed_properties(7, 8)])
-def test_a_pack_that_came_itself_has_no_place(properties: bytes) -> None:
+def test_properties_of_an_ordinary_pack_have_no_place(properties: bytes) -> None:
     assert Place.of(properties) is None
 
 
-def test_a_value_that_only_looks_like_a_place_is_none() -> None:
+def test_a_property_with_the_text_of_a_place_is_not_a_place() -> None:
     assert Place.of(encode_table({"name": FILE})) is None
 
 
@@ -46,22 +46,22 @@ WHOLE: dict[str, Value] = {FILE: "/f", OFFSET: 0, SIZE: 1}
     "wrong",
     [{FILE: 1}, {FILE: "relative"}, {OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}],
 )
-def test_half_a_place_is_malformed(wrong: dict[str, Value]) -> None:
+def test_an_incomplete_place_is_malformed(wrong: dict[str, Value]) -> None:
     with pytest.raises(Malformed):
         Place.of(encode_table({**WHOLE, **wrong}))
 
 
 @pytest.mark.parametrize("missing", [OFFSET, SIZE])
-def test_a_place_without_a_part_is_malformed(missing: str) -> None:
+def test_a_place_without_one_of_its_members_is_malformed(missing: str) -> None:
     with pytest.raises(Malformed):
         Place.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
 
 
-# --- in memory that a writer shares ---------------------------------------------------------------------------
+# --- in memory that a writer shares -------------------------------------------------------------------------
 
 
 @given(offset=st.integers(0, 2**63 - 1), size=st.integers(1, 2**63 - 1), count=st.integers(1, 10_000))
-def test_a_span_comes_back_from_its_properties(offset: int, size: int, count: int) -> None:
+def test_a_span_is_decoded_from_its_properties(offset: int, size: int, count: int) -> None:
     properties = Span(offset, size).properties(count)
 
     assert Span.of(properties) == Span(offset, size)
@@ -70,6 +70,6 @@ def test_a_span_comes_back_from_its_properties(offset: int, size: int, count: in
 
 
 @pytest.mark.parametrize("wrong", [{OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}])
-def test_half_a_span_is_malformed(wrong: dict[str, Value]) -> None:
+def test_an_incomplete_span_is_malformed(wrong: dict[str, Value]) -> None:
     with pytest.raises(Malformed, match="impossible place"):
         Span.of(encode_table({COUNT: 1, OFFSET: 64, SIZE: 1} | wrong))

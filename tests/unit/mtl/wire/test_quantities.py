@@ -16,12 +16,12 @@ from mtl.wire.quantities import duration, microseconds, size
         ("1t", 1 << 40),
     ],
 )
-def test_a_size(text: str, octets: int) -> None:
+def test_a_size_is_parsed(text: str, octets: int) -> None:
     assert size(text) == octets
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5m", "64 megs", "8388608t", "9" * 5000, "\u0663"])
-def test_no_size(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size, such as"):
         size(text)
 
@@ -30,18 +30,18 @@ def test_no_size(text: str) -> None:
     ("text", "seconds"),
     [("500ms", 0.5), ("5s", 5.0), ("15 min", 900.0), ("1.5 h", 5400.0), (" 7D ", 604_800.0)],
 )
-def test_a_duration(text: str, seconds: float) -> None:
+def test_a_duration_is_parsed(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "0s", "-5s", "5 weeks", "s", "1e3s"])
-def test_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration, such as"):
         duration(text)
 
 
 @pytest.mark.parametrize("text", ["40000d", "9" * 400 + "s"])
-def test_a_duration_of_centuries_is_a_mistyped_unit(text: str) -> None:
+def test_a_duration_of_centuries_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is longer than 36600 days; check the unit"):
         duration(text)
     with pytest.raises(ValueError, match="is longer than 2 days"):
@@ -56,13 +56,13 @@ def test_a_duration_of_centuries_is_a_mistyped_unit(text: str) -> None:
         (" 2026-01-31T12:00:00Z ", 1_769_860_800_000_000),
     ],
 )
-def test_a_time_with_its_zone(text: str, expected: int) -> None:
+def test_a_time_with_zone_is_parsed(text: str, expected: int) -> None:
     assert microseconds(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "17", "2026-01-31T12:00:00", "1969-12-31T23:59:59Z", "2026-13-01"]
 )
-def test_anything_else_is_an_error(text: str) -> None:
+def test_a_time_in_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an ISO 8601 time with its zone"):
         microseconds(text)

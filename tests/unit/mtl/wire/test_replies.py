@@ -186,7 +186,7 @@ def test_replies_and_their_json(body: r.Body, json: str) -> None:
     assert msgspec.json.decode(json, type=type(body)) == body
 
 
-def test_a_position_that_is_not_known_is_an_error_and_no_number() -> None:
+def test_an_unknown_position_raises_the_cause() -> None:
     for position in ("earliest", "next"):
         with pytest.raises(Refused, match=r"503 storage.*no space left"):
             getattr(STOPPED, position)
@@ -194,7 +194,7 @@ def test_a_position_that_is_not_known_is_an_error_and_no_number() -> None:
 
 
 @pytest.mark.requirement("MTL-48")
-def test_what_an_rfc_server_does_not_echo_it_did_not_grant() -> None:
+def test_members_missing_in_a_reply_of_the_rfc_are_not_granted() -> None:
     lease = msgspec.json.decode('{"status":"Data Lease","port":5555,"lease":"data lease"}', type=r.DataLease)
     assert (lease.packed, lease.window, lease.from_, lease.incarnation) == (False, None, None, None)
 
@@ -213,6 +213,6 @@ def test_defaults_are_not_shared() -> None:
 @pytest.mark.parametrize(
     "retention", [{"bytes": 0}, {"age": 0}, {"contents": -1}, {"groups": [""]}, {"bytes": 1 << 63}]
 )
-def test_a_limit_that_keeps_nothing_is_no_limit(retention: dict[str, Any]) -> None:
+def test_a_retention_that_keeps_no_contents_is_invalid(retention: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(retention, r.Retention)

@@ -114,7 +114,7 @@ def test_requests_and_their_json(request_: q.Request, json: str) -> None:
 
 
 @pytest.mark.requirement("MTL-17")
-def test_the_registry_holds_every_command_once() -> None:
+def test_the_registry_has_every_command_once() -> None:
     assert {type(request) for request, _ in GOLDEN} == set(q.REQUESTS.values())
     for name, request in q.REQUESTS.items():
         family, method = request.command.split(".")
@@ -123,7 +123,7 @@ def test_the_registry_holds_every_command_once() -> None:
 
 
 @pytest.mark.requirement("MTL-44")
-def test_confirm_is_none_by_default_and_kept_when_it_is_something_else() -> None:
+def test_confirm_defaults_to_none_and_unknown_values_are_kept() -> None:
     assert msgspec.json.decode('{"resources":[]}', type=q.Writer).confirm == "none"
     assert msgspec.json.decode('{"resources":[],"confirm":"half"}', type=q.Reader).confirm == "half"
 
@@ -156,7 +156,7 @@ def test_confirm_is_none_by_default_and_kept_when_it_is_something_else() -> None
         (q.StageCommit, {"application": "", "version": 1, "stages": []}),
     ],
 )
-def test_what_a_type_cannot_say_is_checked_at_both_ends(
+def test_constraints_beyond_types_are_checked_at_both_ends(
     kind: type[q.Request], members: dict[str, Any]
 ) -> None:
     with pytest.raises(FieldError):
@@ -197,7 +197,7 @@ def test_members_have_types_and_bounds(kind: type[q.Request], json: str) -> None
 
 
 def unbounded(kind: msgspec.inspect.Type, place: str) -> list[str]:
-    """The members, as paths, that hold a text of any length."""
+    """The paths of members with a text of unbounded length."""
     if isinstance(kind, msgspec.inspect.StrType):
         return [] if kind.max_length is not None or kind.pattern is not None else [place]
     if isinstance(kind, msgspec.inspect.UnionType):
@@ -230,20 +230,20 @@ def test_every_text_has_a_bound(kind: type[q.Request]) -> None:
     ],
     ids=lambda x: x.__name__ if isinstance(x, type) else "",
 )
-def test_what_is_kept_of_a_request_has_a_bound(kind: type[q.Request], json: str) -> None:
+def test_stored_members_of_a_request_are_bounded(kind: type[q.Request], json: str) -> None:
     msgspec.json.decode(json % "x", type=kind)
     with pytest.raises(msgspec.ValidationError, match="length"):
         msgspec.json.decode(json % ("x" * 1_000_000), type=kind)
 
 
-def test_a_resource_waits_for_a_bounded_number_of_groups() -> None:
+def test_the_groups_of_a_retention_are_bounded() -> None:
     groups = tuple(f"g{n}" for n in range(q.MAX_RETENTION_GROUPS + 1))
     q.ResourceCreate(resource="a", retention=Retention(groups=groups[1:]))
     with pytest.raises(FieldError, match="101 groups"):
         q.ResourceCreate(resource="a", retention=Retention(groups=groups))
 
 
-def test_a_name_that_is_kept_has_no_control_characters() -> None:
+def test_stored_names_have_no_control_characters() -> None:
     with pytest.raises(FieldError):
         q.StageSpec(application="a\n", version=1)
     with pytest.raises(FieldError):

@@ -25,5 +25,5 @@ from mtl.wire.text import text
         ({"k": b"\x00", "d": Decimal("1.5")}, '{"k":"AA==","d":"1.5"}'),
     ],
 )
-def test_a_typed_value_is_read_as_text(value: Value, expected: str | None) -> None:
+def test_text_is_converted_to_a_typed_value(value: Value, expected: str | None) -> None:
     assert text(value) == expected

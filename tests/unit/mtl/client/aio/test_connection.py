@@ -17,7 +17,9 @@ Connect = Callable[..., Opening[Connection]]
 
 
 @in_loop
-async def test_connects_reads_writes_and_asks(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_a_connection_reads_writes_and_sends_requests(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
     async with connected() as connection:
         assert connection.endpoint == "tcp://memory:1"
         assert await connection.own_name("me") == "me"
@@ -35,7 +37,7 @@ async def test_connects_reads_writes_and_asks(connected: Connect, memory_broker:
 
 
 @in_loop
-async def test_nobody_there(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_a_silent_broker_is_unreachable(connected: Connect, memory_broker: MemoryBroker) -> None:
     memory_broker.silent = True
     with pytest.raises(Unreachable):
         await connected(request_timeout=0.05, retry_deadline=0.1)
@@ -55,7 +57,7 @@ async def test_a_refused_lease_is_raised(connected: Connect, memory_broker: Memo
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
 @in_loop
-async def test_what_is_granted_after_a_cancellation_is_ended(
+async def test_a_lease_granted_after_a_cancelled_open_is_closed(
     connected: Connect, memory_broker: MemoryBroker, kind: str
 ) -> None:
     async with connected() as connection:
@@ -72,7 +74,7 @@ async def test_what_is_granted_after_a_cancellation_is_ended(
 
 
 @in_loop
-async def test_dropping_does_not_wait_for_a_broker_that_is_silent(
+async def test_drop_does_not_wait_for_a_silent_broker(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     connection = await connected()
@@ -89,7 +91,7 @@ async def test_dropping_does_not_wait_for_a_broker_that_is_silent(
 
 
 @in_loop
-async def test_the_end_of_a_connection_ends_a_close_that_waits(
+async def test_dropping_the_connection_ends_a_pending_close(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     connection = await connected(request_timeout=60.0, retry_deadline=60.0)
@@ -103,7 +105,7 @@ async def test_the_end_of_a_connection_ends_a_close_that_waits(
 
 
 @in_loop
-async def test_a_cancelled_task_closes_what_it_opened(
+async def test_a_cancelled_task_closes_its_reader_and_writer(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     connection = await connected()
@@ -125,7 +127,7 @@ async def test_a_cancelled_task_closes_what_it_opened(
 
 
 @in_loop
-async def test_it_has_no_threads(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_a_connection_starts_no_threads(connected: Connect, memory_broker: MemoryBroker) -> None:
     before = threading.enumerate()
     memory_broker.stored.append(b"0")
     async with connected() as connection, connection.reader(RESOURCE, packed=False) as reader:

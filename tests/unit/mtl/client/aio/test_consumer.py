@@ -18,7 +18,7 @@ def consumer_of(at: Consuming) -> Consumer:
 
 
 @in_loop
-async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> None:
+async def test_next_returns_a_content_that_arrives_during_the_wait() -> None:
     at = Consuming()
     consumer = consumer_of(at)
     assert consumer.queue == "q"
@@ -38,7 +38,7 @@ async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> Non
 
 
 @in_loop
-async def test_what_is_there_is_taken_together_within_bounds() -> None:
+async def test_some_returns_available_contents_within_its_bounds() -> None:
     at = Consuming()
     consumer = consumer_of(at)
     waiting = asyncio.create_task(consumer.some(2, 100))
@@ -50,7 +50,7 @@ async def test_what_is_there_is_taken_together_within_bounds() -> None:
 
 
 @in_loop
-async def test_what_ends_it_is_raised() -> None:
+async def test_next_raises_the_error_that_ended_the_consumer() -> None:
     at = Consuming()
     consumer = consumer_of(at)
     waiting = asyncio.create_task(consumer.next())
@@ -61,7 +61,7 @@ async def test_what_ends_it_is_raised() -> None:
 
 
 @in_loop
-async def test_what_is_closed_takes_nothing_more() -> None:
+async def test_a_closed_consumer_raises_closed() -> None:
     at = Consuming()
     consumer = consumer_of(at)
     consumer._open = False

@@ -31,7 +31,7 @@ async def test_posted_calls_and_timers_run_in_order_between_other_tasks() -> Non
 
 
 @in_loop
-async def test_what_links_have_is_told_in_the_next_round() -> None:
+async def test_watchers_get_events_of_links_in_the_next_round() -> None:
     network = MemoryNetwork()
     loop, told = EventLoop(network), list[LinkEvents]()
 
@@ -49,7 +49,7 @@ async def test_what_links_have_is_told_in_the_next_round() -> None:
 
 
 @in_loop
-async def test_an_error_ends_it_and_what_waits() -> None:
+async def test_an_error_ends_the_loop_and_its_members() -> None:
     loop = EventLoop(MemoryNetwork())
     abandoned: list[int] = []
 
@@ -70,7 +70,7 @@ async def test_an_error_ends_it_and_what_waits() -> None:
         loop.post(lambda: None)
 
 
-def test_it_may_end_after_its_event_loop() -> None:
+def test_a_loop_may_be_ended_after_its_event_loop() -> None:
     async def make() -> EventLoop:
         loop = EventLoop()
         loop.after(60.0, lambda: None)

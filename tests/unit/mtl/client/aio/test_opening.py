@@ -22,7 +22,7 @@ def opening(door: Door) -> Opening[Door]:
 
 
 @in_loop
-async def test_a_block_closes_what_it_entered() -> None:
+async def test_a_block_closes_the_opened_object() -> None:
     door = Door()
     async with opening(door) as entered:
         assert entered is door
@@ -31,7 +31,7 @@ async def test_a_block_closes_what_it_entered() -> None:
 
 
 @in_loop
-async def test_a_block_that_fails_says_so() -> None:
+async def test_a_failed_block_closes_with_the_failure_flag() -> None:
     door = Door()
     with pytest.raises(KeyError):
         async with opening(door):
@@ -40,7 +40,7 @@ async def test_a_block_that_fails_says_so() -> None:
 
 
 @in_loop
-async def test_what_is_awaited_is_the_callers_to_close() -> None:
+async def test_an_awaited_object_is_not_closed() -> None:
     door = Door()
     assert await opening(door) is door
     assert door.left == []

@@ -22,7 +22,7 @@ def stored(memory_broker: MemoryBroker) -> list[bytes]:
 
 
 @in_loop
-async def test_every_content_up_to_the_end(connected: Connect, stored: list[bytes]) -> None:
+async def test_a_reader_iterates_up_to_the_end_of_its_range(connected: Connect, stored: list[bytes]) -> None:
     async with connected() as connection:
         reader = await connection.reader(RESOURCE, start=3, until=7, packed=False)
         assert (reader.resource, reader.position) == (RESOURCE, 3)
@@ -36,7 +36,7 @@ async def test_every_content_up_to_the_end(connected: Connect, stored: list[byte
 
 
 @in_loop
-async def test_waiting_ends_with_a_content_or_the_patience(
+async def test_next_returns_a_content_or_none_after_its_timeout(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     async with connected() as connection:
@@ -54,7 +54,7 @@ async def test_waiting_ends_with_a_content_or_the_patience(
 
 
 @in_loop
-async def test_what_came_together_is_taken_together_within_bounds(
+async def test_some_returns_available_contents_within_its_bounds(
     connected: Connect, stored: list[bytes]
 ) -> None:
     async with connected() as connection:
@@ -63,7 +63,7 @@ async def test_what_came_together_is_taken_together_within_bounds(
         async def taken(contents: int, octets: int) -> list[int]:
             return [one.sequence for one in await reader.some(contents, octets)]
 
-        assert await taken(5, 100) == [1]  # it came alone, and says what the others are like
+        assert await taken(5, 100) == [1]  # the first content arrives alone
         assert await taken(3, 100) == [2, 3, 4]
         assert reader.position == 5
         assert await taken(5, 2) == [5, 6]
@@ -74,7 +74,7 @@ async def test_what_came_together_is_taken_together_within_bounds(
 
 
 @in_loop
-async def test_what_is_consumed_is_confirmed_by_a_reader_that_waits(
+async def test_consumed_contents_are_confirmed_by_the_next_wait(
     connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
     async with connected() as connection:
@@ -89,7 +89,7 @@ async def test_what_is_consumed_is_confirmed_by_a_reader_that_waits(
 
 
 @in_loop
-async def test_a_holder_confirms_and_learns_that_it_is_fenced(
+async def test_a_holder_confirms_and_raises_fenced_when_replaced(
     connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
     async with connected() as connection:
@@ -103,11 +103,11 @@ async def test_a_holder_confirms_and_learns_that_it_is_fenced(
         with pytest.raises(Fenced):
             await reader.confirm(2)
         with pytest.raises(Fenced):
-            [content async for content in reader]  # what was delivered before, and then the end
+            [content async for content in reader]  # delivered contents, and then the end
 
 
 @in_loop
-async def test_closing_ends_a_wait(connected: Connect) -> None:
+async def test_close_ends_a_pending_next(connected: Connect) -> None:
     async with connected() as connection:
         reader = await connection.reader(RESOURCE, packed=False)
         waiting = asyncio.create_task(reader.next())

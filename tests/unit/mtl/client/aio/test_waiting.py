@@ -12,7 +12,7 @@ from tests.support.memory_network import Bench
 
 
 @in_loop
-async def test_news_end_every_wait() -> None:
+async def test_a_notification_ends_every_wait() -> None:
     news = News()
     waits = [asyncio.create_task(news.come(None)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -21,7 +21,7 @@ async def test_news_end_every_wait() -> None:
 
 
 @in_loop
-async def test_patience_ends_and_leaves_nothing() -> None:
+async def test_a_timeout_ends_the_wait_and_leaves_no_state() -> None:
     news = News()
     news.tell()
     assert not await news.come(0.01)
@@ -31,7 +31,7 @@ async def test_patience_ends_and_leaves_nothing() -> None:
 
 
 @in_loop
-async def test_an_answer_is_the_outcome_or_the_end_of_the_loop() -> None:
+async def test_an_answer_is_awaited_until_the_outcome_or_the_end_of_the_loop() -> None:
     loop = Bench().loop
     answers = [Answer(loop) for _ in range(4)]
     answers[0].done(w.Ok())

@@ -18,7 +18,7 @@ Connect = Callable[..., Opening[Connection]]
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @in_loop
-async def test_everything_is_durable_at_the_end_of_the_block(
+async def test_all_contents_are_durable_at_the_end_of_the_block(
     connected: Connect, memory_broker: MemoryBroker, packed: bool
 ) -> None:
     async with connected() as connection:
@@ -32,13 +32,15 @@ async def test_everything_is_durable_at_the_end_of_the_block(
 
 
 @in_loop
-async def test_many_wait_for_their_own_content(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_many_tasks_can_await_their_own_contents(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
     async with connected() as connection:
         memory_broker.holding = True
         writer = await connection.writer(RESOURCE)
         numbers = [await writer.send(b"%d" % n) for n in range(50)]
         waits = [writer.settled(number) for number in reversed(numbers)]
-        await asyncio.sleep(0.02)  # for what must not happen
+        await asyncio.sleep(0.02)  # time for a wrong completion
         assert not any(wait.done() for wait in waits)
         waits[0].cancel()
         memory_broker.let_go(connection._loop)
@@ -48,7 +50,7 @@ async def test_many_wait_for_their_own_content(connected: Connect, memory_broker
 
 
 @in_loop
-async def test_a_content_takes_its_octets_of_the_window_and_a_pack_those_around_it(
+async def test_contents_and_packs_use_their_octets_of_the_window(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     async with connected() as connection:
@@ -59,7 +61,7 @@ async def test_a_content_takes_its_octets_of_the_window_and_a_pack_those_around_
             assert [await plain.send(b"12345"), await plain.send(b"12345")] == [1, 2]
             assert await packed.send_run([b"x"], [EMPTY]) == 1
         waiting = [asyncio.create_task(one) for one in (plain.send(b""), packed.send_run([b"x"], [EMPTY]))]
-        await asyncio.sleep(0.02)  # for what must not happen
+        await asyncio.sleep(0.02)  # time for a wrong completion
         assert not any(one.done() for one in waiting)
         memory_broker.let_go(connection._loop)
         assert await asyncio.gather(*waiting) == [3, 2]
@@ -77,7 +79,7 @@ async def test_a_full_window_makes_senders_wait_in_turn(
         for body in (b"0", b"1", b"2"):
             await writer.send(body)
         sending = [asyncio.create_task(writer.send(b"%d" % n)) for n in range(3, 6)]
-        await asyncio.sleep(0.02)  # for what must not happen
+        await asyncio.sleep(0.02)  # time for a wrong completion
         assert not any(task.done() for task in sending)
         memory_broker.let_go(connection._loop)
         assert await asyncio.gather(*sending) == [4, 5, 6]
@@ -102,7 +104,7 @@ async def test_a_broker_without_progress_is_unreachable(
 
 
 @in_loop
-async def test_a_refusal_is_told_to_whoever_waits_for_it(
+async def test_a_refusal_is_raised_by_the_wait_for_its_content(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     async with connected() as connection:
@@ -124,7 +126,7 @@ async def test_a_refusal_is_told_to_whoever_waits_for_it(
 
 
 @in_loop
-async def test_a_run_waits_for_room_and_is_settled_whole(
+async def test_a_run_waits_for_the_window_and_is_settled_as_a_whole(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     async with connected() as connection:
@@ -143,7 +145,7 @@ async def test_a_run_waits_for_room_and_is_settled_whole(
 
 
 @in_loop
-async def test_the_end_of_the_writer_ends_every_wait(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_a_failed_writer_fails_every_wait(connected: Connect, memory_broker: MemoryBroker) -> None:
     async with connected() as connection:
         memory_broker.holding = True
         writer = await connection.writer(RESOURCE)
@@ -154,7 +156,7 @@ async def test_the_end_of_the_writer_ends_every_wait(connected: Connect, memory_
 
 
 @in_loop
-async def test_what_cannot_be_sent_is_the_callers_mistake(connected: Connect) -> None:
+async def test_contents_that_cannot_be_sent_are_refused_at_the_call(connected: Connect) -> None:
     async with connected() as connection:
         writer = await connection.writer(RESOURCE)
         assert (writer.max_content, writer.name is not None) == (10_000, True)
@@ -164,7 +166,7 @@ async def test_what_cannot_be_sent_is_the_callers_mistake(connected: Connect) ->
 
 
 @in_loop
-async def test_a_run_is_one_unit(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_a_run_is_sent_as_one_pack(connected: Connect, memory_broker: MemoryBroker) -> None:
     kind = encode_properties({"kind": "new"})
     async with connected() as connection:
         async with connection.writer(RESOURCE, packed=True) as writer:
@@ -183,7 +185,9 @@ async def test_a_run_is_one_unit(connected: Connect, memory_broker: MemoryBroker
 
 
 @in_loop
-async def test_a_collected_pack_leaves_by_itself(connected: Connect, memory_broker: MemoryBroker) -> None:
+async def test_an_incomplete_pack_is_sent_without_a_flush(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
     async with connected() as connection:
         writer = await connection.writer(RESOURCE, packed=True)
         await writer.settled(await writer.send(b"alone"))
@@ -191,7 +195,7 @@ async def test_a_collected_pack_leaves_by_itself(connected: Connect, memory_brok
 
 
 @in_loop
-async def test_a_stage_is_sealed_also_after_a_restart(
+async def test_a_stage_is_sealed_by_close_even_after_a_restart(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
     stage = w.StageSpec(application="app", version=0)

@@ -30,18 +30,18 @@ def server(verifier: Verifier = VERIFIER) -> ScramServer:
 # --- which mechanism ----------------------------------------------------------------------------------------
 
 
-def test_plain_says_user_and_password() -> None:
+def test_plain_sends_user_and_password() -> None:
     asked = Authentication(ME).begin(["PLAIN"])
     assert (asked.mechanism, text(asked)) == ("PLAIN", "\0me\0secret")
 
 
-def test_anonymous_is_for_those_without_a_user() -> None:
+def test_anonymous_is_used_without_a_user() -> None:
     assert Authentication(Credentials()).begin(["anonymous", "PLAIN"]).mechanism == "ANONYMOUS"
     with pytest.raises(Refused, match="asks for credentials"):
         Authentication(Credentials()).begin(["PLAIN"])
 
 
-def test_names_of_mechanisms_are_case_insensitive_and_the_strongest_is_taken() -> None:
+def test_mechanism_names_are_case_insensitive_and_the_strongest_is_used() -> None:
     assert Authentication(ME).begin(["plain", "scram-sha-256"]).mechanism == "SCRAM-SHA-256"
 
 
@@ -55,7 +55,7 @@ def test_each_mechanism_is_tried_once() -> None:
         Authentication(ME).begin(["KERBEROS"])
 
 
-def test_a_key_alone_is_shown_where_the_broker_knows_it() -> None:
+def test_a_key_alone_uses_external_if_offered() -> None:
     key = Credentials(key=True)
     assert Authentication(key).begin(["EXTERNAL", "ANONYMOUS"]).mechanism == "EXTERNAL"
     assert Authentication(key).begin(["ANONYMOUS"]).mechanism == "ANONYMOUS"
@@ -65,7 +65,7 @@ def test_a_key_alone_is_shown_where_the_broker_knows_it() -> None:
         Authentication(Credentials("me", key=True)).begin(["ANONYMOUS"])
 
 
-def test_a_mechanism_that_was_chosen_is_the_only_one() -> None:
+def test_a_chosen_mechanism_is_the_only_one_used() -> None:
     chosen = Authentication(Credentials("me", "secret", mechanism="plain"))
     assert chosen.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "PLAIN"
     with pytest.raises(Refused):
@@ -74,8 +74,8 @@ def test_a_mechanism_that_was_chosen_is_the_only_one() -> None:
         Authentication(Credentials(mechanism="PLAIN")).begin(["PLAIN"])
 
 
-def test_a_password_is_not_sent_readable_unless_that_was_asked_for() -> None:
-    """Whoever stands in between could offer PLAIN only."""
+def test_a_password_is_not_sent_in_clear_without_consent() -> None:
+    """An attacker in the middle could offer only PLAIN."""
     with pytest.raises(Refused, match="not encrypted"):
         Authentication(Credentials("me", "secret", clear=True)).begin(["PLAIN"])
     said = Authentication(Credentials("me", "secret", "PLAIN", clear=True)).begin(["PLAIN"])
@@ -92,13 +92,11 @@ def test_a_password_is_not_sent_readable_unless_that_was_asked_for() -> None:
         (Credentials(mechanism="EXTERNAL", key=True), True),
     ],
 )
-def test_credentials_are_shown_even_where_nobody_asks_for_them(
-    credentials: Credentials, *, insist: bool
-) -> None:
+def test_credentials_with_a_user_insist_on_authentication(credentials: Credentials, *, insist: bool) -> None:
     assert credentials.insist is insist
 
 
-def test_a_password_is_never_shown() -> None:
+def test_a_password_is_hidden_in_repr() -> None:
     assert "secret" not in repr(ME)
 
 
@@ -106,7 +104,7 @@ def test_a_password_is_never_shown() -> None:
 
 
 @pytest.mark.requirement("MTL-32", "MTL-33", "MTL-34")
-def test_scram_proves_the_password_and_lets_the_server_prove_its_own() -> None:
+def test_scram_proves_the_password_in_both_directions() -> None:
     there, here = server(), Authentication(ME)
     first = there.first(text(here.begin(["SCRAM-SHA-256"])))
     final = there.final(text(here.proceed(challenged(first))))
@@ -124,7 +122,7 @@ def test_a_server_that_cannot_prove_itself_is_refused() -> None:
 
 
 def test_a_201_before_the_servers_proof_is_refused() -> None:
-    """Whoever stands in between does not know the password, and would like to go on without."""
+    """An attacker in the middle without the verifier would skip the proof."""
     there, here = server(), Authentication(ME)
     here.begin(["SCRAM-SHA-256"])
     with pytest.raises(Refused, match="without a proof"):
@@ -148,7 +146,7 @@ def test_a_challenge_of_another_mechanism_is_refused() -> None:
         here.proceed(w.Challenged(mechanism="SCRAM-SHA-256", challenge="?"))
 
 
-def test_names_that_saslprep_forbids() -> None:
+def test_names_forbidden_by_saslprep_are_refused() -> None:
     with pytest.raises(LocalError, match="cannot be used"):
         Authentication(Credentials("me\0", "secret")).begin(["SCRAM-SHA-256"])
 

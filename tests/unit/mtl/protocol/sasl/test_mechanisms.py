@@ -10,7 +10,7 @@ from mtl.protocol.sasl.mechanisms import decode, encode, scram_available, text_o
 
 @pytest.mark.requirement("MTL-30", "MTL-32")
 @given(st.binary())
-def test_base64_comes_back(octets: bytes) -> None:
+def test_encoded_base64_is_decoded(octets: bytes) -> None:
     assert decode(encode(octets)) == octets
 
 
@@ -30,5 +30,5 @@ def test_any_octets_are_text_or_malformed(octets: bytes) -> None:
         pass
 
 
-def test_scram_is_installed_with_the_tests() -> None:
+def test_scramp_is_installed_with_the_tests() -> None:
     assert scram_available()

@@ -13,7 +13,7 @@ words = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["
 
 
 @given(words, words, words | st.just(""))
-def test_what_was_said_comes_back(user: str, password: str, acting_as: str) -> None:
+def test_an_encoded_message_is_decoded(user: str, password: str, acting_as: str) -> None:
     message = PlainMessage(user, password, acting_as)
     assert decode(encode(message)) == message
 
@@ -29,11 +29,11 @@ def test_any_octets_are_a_message_or_malformed(octets: bytes) -> None:
 @pytest.mark.parametrize(
     "octets", [b"", b"me\0secret", b"\0me\0", b"\0\0secret", b"\0me\0sec\0ret", b"\xff\0a\0b"]
 )
-def test_what_is_no_message(octets: bytes) -> None:
+def test_octets_that_are_not_a_message_are_malformed(octets: bytes) -> None:
     with pytest.raises(Malformed) as caught:
         decode(octets)
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_is_never_shown() -> None:
+def test_a_password_is_hidden_in_repr() -> None:
     assert "secret" not in repr(PlainMessage("me", "secret"))

@@ -36,13 +36,13 @@ def test_the_example_of_rfc_7677() -> None:
     assert final == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_without_scramp_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scramp_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scramp", None)  # importing it fails
     with pytest.raises(LocalError, match=r"pip install 'pyspark-mtl\[scram\]'"):
         make_verifier("secret", SALT, 4096)
 
 
-def test_a_verifier_is_not_the_password_and_checks_it() -> None:
+def test_a_verifier_checks_the_password_without_containing_it() -> None:
     assert proves("secret", VERIFIER)
     assert not proves("Secret", VERIFIER)
     assert proves("\0", VERIFIER) is False
@@ -50,7 +50,7 @@ def test_a_verifier_is_not_the_password_and_checks_it() -> None:
     assert "key" not in repr(VERIFIER)
 
 
-def test_the_least_iterations_and_what_saslprep_forbids() -> None:
+def test_too_few_iterations_and_forbidden_characters_are_refused() -> None:
     with pytest.raises(LocalError, match="cannot be used"):
         make_verifier("secret", SALT, 4095)
     with pytest.raises(LocalError, match="cannot be used"):
@@ -72,7 +72,7 @@ def test_a_wrong_password_is_unproven() -> None:
         there.final(here.next(there.first(here.first())))
 
 
-def test_a_server_that_does_not_know_the_password_is_unproven() -> None:
+def test_a_server_without_the_verifier_is_unproven() -> None:
     there, here = server(), ScramClient("me", "secret")
     here.next(there.first(here.first()))
     with pytest.raises(Unproven):
@@ -80,7 +80,7 @@ def test_a_server_that_does_not_know_the_password_is_unproven() -> None:
     assert not here.finished
 
 
-def test_a_user_name_that_cannot_be() -> None:
+def test_an_invalid_user_name_is_refused() -> None:
     with pytest.raises(LocalError):
         ScramClient("", "secret")
 
@@ -107,7 +107,7 @@ def test_any_final_message_is_unproven(message: str) -> None:
 
 
 @given(messages)
-def test_a_client_takes_any_answer_or_finds_it_unproven(message: str) -> None:
+def test_any_answer_of_a_server_is_unproven(message: str) -> None:
     here = ScramClient("me", "secret")
     here.first()
     with pytest.raises(Unproven):

@@ -15,7 +15,7 @@ def exchange(mechanism: str, owner: str | None = None) -> Exchange:
     return Exchange(mechanism, lambda _: VERIFIER, owner, "nonce")
 
 
-def test_anonymous_is_whoever() -> None:
+def test_anonymous_accepts_any_trace() -> None:
     assert exchange(ANONYMOUS).respond(b"trace") == Accepted("anonymous")
 
 
@@ -26,7 +26,7 @@ def test_external_is_the_owner_of_the_key() -> None:
     assert exchange(EXTERNAL).respond(b"etl") == Denied()
 
 
-def test_plain_is_for_the_caller_to_check() -> None:
+def test_plain_returns_the_password_for_the_caller_to_check() -> None:
     assert exchange(PLAIN).respond(b"\0me\0secret") == Check("me", "secret", VERIFIER)
     assert exchange(PLAIN).respond(b"me\0me\0secret") == Check("me", "secret", VERIFIER)
     assert exchange(PLAIN).respond(b"root\0me\0secret") == Denied("me")
@@ -42,7 +42,7 @@ def scram(password: str, there: Exchange) -> list[Outcome]:
 
 
 @pytest.mark.requirement("MTL-34")
-def test_scram_takes_three_turns() -> None:
+def test_scram_has_three_steps() -> None:
     there = exchange(SCRAM)
     first, proof, end = scram("secret", there)
     assert isinstance(first, Challenge)
