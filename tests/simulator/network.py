@@ -253,7 +253,7 @@ class SimPoll:
         assert isinstance(link, SimLink)
         self._links.pop(link, None)
 
-    def want_writable(self, link: Link, wanted: bool) -> None:
+    def watch_writable(self, link: Link, wanted: bool) -> None:
         """Whether room is of interest."""
         assert isinstance(link, SimLink)
         link.wants_room = wanted
@@ -269,7 +269,7 @@ class SimPoll:
         ] + ends
 
     @property
-    def restless(self) -> bool:
+    def may_have_events(self) -> bool:
         """Whether the next `wait` would have something to tell."""
         return any(
             link.happened or link.inbox or (link.wants_room and link.wire is not None and link.wire.up.room)

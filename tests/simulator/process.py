@@ -106,7 +106,7 @@ class Process:
             call()
         poll = self.loop.poll
         assert isinstance(poll, SimPoll)
-        if self.loop._posted or poll.restless:
+        if self.loop._posted or poll.may_have_events:
             self.wake()
             return
         delay = self.loop._pause(None)

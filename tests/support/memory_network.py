@@ -131,12 +131,12 @@ class MemoryPoll:
         assert isinstance(link, MemoryLink)
         self.watched.pop(link, None)
 
-    def want_writable(self, link: Link, wanted: bool) -> None:
+    def watch_writable(self, link: Link, wanted: bool) -> None:
         assert isinstance(link, MemoryLink)
         link.wants_room = wanted
 
     @property
-    def restless(self) -> bool:
+    def may_have_events(self) -> bool:
         return any(link.happened for link in self.watched)
 
     def fileno(self) -> int:

@@ -65,21 +65,21 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._open = True
-        self._begin()
+        self._open_sessions()
 
-    def _begin(self) -> None:
+    def _open_sessions(self) -> None:
         self._pid = os.getpid()
         self._loop: IoThread = io_thread()
         self._sessions = Sessions(self._loop, self.settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
 
-    def _here(self) -> None:
+    def _check_open(self) -> None:
         if self._pid != os.getpid():
-            self._begin()
+            self._open_sessions()
         if not self._open:
             raise Closed("the connection is closed")
         if not self._loop.running:
-            self._begin()
+            self._open_sessions()
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
 
     def ask(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
         """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
-        self._here()
+        self._check_open()
         waiter = Waiter()
         return self._sessions.ask(request, waiter.done, patience=patience), waiter
 
@@ -115,7 +115,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
         return Watch(*self.ask(request, patience=wait))
 
     def _greeting(self) -> w.Ready:
-        self._here()
+        self._check_open()
         return self._sessions.main.ready_reply or self.ready()
 
     # --- readers and writers --------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
         profile: str | None = None,
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
-        self._here()
+        self._check_open()
         users, waiter = self._users, Waiter()
         part, give_back = self._sessions.open(make, profile, waiter.done)
         try:

@@ -24,7 +24,7 @@ from mtl.protocol.states import Control
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
-_MOST_TURNS = 16
+_MAX_REQUESTS = 16
 """Most turns before the answer to the request itself: Open, some SASL, Profile, and all of these once again."""
 
 Outcome = w.Reply | MtlError
@@ -172,13 +172,13 @@ class Channel:
         if patience <= left:
             self._pushed_back = None
         self._timer = self._loop.after(max(0.0, min(patience, left)), self._timed_out)
-        self._turn()
+        self._send_next()
 
-    def _turn(self) -> None:
+    def _send_next(self) -> None:
         """Send the next request for the session's state: a step of the opening, or the call's own request."""
         call = self._calls[0]
         call.turns += 1
-        if call.turns > _MOST_TURNS:
+        if call.turns > _MAX_REQUESTS:
             self._finish(Refused(400, w.NOT_OPEN, "the broker keeps forgetting the session"))
             return
         try:
@@ -199,7 +199,7 @@ class Channel:
             return
         self._asked, self._unanswered = request, request.command
         if not self._link.send(name, body):
-            self._again()
+            self._retry()
             return
         call.stands = self._up and request is call.request
 
@@ -235,7 +235,7 @@ class Channel:
         self._drop()
         self._attempt()
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         """Start the next attempt after a pause, since this one failed before its timeout."""
         self._drop()
         self._timer = self._loop.after(self._backoff.failed(), self._attempt)
@@ -274,7 +274,7 @@ class Channel:
         if LinkEvents.DOWN in what and link is self._link:
             self._denied = LinkEvents.DENIED in what
             if self._asked is not None:
-                self._again()
+                self._retry()
             else:
                 self._drop()
 
@@ -285,7 +285,7 @@ class Channel:
         try:
             reply = w.decode_reply([status, body], type(asked))
         except Malformed:
-            self._again()
+            self._retry()
             return
         except Refused as error:
             self._refused(asked, error)
@@ -293,7 +293,7 @@ class Channel:
         self._session.replied(kind_of(asked), reply.code)
         if isinstance(reply, w.Ready):
             try:
-                self._let_in(asked, reply)
+                self._handle_ready(asked, reply)
             except MtlError as error:
                 self.forget_session()
                 self._finish(error)
@@ -305,9 +305,9 @@ class Channel:
         elif asked is self._calls[0].request:
             self._finish(reply)
             return
-        self._turn()
+        self._send_next()
 
-    def _let_in(self, asked: w.Request, reply: w.Ready) -> None:
+    def _handle_ready(self, asked: w.Request, reply: w.Ready) -> None:
         """Handle a 201. Credentials are sent even if the broker needs none: the user decides about rights, and the
         broker proves by the password that it is the right one.
         """
@@ -325,13 +325,13 @@ class Channel:
     def _refused(self, asked: w.Request, error: Refused) -> None:
         if error.reason == w.NOT_OPEN and not isinstance(asked, w.Open):
             self.forget_session()
-            self._turn()
+            self._send_next()
         elif error.reason == w.NO_PROFILE and not isinstance(asked, w.Profile):
             self._session.state = Control.READY
-            self._turn()
+            self._send_next()
         elif error.status == 503 and error.reason in {w.OVERLOADED, w.READ_ONLY}:
             self._pushed_back = error
-            self._again()
+            self._retry()
         else:
             self._finish(error)
 

@@ -22,7 +22,7 @@ from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
-_TO_ASK: dict[tuple[bool, ResourceState], type[c.Summon | c.Dismiss]] = {
+_TO_SEND: dict[tuple[bool, ResourceState], type[c.Summon | c.Dismiss]] = {
     (True, ResourceState.DISMISSED): c.Summon,
     (False, ResourceState.SUMMONED): c.Dismiss,
 }
@@ -67,18 +67,18 @@ class Deliveries:
     def summon(self, resource: str) -> None:
         """Consume from the queue of a resource."""
         self._wanted[resource] = None
-        self._see_to(resource)
+        self._send_summon_or_dismiss(resource)
 
     def dismiss(self, resource: str) -> None:
         """Stop consuming from a resource; delivered contents may still be answered."""
         self._wanted.pop(resource, None)
-        self._see_to(resource)
+        self._send_summon_or_dismiss(resource)
 
-    def _see_to(self, resource: str) -> None:
+    def _send_summon_or_dismiss(self, resource: str) -> None:
         """Send the Summon or Dismiss that the application wants. While one is unanswered, its Response calls this."""
-        kind = _TO_ASK.get((resource in self._wanted, self.flow.resource(resource)))
+        kind = _TO_SEND.get((resource in self._wanted, self.flow.resource(resource)))
         if kind is not None:
-            self.flow.ask(kind, resource)
+            self.flow.send_request(kind, resource)
 
     def answer(self) -> None:
         """Send the application's new answers."""
@@ -118,12 +118,12 @@ class Deliveries:
     def bound(self) -> None:
         """Summon the resources, at first or again."""
         for resource in self._wanted:
-            self._see_to(resource)
+            self._send_summon_or_dismiss(resource)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """Fail if a resource cannot be summoned: it does not exist, or the user may not read it."""
         if ok:
-            self._see_to(asked.resource)
+            self._send_summon_or_dismiss(asked.resource)
         elif isinstance(asked, c.Summon) and asked.resource in self._wanted:
             del self._wanted[asked.resource]
             reason = f"the broker does not send contents of {asked.resource!r}: no such resource, or no right to it"

@@ -35,7 +35,7 @@ class Feed(Incoming):
         self._history: History | None = None
         """The epochs of the last lease: of the contents read since."""
         self._place: tuple[int, str | None] | None = None
-        """A position set by `_go_on`, not by reading, and the epoch of the content before it if known."""
+        """A position set by `_continue_at`, not by reading, and the epoch of the content before it if known."""
         self._incarnation = options.incarnation
         self._epoch = options.epoch
         self._confirmed = 0
@@ -53,7 +53,7 @@ class Feed(Incoming):
         self._credit_timer = None
         if self.finished <= (
             self._reader.next or self.finished
-        ):  # else of another copy of the log (`_go_on`)
+        ):  # else of another copy of the log (`_continue_at`)
             self._reader.finish(self.finished)
         if self.options.confirm == "none":
             return
@@ -92,7 +92,7 @@ class Feed(Incoming):
         """
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
-            self._go_on(self._confirmed + 1, self._confirmed_epoch)
+            self._continue_at(self._confirmed + 1, self._confirmed_epoch)
         return w.Reader(
             resources=[o.resource],
             confirm=o.confirm,
@@ -190,7 +190,7 @@ class Feed(Incoming):
         if self._confirmed:
             self.flow.send(c.Confirm(self._confirmed, multiple=True))
         if self._summoned:
-            self.flow.ask(c.Summon, self.options.resource)
+            self.flow.send_request(c.Summon, self.options.resource)
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         """Handle a Content."""
@@ -249,9 +249,9 @@ class Feed(Incoming):
             "resource %r: contents %d to %d are gone and skipped", self.options.resource, first, end - 1
         )
         self.lost.append(Gap(first, end))
-        self._go_on(end if resume is None else resume)
+        self._continue_at(end if resume is None else resume)
 
-    def _go_on(self, at: int, epoch: str | None = None) -> None:
+    def _continue_at(self, at: int, epoch: str | None = None) -> None:
         """Continue at a position that reading did not lead to. If it is earlier, the contents from there on are of
         another copy of the log, and those not taken yet are dropped.
         """
@@ -273,7 +273,7 @@ class Feed(Incoming):
 
     # --- closing --------------------------------------------------------------------------------------------
 
-    def _unheard(self) -> bool:
+    def _has_unacknowledged_confirm(self) -> bool:
         return self._confirmed > 0 and self.flow.state is State.BOUND
 
     @property

@@ -114,7 +114,7 @@ class Flow:
         self._link: Link | None = None
         self._heartbeat = Heartbeat(loop.clock(), 0.0)
         self._timer: Timer | None = None
-        self._pulse: Timer | None = None
+        self._heartbeat_timer: Timer | None = None
         self._sequence = 0
         self._queue: deque[c.Command] = deque()
         self._pings: list[Ponged] = []
@@ -134,7 +134,7 @@ class Flow:
         """Request the first lease."""
         self._loop.members.add(self)
         self._lost_at = self._loop.clock()
-        self._ask()
+        self._request_lease()
 
     def restart(self) -> None:
         """Release the lease and request another. Ignored if the flow has ended."""
@@ -144,7 +144,7 @@ class Flow:
         self._lost_at = self._loop.clock()
         self._unlink()
         self._user.down()
-        self._ask()
+        self._request_lease()
 
     def send(self, command: c.Command) -> None:
         """Send a command other than Content; it waits for room if necessary. Ignored if the flow is not bound."""
@@ -160,7 +160,7 @@ class Flow:
             return 0
         sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
         if sent < len(contents):
-            self._loop.poll.want_writable(self._link, True)
+            self._loop.poll.watch_writable(self._link, True)
         if sent:
             self._heartbeat.sent(self._loop.clock())  # no Ping is needed for a while
         return sent
@@ -169,7 +169,7 @@ class Flow:
         """The state of a resource on this connection: whether a Summon or a Dismiss may be sent."""
         return self._session.resource(name)
 
-    def ask(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
+    def send_request(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
         """Send a Summon or Dismiss; `answered` is called with its Response."""
         self._sequence += 1
         self.send(kind(self._sequence, resource))
@@ -219,7 +219,7 @@ class Flow:
 
     # --- leasing --------------------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _request_lease(self) -> None:
         self.state = State.LEASING
         try:
             request = self._user.lease_request()
@@ -229,9 +229,9 @@ class Flow:
         self._attempts = 0
         self._requests += 1
         answered = partial(self._leased, self._requests)
-        self._channel.submit(Call(request, answered, within=self._left(), fresh=True))
+        self._channel.submit(Call(request, answered, within=self._seconds_left(), fresh=True))
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds until the retry deadline."""
         since = self._loop.clock() if self._lost_at is None else self._lost_at
         return max(0.0, since + self._channel.settings.retry_deadline - self._loop.clock())
@@ -252,11 +252,11 @@ class Flow:
         elif isinstance(outcome, Refused) and outcome.reason == w.ALREADY_LEASED and not self._reset:
             self._reset = True
             self._channel.forget_session()
-            self._ask()
+            self._request_lease()
         elif isinstance(outcome, Refused):
             final = self._user.refused(outcome)
             if final is None:
-                self._ask()
+                self._request_lease()
             else:
                 self._fail(final)
         else:
@@ -298,7 +298,7 @@ class Flow:
         self._attempts = 0
         self._backoff.succeeded()
         self._heartbeat = Heartbeat(self._loop.clock(), self._interval(self.lease))
-        self._look_at_the_pulse()
+        self._set_heartbeat_timer()
         self._user.bound()
         pings, self._pings = self._pings, []
         for then in pings:
@@ -317,11 +317,11 @@ class Flow:
             self._user.down()
             self._connect()
             return
-        if self._lost_at is not None and not self._left():
+        if self._lost_at is not None and not self._seconds_left():
             self._fail(Unreachable(self._endpoint(), now - self._lost_at, "connecting the data flow"))
             return
         self._attempts += 1
-        again = self._connect if self._attempts < _REBINDS else self._ask
+        again = self._connect if self._attempts < _REBINDS else self._request_lease
         self._timer = self._loop.after(self._backoff.failed(), again)
 
     def _endpoint(self) -> str:
@@ -334,31 +334,31 @@ class Flow:
         if link is not self._link:
             return
         if LinkEvents.WRITABLE in what:
-            self._loop.poll.want_writable(link, False)
+            self._loop.poll.watch_writable(link, False)
             self._flush()
             if not self._queue and link is self._link:
                 self._user.writable()
         if LinkEvents.READABLE in what and link is self._link:
             self._heartbeat.received(self._loop.clock())
-            self._take_in(link)
+            self._receive_messages(link)
         if LinkEvents.DOWN in what and link is self._link:
             self._lost()
 
-    def _take_in(self, link: Link) -> None:
+    def _receive_messages(self, link: Link) -> None:
         headers, bodies = link.receive_many(PUMP)
         at = single = 0  # messages below `single` are handled one by one
         while at < len(headers):
-            alike = self._alike(headers, at) if at >= single else 0
-            together = self._together(headers[at], bodies[at : at + alike]) if alike else 0
+            alike = self._count_alike(headers, at) if at >= single else 0
+            together = self._pass_run(headers[at], bodies[at : at + alike]) if alike else 0
             if not together:
                 single = max(single, at + alike)  # its user accepts none of these together
-                self._one(headers[at], bodies[at])
+                self._handle_message(headers[at], bodies[at])
             if link is not self._link:
                 return
             at += together or 1
         self._user.drained()
 
-    def _alike(self, headers: Sequence[bytes], at: int) -> int:
+    def _count_alike(self, headers: Sequence[bytes], at: int) -> int:
         """The number of contents from `at` on that follow each other and are like the last single one. Decoding each
         would cost more than all other work.
         """
@@ -367,7 +367,7 @@ class Flow:
             return 0
         return c.content_run(headers, at, self._tail, _sequence(header))
 
-    def _together(self, header: bytes, bodies: Sequence[Buffer]) -> int:
+    def _pass_run(self, header: bytes, bodies: Sequence[Buffer]) -> int:
         """Pass such contents to the user, and return how many it accepted. `header` is that of the first."""
         assert self._like is not None
         try:
@@ -376,7 +376,7 @@ class Flow:
             return 0
         return self._user.contents(self._like, _sequence(header), bodies)
 
-    def _one(self, header: bytes, body: Buffer) -> None:
+    def _handle_message(self, header: bytes, body: Buffer) -> None:
         try:
             command = c.decode(header, body)
             answered = self._session.received(command)
@@ -417,7 +417,7 @@ class Flow:
             if was_bound:
                 self._lost_at = self._loop.clock()
                 self._user.down()
-            self._ask()
+            self._request_lease()
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -425,7 +425,7 @@ class Flow:
         while self._queue and self._link is not None:
             command = self._queue[0]
             if not self._link.send(*c.encode(command)):
-                self._loop.poll.want_writable(self._link, True)
+                self._loop.poll.watch_writable(self._link, True)
                 return
             self._queue.popleft()
             self._heartbeat.sent(self._loop.clock())
@@ -452,29 +452,31 @@ class Flow:
         told = (self._channel.settings.heartbeat, lease.heartbeat)
         return next((seconds for seconds in told if seconds is not None), HEARTBEAT_S)
 
-    def _beat(self) -> None:
+    def _check_heartbeat(self) -> None:
         verdict = self._heartbeat.check(self._loop.clock())
         if verdict is HeartbeatVerdict.DEAD:
             self._lost()
             return
         if verdict is HeartbeatVerdict.PING:
             self._ping(None)
-        self._look_at_the_pulse()
+        self._set_heartbeat_timer()
 
-    def _look_at_the_pulse(self) -> None:
+    def _set_heartbeat_timer(self) -> None:
         """Set the timer of the next check: an idle flow needs one round of the loop per heartbeat interval."""
         due = self._heartbeat.due
         if due < math.inf:
-            self._pulse = self._loop.after(max(_SOON_S, due - self._loop.clock()), self._beat)
+            self._heartbeat_timer = self._loop.after(
+                max(_SOON_S, due - self._loop.clock()), self._check_heartbeat
+            )
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _unlink(self) -> None:
         """Close the connection, if any. Pings with a waiting caller are sent again on the next connection."""
-        for timer in (self._timer, self._pulse):
+        for timer in (self._timer, self._heartbeat_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._pulse = None
+        self._timer = self._heartbeat_timer = None
         self._queue.clear()
         self._like = None
         self._pings = [then for then in self._pongs if then is not None] + self._pings

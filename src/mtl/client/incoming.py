@@ -106,7 +106,7 @@ class Incoming(ABC):
         """Start reading: the application waits for contents."""
         if not self._summoned:
             self._summoned = True
-            self.flow.ask(c.Summon, self.options.resource)
+            self.flow.send_request(c.Summon, self.options.resource)
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
@@ -146,11 +146,11 @@ class Incoming(ABC):
             self.failed(Closed("the reader is closed"))
 
         timer = self._loop.after(within, end)
-        if self._unheard():
+        if self._has_unacknowledged_confirm():
             self.flow.ping(end)
         else:
             end()
 
     @abstractmethod
-    def _unheard(self) -> bool:
+    def _has_unacknowledged_confirm(self) -> bool:
         """Whether a Confirm was sent that the server may not have processed."""

@@ -137,7 +137,7 @@ class Leases(Administration, Generic[ReaderT, ConsumerT, WriterT]):
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
-        names, ours = tuple(listed(resources)), self._is_ours
+        names, ours = tuple(listed(resources)), self._has_extensions
         if not ours and (queue is not None or start is not None):
             raise self._unknown_to_the_rfc("names of queues or a start")
         options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, ours)
@@ -211,14 +211,14 @@ class Leases(Administration, Generic[ReaderT, ConsumerT, WriterT]):
     # --- what the broker has --------------------------------------------------------------------------------
 
     @property
-    def _is_ours(self) -> bool:
+    def _has_extensions(self) -> bool:
         """Whether the server implements PROTOCOL.md, not only the RFC: then sessions have tokens (section 2)."""
         return self._greeting().session is not None
 
     @property
     def _extended(self) -> bool:
         """Whether requests may have members beyond the RFC's, which the broker echoes if it grants them."""
-        return self.settings.profile.lower() != _TEST and self._is_ours
+        return self.settings.profile.lower() != _TEST and self._has_extensions
 
     @property
     def _usual_confirm(self) -> Confirm:

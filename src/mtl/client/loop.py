@@ -92,7 +92,7 @@ class Loop:
 
     def pause(self) -> float | None:
         """Seconds until the next round is due, if no link has events before; None if only links can make one due."""
-        return 0.0 if self.poll.restless else self._pause(None)
+        return 0.0 if self.poll.may_have_events else self._pause(None)
 
     def end(self) -> None:
         """Fail all waits and close the poll. Nothing can be posted afterwards."""

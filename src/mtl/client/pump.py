@@ -95,7 +95,7 @@ class Pump:
         return encode_batch(batch, self.max_pack) if pack is None else pack
 
     @staticmethod
-    def _told(content: c.Content, memory: Shared) -> c.Content:
+    def _with_span(content: c.Content, memory: Shared) -> c.Content:
         """The Content to send: one with its span in the shared memory if it is there, else the Content itself."""
         span = memory.span(content.body)
         count = c.packed_count(content.properties) if span is not None else None
@@ -107,14 +107,14 @@ class Pump:
         """Send up to PUMP waiting contents, then return, so that the loop can do other work."""
         with self.lock:
             self.scheduled = False
-            batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
+            batch = self.writer.pop_unsent(self._loop.clock(), PUMP) if self.sending else []
         contents = [one.item for one in batch]
         if self.memory is not None:
-            contents = [self._told(one, self.memory) for one in contents]
+            contents = [self._with_span(one, self.memory) for one in contents]
         sent = self.flow.send_contents(contents)
         with self.lock:
             if sent < len(batch):
-                self.writer.untake(batch[sent:])
+                self.writer.push_unsent(batch[sent:])
             elif self.sending:
                 self._schedule()
             if not self.writer.waiting:
@@ -130,9 +130,9 @@ class Pump:
             self.scheduled = True
             self._loop.post(self.run)
         elif self._timer is None or self._timer.call is None:
-            self._timer = self._loop.after(delay, self._held)
+            self._timer = self._loop.after(delay, self._run_delayed)
 
-    def _held(self) -> None:
+    def _run_delayed(self) -> None:
         self._timer = None
         self.run()
 
@@ -229,11 +229,11 @@ class Pump:
             settled = self.writer.received(command, self._loop.clock())
             if settled:
                 if self._unwritten and isinstance(command, c.Confirm):
-                    self._note(settled)
+                    self._note_epochs(settled)
                 self.listener()
             self._schedule()
 
-    def _note(self, settled: Sequence[Sent[c.Content]]) -> None:
+    def _note_epochs(self, settled: Sequence[Sent[c.Content]]) -> None:
         """Note the epochs of confirmed contents. Those above the lease's `last` are new, so of the lease's epoch."""
         last = (self.lease.last if self.lease is not None else None) or {}
         for one in settled:

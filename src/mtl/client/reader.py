@@ -44,7 +44,7 @@ class Reader(ReadingLease, BlockingLease):
 
         An empty list after `timeout` seconds, and at the end of the range. The next call marks them as consumed.
         """
-        while not (together := self._some(contents, octets)) and self._wait(timeout):
+        while not (together := self._available(contents, octets)) and self._wait(timeout):
             pass
         return together
 
@@ -75,7 +75,7 @@ class Reader(ReadingLease, BlockingLease):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._notice.waiting():
-            while not self._has_news:
+            while not self._is_wait_over:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False

@@ -36,7 +36,7 @@ class ReadingLease(Leased):
         self._feed = feed
         self._summoned = False
         self._current: Iterator[Content] | None = None
-        self._taken: Delivery | PlainRun | None = None
+        self._delivered: Delivery | PlainRun | None = None
         self._position: int | None = None
         self._manual = feed.options.group is not None and feed.options.epoch is None
         self._places = Places()
@@ -47,7 +47,7 @@ class ReadingLease(Leased):
         """Begin at the start of the lease, which was granted just now."""
         self._position = self._feed.start
         try:
-            self._look()
+            self._open_directory()
         except NotLocal as reason:
             assert self._position is not None
             self._send_instead(self._position, reason)
@@ -118,7 +118,7 @@ class ReadingLease(Leased):
                     return None
                 self._current = _unpacked(pack)
                 continue
-            delivery = self._take()
+            delivery = self._next_delivery()
             if delivery is None:
                 return None
             if isinstance(delivery, PlainRun):
@@ -128,7 +128,7 @@ class ReadingLease(Leased):
             one = delivery.content
             return Content(self.resource, one.sequence, one.properties, bytes(one.body))
 
-    def _some(self, contents: int, octets: int) -> list[Content]:
+    def _available(self, contents: int, octets: int) -> list[Content]:
         """The next content and others that came with it, if they are here."""
         content = self._next()
         if content is None:
@@ -147,11 +147,11 @@ class ReadingLease(Leased):
 
     def _next_pack(self) -> Pack | None:
         """The next pack, cut to the range, if it is here."""
-        while (delivery := self._take()) is not None:
+        while (delivery := self._next_delivery()) is not None:
             try:
                 pack = self._pack(delivery)
             except NotLocal as reason:
-                self._taken = None  # it could not be read, so it is not consumed
+                self._delivered = None  # it could not be read, so it is not consumed
                 if self._feed.local:
                     self._send_instead(delivery.first, reason)
             else:
@@ -183,10 +183,10 @@ class ReadingLease(Leased):
             return delivery.content.body
         if not self._feed.local:
             raise NotLocal("it was sent before the broker stopped sending places")
-        self._look()
+        self._open_directory()
         return self._places.read(delivery.place)
 
-    def _look(self) -> None:
+    def _open_directory(self) -> None:
         """Open the directory that the lease grants. NotLocal if this process cannot read it."""
         files = self._feed.lease.local if self._feed.lease is not None else None
         if files is not None:
@@ -203,26 +203,26 @@ class ReadingLease(Leased):
 
     # --- deliveries -----------------------------------------------------------------------------------------
 
-    def _take(self) -> Delivery | PlainRun | None:
+    def _next_delivery(self) -> Delivery | PlainRun | None:
         """The next delivery, if it is here; the one before counts as consumed. None at the end of the range, too."""
         self._check()
         feed = self._feed
-        if self._taken is not None:
-            self._finish(self._taken)
+        if self._delivered is not None:
+            self._finish(self._delivered)
         if not self._summoned:
             self._summoned = True
             self._loop.post(feed.summon)
         error = feed.error  # looked up before the queue: contents that were delivered before it come first
         try:
-            self._taken = feed.queue.popleft()
+            self._delivered = feed.queue.popleft()
         except IndexError:
             if error is not None and not feed.ended:
                 raise error from None
             return None
-        return self._taken
+        return self._delivered
 
     def _finish(self, done: Delivery | PlainRun) -> None:
-        self._taken = None
+        self._delivered = None
         if self._manual:
             return
         self._feed.finish(done)
@@ -245,7 +245,7 @@ class ReadingLease(Leased):
         return self._feed.credit_delay_s if self._unposted_contents else None
 
     @property
-    def _has_news(self) -> bool:
+    def _is_wait_over(self) -> bool:
         """Whether a wait is over: there is a delivery, the end, or an error."""
         feed = self._feed
         return bool(feed.queue) or feed.ended or feed.error is not None

@@ -71,7 +71,7 @@ class RfcFeed(Incoming):
     def bound(self) -> None:
         """Summon the resource, at first or again."""
         if self._summoned:
-            self.flow.ask(c.Summon, self.options.resource)
+            self.flow.send_request(c.Summon, self.options.resource)
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         """Handle a Content."""
@@ -95,7 +95,7 @@ class RfcFeed(Incoming):
 
     # --- closing --------------------------------------------------------------------------------------------
 
-    def _unheard(self) -> bool:
+    def _has_unacknowledged_confirm(self) -> bool:
         if self.flow.state is not State.BOUND:
             return False
         self.credit()

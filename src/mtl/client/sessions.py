@@ -56,7 +56,7 @@ class Sessions:
 
         def answered(outcome: w.Reply | MtlError) -> None:
             if channel is not self.main:
-                self.give_back(channel)
+                self.release(channel)
             done(outcome)
 
         call = Call(request, answered, patience=patience)
@@ -80,7 +80,7 @@ class Sessions:
 
         part.listener = conclude
         self._loop.post(part.flow.start)
-        return part, lambda: self.give_back(channel)
+        return part, lambda: self.release(channel)
 
     def lend(self, profile: str | None = None) -> Channel:
         """A session for one reader, consumer or writer: RFC 11 allows one of each per connection."""
@@ -92,7 +92,7 @@ class Sessions:
         self._lent.add(channel)
         return channel
 
-    def give_back(self, channel: Channel) -> None:
+    def release(self, channel: Channel) -> None:
         """Keep a session for the next user, or close it."""
         self._lent.discard(channel)
         idle = self._idle.setdefault(channel.settings.profile, deque())

@@ -22,36 +22,36 @@ _ALIGNMENT = 64
 
 
 class Spaces:
-    """The allocation of a memory. `give` may be called at any time, in any thread, by a finalizer."""
+    """The allocation of a memory. `free` may be called at any time, in any thread, by a finalizer."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin = begin
         self._end = end
-        self._taken: list[tuple[int, int]] = []
-        self._given: deque[int] = deque()
+        self._allocated: list[tuple[int, int]] = []
+        self._freed: deque[int] = deque()
 
-    def take(self, size: int) -> int | None:
+    def allocate(self, size: int) -> int | None:
         """Allocate the lowest free space of `size` octets, and return its start; None if there is none."""
-        while self._given:
-            free = self._given.popleft()
-            self._taken = [span for span in self._taken if span[0] != free]
+        while self._freed:
+            free = self._freed.popleft()
+            self._allocated = [span for span in self._allocated if span[0] != free]
         begin = self._begin
-        for taken, end in self._taken:
-            if taken - begin >= size:
+        for start, end in self._allocated:
+            if start - begin >= size:
                 break
             begin = end
         after = begin + size + -size % _ALIGNMENT
         if after > self._end:
             return None
-        insort(self._taken, (begin, after))
+        insort(self._allocated, (begin, after))
         return begin
 
-    def give(self, begin: int) -> None:
+    def free(self, begin: int) -> None:
         """Free the space that begins at `begin`."""
-        self._given.append(begin)
+        self._freed.append(begin)
 
 
-class _Kept:
+class _Allocation:
     """Owns the space of one pack: frees it when it is deleted, and keeps the memory until then."""
 
     __slots__ = ("_begin", "_memory", "_spaces")
@@ -62,7 +62,7 @@ class _Kept:
         self._memory = memory
 
     def __del__(self) -> None:
-        self._spaces.give(self._begin)
+        self._spaces.free(self._begin)
 
 
 class Shared:
@@ -83,10 +83,10 @@ class Shared:
     def encode(self, batch: RecordBatch, max_pack: int) -> ArrowBuffer | None:
         """Encode a batch of SCHEMA as a pack in this memory; None if there is no room. Errors as `encode_batch`."""
         size = batch_size(batch)
-        begin = self._spaces.take(size)
+        begin = self._spaces.allocate(size)
         if begin is None:
             return None
-        kept = _Kept(begin, self._spaces, self._memory)
+        kept = _Allocation(begin, self._spaces, self._memory)
         at, octets = encode_batch_into(self._view[begin : begin + size], batch, max_pack)
         return pa.foreign_buffer(self._address + begin + at, octets, kept)
 

@@ -125,7 +125,7 @@ class Writer(WritingLease):
         self._waiters += 1
         try:
             while not done() and pump.error is None:
-                left = patience.left(pump.writer.progressed)
+                left = patience.seconds_left(pump.writer.progressed)
                 if left <= 0:
                     raise self._stalled(patience, doing)
                 self._condition.wait(left)

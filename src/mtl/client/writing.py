@@ -39,7 +39,7 @@ class Patience:
         self._deadline = deadline
         self._progress: int | None = None
 
-    def left(self, progress: int) -> float:
+    def seconds_left(self, progress: int) -> float:
         """Seconds until the limit or the deadline; `progress` grows whenever contents are settled."""
         now = time.monotonic()
         if progress != self._progress:

@@ -72,7 +72,7 @@ class _Watch:
         if self._soon is None and self._expected is not None:
             self._soon = self._loop.call_soon(self.check)
 
-    async def news(self) -> None:
+    async def wait(self) -> None:
         """Wait until `find_event` finds an event. For one task."""
         if self._find_event():
             return
@@ -162,11 +162,11 @@ class AsyncRouter:
             if over:  # all their messages were returned
                 self._over = []
                 return [Arrived(connection, b"", []) for connection in over]
-            await self._watch.news()
+            await self._watch.wait()
 
     def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> SendOutcome:
         """Send on the connection that this identity belongs to; the result says whether that worked."""
-        if not self._router.knows(connection):
+        if not self._router.has_connection(connection):
             return SendOutcome.GONE
         sent = self._router.send(identity, *frames)
         self._watch.check_soon()
@@ -253,7 +253,7 @@ class AsyncDealer:
                 self._find_event()
             if received or self._gone:
                 return received
-            await self._watch.news()
+            await self._watch.wait()
         return []
 
     def send_soon(self, frames: Sequence[bytes]) -> None:
@@ -262,7 +262,7 @@ class AsyncDealer:
         self._flush()
         self._watch.check_soon()
 
-    def give_up(self) -> None:
+    def mark_lost(self) -> None:
         """Treat the connection as lost."""
         self._gone = True
         self._watch.check_soon()

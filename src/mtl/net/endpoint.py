@@ -74,16 +74,16 @@ class Poll(Protocol):
     def remove(self, link: Link) -> None:
         """Forget `link`. Harmless when it is unknown."""
 
-    def want_writable(self, link: Link, wanted: bool) -> None:
+    def watch_writable(self, link: Link, wanted: bool) -> None:
         """Whether to report WRITABLE, too."""
 
     @property
-    def restless(self) -> bool:
+    def may_have_events(self) -> bool:
         """Whether `wait` may find events although its descriptor is not readable."""
 
     def fileno(self) -> int:
         """A descriptor that is readable when links have events, for an event loop that calls `wait(0.0)` then, and as
-        long as the poll is `restless`.
+        long as the poll is `may_have_events`.
         """
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:

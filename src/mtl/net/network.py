@@ -59,7 +59,7 @@ class ZmqPoll:
     with events; zmq_poll asks all sockets in every round.
 
     A socket's descriptor is edge-triggered, and any use of the socket clears it (ZMQ_FD in zmq_getsockopt). So the
-    EVENTS of each socket that was used or had events are read before the next sleep: `_stirred`.
+    EVENTS of each socket that was used or had events are read before the next sleep: `_used_sockets`.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ZmqPoll:
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup.fileno(), selectors.EVENT_READ)
         self._sockets: dict[SocketLink, tuple[_Watched, _Watched]] = {}
-        self._stirred: dict[_Watched, None] = {}
+        self._used_sockets: dict[_Watched, None] = {}
 
     def add(self, link: Link, watcher: Watcher) -> None:
         """Watch a link and its monitor."""
@@ -76,8 +76,8 @@ class ZmqPoll:
         self._sockets[one] = own, monitor
         for watched in (own, monitor):
             self._selector.register(watched.socket, selectors.EVENT_READ, watched)
-            self._stirred[watched] = None
-        one.used = lambda: self._stirred.setdefault(own)
+            self._used_sockets[watched] = None
+        one.used = lambda: self._used_sockets.setdefault(own)
 
     def remove(self, link: Link) -> None:
         """Watch it no longer."""
@@ -85,18 +85,18 @@ class ZmqPoll:
         one.used = None
         for watched in self._sockets.pop(one, ()):
             self._selector.unregister(watched.socket)
-            self._stirred.pop(watched, None)
+            self._used_sockets.pop(watched, None)
 
-    def want_writable(self, link: Link, wanted: bool) -> None:
+    def watch_writable(self, link: Link, wanted: bool) -> None:
         """Whether to poll for POLLOUT. On a DEALER it means room in the queue, unlike on a ROUTER."""
         own, _ = self._sockets[cast(SocketLink, link)]
         own.wanted = _IN | _OUT if wanted else _IN
-        self._stirred[own] = None
+        self._used_sockets[own] = None
 
     @property
-    def restless(self) -> bool:
+    def may_have_events(self) -> bool:
         """Whether sockets were used since `wait` read their EVENTS."""
-        return bool(self._stirred)
+        return bool(self._used_sockets)
 
     def fileno(self) -> int:
         """The selector's own descriptor: epoll's or kqueue's, which other selectors can watch."""
@@ -104,14 +104,14 @@ class ZmqPoll:
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         """Messages come before the end of their connection, so that none is missed."""
-        events = self._ask(tuple(self._stirred))
+        events = self._read_events(tuple(self._used_sockets))
         changed: list[_Watched] = []
         for key, _ in self._selector.select(0.0 if events else timeout):
             if key.data is None:
                 self._wakeup.clear()
             elif key.data not in events:
                 changed.append(key.data)
-        events.update(self._ask(changed))
+        events.update(self._read_events(changed))
         happened: list[tuple[Watcher, Link, LinkEvents]] = []
         ends: list[tuple[Watcher, Link, LinkEvents]] = []
         for one, found in events.items():
@@ -128,16 +128,16 @@ class ZmqPoll:
                 )
         return happened + ends
 
-    def _ask(self, sockets: Iterable[_Watched]) -> dict[_Watched, int]:
+    def _read_events(self, sockets: Iterable[_Watched]) -> dict[_Watched, int]:
         """The wanted events of each socket that has some. For the others the descriptor reports the next change."""
         events: dict[_Watched, int] = {}
         for one in sockets:
             found = int(one.socket.getsockopt(zmq.EVENTS)) & one.wanted
             if found:
                 events[one] = found
-                self._stirred[one] = None
+                self._used_sockets[one] = None
             else:
-                self._stirred.pop(one, None)
+                self._used_sockets.pop(one, None)
         return events
 
     def wake(self) -> None:

@@ -199,7 +199,7 @@ class RouterSocket:
         """Readable when connections have begun or ended; `ended` returns those that have ended."""
         self._opened = opened or OpenConnections()
         self._by_descriptor: dict[int, Connection] = {}
-        self._known: dict[Connection, str] = {}
+        self._connections: dict[Connection, str] = {}
         self._ended: list[Connection] = []
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """The method that pyzmq's `send` calls after handling options of other sockets, which doubles the time."""
@@ -242,7 +242,7 @@ class RouterSocket:
                 identity = receive(_NOW)
                 burst = bursts.get(identity)
                 if burst is None:
-                    header, body = self._rest()
+                    header, body = self._receive_rest()
                 else:
                     header = receive(_NOW)
                     body = receive(_NOW, False)
@@ -255,7 +255,7 @@ class RouterSocket:
             if body is None:
                 continue
             if burst is None:
-                burst = bursts[identity] = Burst(connection=self._noted(body))
+                burst = bursts[identity] = Burst(connection=self._register(body))
             else:
                 lasts[identity] = body
             octets += len(header)
@@ -273,19 +273,19 @@ class RouterSocket:
         """
         bursts: dict[tuple[Connection, bytes], list[list[bytes]]] = {}
         for (identity, *frames), last in messages(self.socket, most):
-            bursts.setdefault((self._noted(last), identity), []).append(frames)
+            bursts.setdefault((self._register(last), identity), []).append(frames)
         return bursts
 
     # --- connections that end -------------------------------------------------------------------------------
 
-    def _noted(self, frame: zmq.Frame) -> Connection:
+    def _register(self, frame: zmq.Frame) -> Connection:
         """The connection of a message. From now on its end is reported by `ended`."""
         connection = _connection(frame)
-        if connection and connection not in self._known:
+        if connection and connection not in self._connections:
             # A descriptor is reused only after the monitor has reported the end of its former connection.
             self._drain_monitor()
             self._by_descriptor[int(frame.get(_SOURCE))] = connection
-            self._known[connection] = _address(frame)
+            self._connections[connection] = _address(frame)
         return connection
 
     def ended(self) -> list[Connection]:
@@ -308,17 +308,17 @@ class RouterSocket:
         with copy:
             # The end is reported before the descriptor is closed: if it was not, the copy is of this connection.
             self._drain_monitor()
-            if connection in self._known:
+            if connection in self._connections:
                 with suppress(OSError):
                     copy.shutdown(sockets.SHUT_RDWR)
 
-    def knows(self, connection: Connection) -> bool:
+    def has_connection(self, connection: Connection) -> bool:
         """Whether messages came on this connection and its end was not reported yet."""
-        return connection in self._known
+        return connection in self._connections
 
     def address(self, connection: Connection) -> str:
         """The address of a known connection; empty where the transport has none."""
-        return self._known.get(connection, "")
+        return self._connections.get(connection, "")
 
     def _drain_monitor(self) -> None:
         while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
@@ -330,10 +330,10 @@ class RouterSocket:
             self._opened.ended(self.endpoint, descriptor)
             connection = self._by_descriptor.pop(descriptor, None)
             if connection is not None:
-                self._known.pop(connection, None)
+                self._connections.pop(connection, None)
                 self._ended.append(connection)
 
-    def _rest(self) -> tuple[bytes, zmq.Frame | None]:
+    def _receive_rest(self) -> tuple[bytes, zmq.Frame | None]:
         """The frames after an identity; the body is None when there are not exactly two."""
         header = self.socket.recv(_NOW, copy=False)
         body = self.socket.recv(_NOW, copy=False) if header.more else header
@@ -352,7 +352,7 @@ class RouterSocket:
             self._misframed(third)
             return identity, b"", None
         self.misframed += 1
-        return third.bytes, *self._rest()
+        return third.bytes, *self._receive_rest()
 
     def _misframed(self, frame: zmq.Frame) -> None:
         self.misframed += 1

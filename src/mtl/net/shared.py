@@ -31,7 +31,7 @@ _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 
 _KEY = 32
 """Octets of the key at the beginning; the mark follows it."""
-_TAKEN = 1
+_IN_USE = 1
 """The mark that a writer sets once it holds the lock."""
 
 
@@ -62,9 +62,9 @@ class Lent:
             raise Malformed(f"a pack of {span.size} octets")
         return self._octets[span.offset : span.offset + span.size].tobytes()
 
-    def left(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether a writer has used the memory and its process has ended."""
-        if self._octets[_KEY] != _TAKEN:
+        if self._octets[_KEY] != _IN_USE:
             return False
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ def borrow(place: SharedMemory) -> mmap.mmap | None:
             if sealed and known and os.fstat(fd).st_size == place.size > SHARED_FROM:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 memory = mmap.mmap(fd, place.size)  # mmap duplicates the descriptor, which keeps the lock
-                memory[_KEY] = _TAKEN
+                memory[_KEY] = _IN_USE
                 return memory
         finally:
             os.close(fd)

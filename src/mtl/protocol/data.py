@@ -91,7 +91,7 @@ class DataSession:
         elif isinstance(command, c.Response):
             return self._response(command)
         elif isinstance(command, c.Lease | c.Summon | c.Dismiss):
-            self._ask(sender, command)
+            self._note_request(sender, command)
         self.state = after
         return None
 
@@ -103,7 +103,7 @@ class DataSession:
             if (End.BROKER, c.Content) not in states.RESOURCE[at]:
                 raise OutOfTurn(content, at, None)
 
-    def _ask(self, sender: End, command: Asked) -> None:
+    def _note_request(self, sender: End, command: Asked) -> None:
         if command.sequence in self._asked:
             raise OutOfTurn(command, "awaiting a Response to the same command sequence", CANNOT)
         if not isinstance(command, c.Lease):

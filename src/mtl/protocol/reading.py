@@ -200,12 +200,12 @@ class ReaderFlow:
         self.finished = below
         outstanding = self._outstanding
         while outstanding and outstanding[0].end <= below:
-            self._done(outstanding.popleft())
+            self._note_finished(outstanding.popleft())
         if outstanding and not self.packed and (part := outstanding[0].below(below)) is not None:
             done, outstanding[0] = part
-            self._done(done)
+            self._note_finished(done)
 
-    def _done(self, done: _Outstanding) -> None:
+    def _note_finished(self, done: _Outstanding) -> None:
         self._confirmable = max(self._confirmable, done.last)
         self._done_octets += done.size
         self._done_contents += done.contents

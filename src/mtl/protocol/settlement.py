@@ -84,8 +84,8 @@ class Unsettled(Generic[T]):
         """
         if sequence < 1 or sequence > self.highest:
             return []
-        settled = self._up_to(sequence) if multiple else self._one(sequence)
-        self._leave(settled)
+        settled = self._settle_up_to(sequence) if multiple else self._settle_one(sequence)
+        self._subtract(settled)
         return settled
 
     def cut(self, sequence: int) -> list[Sent[T]]:
@@ -95,7 +95,7 @@ class Unsettled(Generic[T]):
         at = bisect_left(self._lasts, sequence, self._begin)
         gone = self._sent[at:]
         del self._sent[at:], self._lasts[at:]
-        self._leave(gone)
+        self._subtract(gone)
         if gone and gone[0].divisible and gone[0].first < sequence:
             self.add(gone[0].part(gone[0].first, sequence - 1))
             gone[0] = gone[0].part(sequence, gone[0].last)
@@ -110,7 +110,7 @@ class Unsettled(Generic[T]):
         self._begin = self.contents = self.octets = 0
         return everything
 
-    def _up_to(self, sequence: int) -> list[Sent[T]]:
+    def _settle_up_to(self, sequence: int) -> list[Sent[T]]:
         end = bisect_right(self._lasts, sequence, self._begin)
         settled = self._sent[self._begin : end]
         self._begin = end
@@ -121,7 +121,7 @@ class Unsettled(Generic[T]):
         self._trim()
         return settled
 
-    def _one(self, sequence: int) -> list[Sent[T]]:
+    def _settle_one(self, sequence: int) -> list[Sent[T]]:
         at = bisect_left(self._lasts, sequence, self._begin)
         if at == len(self._sent):
             return []
@@ -141,10 +141,10 @@ class Unsettled(Generic[T]):
             self._trim()
         return [sent.part(sequence, sequence) if sent.divisible else sent]
 
-    def _leave(self, gone: list[Sent[T]]) -> None:
+    def _subtract(self, removed: list[Sent[T]]) -> None:
         # `Sent.contents`, inlined here and in `add`: this runs for every content.
-        self.contents -= sum([sent.last - sent.first + 1 for sent in gone])
-        self.octets -= sum([sent.size for sent in gone])
+        self.contents -= sum([sent.last - sent.first + 1 for sent in removed])
+        self.octets -= sum([sent.size for sent in removed])
 
     def _trim(self) -> None:
         if self._begin * 2 > len(self._sent):

@@ -35,7 +35,7 @@ class WriterFlow:
 
     `window_contents` and `window_octets` bound the unsettled contents. When there are none, one Content always fits;
     otherwise one larger than the window would never be sent. Without `confirm` (confirm "none") no Content is kept
-    after `take`.
+    after `pop_unsent`.
     """
 
     __slots__ = (
@@ -132,11 +132,11 @@ class WriterFlow:
 
     @property
     def due(self) -> float | None:
-        """The time from which `take` returns Contents; None when there is nothing to send."""
+        """The time from which `pop_unsent` returns Contents; None when there is nothing to send."""
         return self._held_until if self._unsent else None
 
-    def take(self, now: float, most: int) -> list[Sent[c.Content]]:
-        """Up to `most` Contents to send now, in order. Give those that the socket does not accept to `untake`."""
+    def pop_unsent(self, now: float, most: int) -> list[Sent[c.Content]]:
+        """Up to `most` Contents to send now, in order. Give those that the socket does not accept to `push_unsent`."""
         unsent = self._unsent
         if not unsent or now < self._held_until:
             return []
@@ -146,8 +146,8 @@ class WriterFlow:
             self._unsettled.settle(taken[-1].last, multiple=True)
         return taken
 
-    def untake(self, sent: Sequence[Sent[c.Content]]) -> None:
-        """Put back Contents of `take` that could not be sent, in order."""
+    def push_unsent(self, sent: Sequence[Sent[c.Content]]) -> None:
+        """Put back Contents of `pop_unsent` that could not be sent, in order."""
         self._unsent.extendleft(reversed(sent))
         if not self.confirm:
             self._unsettled = Unsettled()
@@ -157,7 +157,7 @@ class WriterFlow:
     def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
         """Apply the broker's Confirm or Reject and return the settled Contents. Invalid ones change nothing."""
         if isinstance(command, c.Reject) and command.recycle:
-            self._go_back(command.sequence, now)
+            self._resend_unsettled(command.sequence, now)
             return ()
         if command.sequence > self._sent:
             return ()  # never sent, so it covers nothing (MTL-93, MTL-98)
@@ -188,7 +188,7 @@ class WriterFlow:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _go_back(self, sequence: int, now: float) -> None:
+    def _resend_unsettled(self, sequence: int, now: float) -> None:
         """Send everything unsettled again, unless it already waits for that (PROTOCOL.md 5.4).
 
         `sequence` is the number that the broker could not take. After a gap it is not the missing number, so everything

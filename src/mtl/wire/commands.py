@@ -26,11 +26,11 @@ from mtl.wire.fields import (
     EMPTY,
     RESERVED,
     Buffer,
+    cached_table,
     decode_table,
     encode_short,
     encode_table,
     is_printable,
-    known_table,
     read_short,
 )
 from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
@@ -170,7 +170,7 @@ def packed_count(properties: bytes) -> int | None:
     if _is_packed(properties):
         count: object = _I64.unpack_from(properties, _COUNT_SIZE - 8)[0]
     elif b"mtl-count" in properties:
-        table = known_table(properties)
+        table = cached_table(properties)
         if COUNT not in table:
             return None
         count = table[COUNT]
@@ -186,7 +186,7 @@ def delivery_timestamp(properties: bytes) -> int | None:
     if len(properties) == _BOTH_SIZE and _is_packed(properties):
         stamp: object = _I64.unpack_from(properties, _TIMESTAMP_AT)[0]
     elif b"mtl-timestamp" in properties:
-        stamp = known_table(properties).get(TIMESTAMP)
+        stamp = cached_table(properties).get(TIMESTAMP)
     else:
         return None
     return stamp if type(stamp) is int else None
@@ -339,7 +339,7 @@ def _decode_content(header: bytes, body: Buffer) -> Command:
         raise Malformed("the name of a resource is cut off")
     properties = header[end:] or EMPTY  # the RFC defines no encoding of a table, so peers may send none
     if properties != EMPTY and not _is_packed(properties) and not _is_stamp(properties):
-        (known_table if b"mtl-count" in properties else decode_table)(properties)
+        (cached_table if b"mtl-count" in properties else decode_table)(properties)
     return Content(sequence, resource, properties, body)
 
 

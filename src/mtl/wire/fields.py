@@ -39,7 +39,7 @@ EMPTY = b"\0\0\0\0"
 RESERVED = "mtl-"
 """Prefix of the broker's own names: it adds them to delivered contents and refuses them from plain writers."""
 
-KNOWN_TABLES = 256
+CACHED_TABLES = 256
 """Decoded field tables in the cache: more than a reader's window has packs."""
 
 KNOWN_TABLE = 1 << 10
@@ -138,15 +138,15 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
     return table
 
 
-def known_table(buf: bytes) -> Mapping[str, Value]:
+def cached_table(buf: bytes) -> Mapping[str, Value]:
     """As `decode_table`, read-only and cached, for tables that are decoded several times: that of a pack with a `Place`
     five times on its way.
     """
-    return _known(buf) if len(buf) <= KNOWN_TABLE else decode_table(buf)
+    return _cached(buf) if len(buf) <= KNOWN_TABLE else decode_table(buf)
 
 
-@lru_cache(maxsize=KNOWN_TABLES)
-def _known(buf: bytes) -> Mapping[str, Value]:
+@lru_cache(maxsize=CACHED_TABLES)
+def _cached(buf: bytes) -> Mapping[str, Value]:
     return MappingProxyType(decode_table(buf))
 
 

@@ -33,7 +33,7 @@ class History:
         """
         return next((epoch for first, epoch in reversed(self.entries) if first < position), None)
 
-    def has(self, epoch: str) -> bool:
+    def has_epoch(self, epoch: str) -> bool:
         """Whether contents of this epoch are or were in the log, or the next contents will be of it."""
         known = any(one == epoch for _, one in self.entries)
         return known or (bool(self.entries) and _number(epoch) < _number(self.entries[0][1]))

@@ -85,7 +85,7 @@ def _encode_bodies(bodies: Sequence[Buffer], sizes: Sequence[int], octets: int) 
     """A pack of contents without properties, with the same octets as from Arrow. Arrow takes 35 us, which would delay a
     single content, and copies every body a second time.
     """
-    head = _head_of_one(octets) if len(sizes) == 1 else _head(sizes, octets)
+    head = _single_head(octets) if len(sizes) == 1 else _head(sizes, octets)
     return b"".join((head, *bodies, bytes(_padding(octets))))
 
 
@@ -99,7 +99,7 @@ def _head(sizes: Sequence[int], octets: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _head_of_one(octets: int) -> bytes:
+def _single_head(octets: int) -> bytes:
     """`_head` of a single content, cached: its writer waits, and is likely to send more of that size."""
     return _head((octets,), octets)
 

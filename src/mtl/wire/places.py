@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from mtl.errors import Malformed
 from mtl.wire.commands import COUNT, TIMESTAMP
-from mtl.wire.fields import encode_table, known_table
+from mtl.wire.fields import cached_table, encode_table
 
 FILE = "mtl-file"
 """Path of the file (`S`)."""
@@ -50,7 +50,7 @@ class Place(NamedTuple):
         """The place in the properties of a pack; None when the body has the pack. Malformed for an incomplete place."""
         if _FILE not in properties:  # nearly always, and then nothing has to be decoded
             return None
-        table = known_table(properties)
+        table = cached_table(properties)
         if FILE not in table:
             return None
         file, offset, size = table[FILE], table.get(OFFSET), table.get(SIZE)
@@ -74,7 +74,7 @@ class Span(NamedTuple):
     @classmethod
     def of(cls, properties: bytes) -> Self:
         """The span in the properties of a pack. Malformed without a valid one."""
-        table = known_table(properties)
+        table = cached_table(properties)
         offset, size = table.get(OFFSET), table.get(SIZE)
         if type(offset) is not int or type(size) is not int or offset < 0 or size < 1:
             raise Malformed(f"an impossible place of a pack: {size!r} octets at {offset!r}")

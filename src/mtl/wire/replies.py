@@ -126,14 +126,14 @@ class Description(Body, frozen=True, kw_only=True):
     @property
     def earliest(self) -> int:
         """The sequence of the first content. Raises `Refused` 503 `storage` while it is not known."""
-        return self._known(self.known_earliest)
+        return self._position(self.known_earliest)
 
     @property
     def next(self) -> int:
         """The sequence of the next content. Raises as `earliest`."""
-        return self._known(self.known_next)
+        return self._position(self.known_next)
 
-    def _known(self, position: int | None) -> int:
+    def _position(self, position: int | None) -> int:
         if position is None:
             raise Refused(
                 503,

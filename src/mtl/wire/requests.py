@@ -132,7 +132,7 @@ class Reader(LeaseRequest, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(*self.resources, *_given(self.group, self.holder))
+        _check_names(*self.resources, *_without_none(self.group, self.holder))
         _check_epoch(self.log_epoch, self.from_)
 
 
@@ -169,7 +169,7 @@ class Writer(LeaseRequest, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(*self.resources, *_given(self.writer, self.holder))
+        _check_names(*self.resources, *_without_none(self.writer, self.holder))
 
 
 class LeaseClose(Request, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
         groups = self.retention.groups if self.retention else ()
         if len(groups) > MAX_RETENTION_GROUPS:
             raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
-        _check_names(self.resource, *groups, *_given(self.dead_letter))
+        _check_names(self.resource, *groups, *_without_none(self.dead_letter))
         if self.dead_letter == self.resource:
             raise FieldError("a resource cannot be its own dead letters")
 
@@ -239,7 +239,7 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
         """Check the rules that the types cannot express."""
         if sum(member is not None for member in (self.resource, self.resources, self.pattern)) > 1:
             raise FieldError("resource, resources and pattern exclude each other")
-        _check_names(*_given(self.resource), *(self.resources or ()))
+        _check_names(*_without_none(self.resource), *(self.resources or ()))
 
 
 class ResourceDelete(Request, frozen=True, kw_only=True):
@@ -410,7 +410,7 @@ class StageForget(Request, frozen=True, kw_only=True):
     application: Text
 
 
-def _given(*names: str | None) -> list[str]:
+def _without_none(*names: str | None) -> list[str]:
     return [name for name in names if name is not None]
 
 

@@ -262,7 +262,7 @@ class WriterGrants:
     def reclaim_memory(self) -> None:
         """Take back the memory of killed writers, whose leases live on for a while in case of another connection."""
         for lease in list(self._lent):
-            if lease.memory is not None and lease.memory.left():
+            if lease.memory is not None and lease.memory.is_abandoned():
                 self._reclaim(lease)
 
     def _reclaim(self, lease: WriterLease) -> None:

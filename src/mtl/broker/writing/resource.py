@@ -152,7 +152,7 @@ class Resource:
     def check_epoch(self, epoch: str) -> None:
         """Raises `DataLoss` when the log has no contents of this epoch, of which the caller has seen some."""
         history = self.history
-        if not history.has(epoch):
+        if not history.has_epoch(epoch):
             parting = history.parting(self.end, epoch)
             end = self.end if parting is None else parting
             raise _parted(self.name, end, end, epoch)

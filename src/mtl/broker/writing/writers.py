@@ -43,7 +43,7 @@ class WriterMemory(Protocol):
         span that is outside the memory or larger than a pack.
         """
 
-    def left(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether the writer that took the memory has ended."""
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 
-from mtl.client.aio.waiting import AwaitingLease, News
+from mtl.client.aio.waiting import AwaitingLease, Notifier
 from mtl.client.consuming import ConsumingLease, QueuedContent
 from mtl.client.deliveries import Deliveries
 from mtl.client.loop import Loop
@@ -23,15 +23,15 @@ class Consumer(ConsumingLease, AwaitingLease):
         self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
     ) -> None:
         super().__init__(loop, settings, deliveries, closed)
-        self._news = News()
-        deliveries.listener = self._news.tell
+        self._notifier = Notifier()
+        deliveries.listener = self._notifier.notify
 
     async def next(self, timeout: float | None = None) -> QueuedContent | None:  # noqa: ASYNC109 the blocking consumer's name
         """The next content; None after `timeout` seconds without one (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (content := self._next()) is None:
             left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not await self._news.come(left):
+            if (left is not None and left <= 0) or not await self._notifier.wait(left):
                 return None
         return content
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from mtl.client.aio.loop import EventLoop
-from mtl.client.aio.waiting import AwaitingLease, News
+from mtl.client.aio.waiting import AwaitingLease, Notifier
 from mtl.client.contents import Content, Pack
 from mtl.client.incoming import Incoming
 from mtl.client.reading import ReadingLease
@@ -28,8 +28,8 @@ class Reader(ReadingLease, AwaitingLease):
         self, loop: EventLoop, settings: Settings, feed: Incoming, closed: Callable[[], None]
     ) -> None:
         super().__init__(loop, settings, feed, closed)
-        self._news = News()
-        feed.listener = self._news.tell
+        self._notifier = Notifier()
+        feed.listener = self._notifier.notify
 
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
@@ -42,7 +42,7 @@ class Reader(ReadingLease, AwaitingLease):
 
         An empty list at the end of the range. The next call marks all of them as consumed.
         """
-        while not (together := self._some(contents, octets)) and await self._wait(None):
+        while not (together := self._available(contents, octets)) and await self._wait(None):
             pass
         return together
 
@@ -80,7 +80,7 @@ class Reader(ReadingLease, AwaitingLease):
         while not positions:
             if self._feed.error is not None:
                 raise self._feed.error
-            if not await self._news.come(deadline - time.monotonic()):
+            if not await self._notifier.wait(deadline - time.monotonic()):
                 raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
         return positions[0]
 
@@ -90,18 +90,20 @@ class Reader(ReadingLease, AwaitingLease):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         owed = self._owed
-        credit = asyncio.get_running_loop().call_later(owed, self._give_credit) if owed is not None else None
+        credit = (
+            asyncio.get_running_loop().call_later(owed, self._post_late_credit) if owed is not None else None
+        )
         try:
-            while not self._has_news:
+            while not self._is_wait_over:
                 left = None if deadline is None else deadline - time.monotonic()
-                if (left is not None and left <= 0) or not await self._news.come(left):
+                if (left is not None and left <= 0) or not await self._notifier.wait(left):
                     return False
         finally:
             if credit is not None:
                 credit.cancel()
         return not self._is_over
 
-    def _give_credit(self) -> None:
+    def _post_late_credit(self) -> None:
         if self._unposted_contents and self._loop.running:
             self._post_credit()
 

@@ -1,4 +1,4 @@
-"""What tasks wait for: the outcome of one operation in the loop, news of any number of them, the end of a lease."""
+"""Waiting in tasks: for the outcome of one operation in the loop, for a notification, for the end of a lease."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Answer:
         return self._future.__await__()
 
 
-class News:
-    """Tasks that await `come` go on after the next `tell`, and look for what has changed."""
+class Notifier:
+    """A condition of one event loop: tasks that await `wait` continue after the next `notify`, and check the state."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[bool]] = set()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """End all waits."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _end(future, True)
 
-    async def come(self, patience: float | None) -> bool:
-        """Wait for news: True; False after `patience` seconds without any (None: no limit)."""
+    async def wait(self, patience: float | None) -> bool:
+        """Wait for `notify`: True; False after `patience` seconds without any (None: no limit)."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         self._waiting.add(future)
@@ -66,15 +66,15 @@ class News:
                 timer.cancel()
 
 
-def _end(future: asyncio.Future[bool], came: bool) -> None:
+def _end(future: asyncio.Future[bool], notified: bool) -> None:
     if not future.done():
-        future.set_result(came)
+        future.set_result(notified)
 
 
-async def ended(loop: Loop, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+async def run_operation(loop: Loop, operation: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
     """Run an operation in the loop, and wait for its outcome."""
     answer = Answer(loop)
-    loop.post(lambda: how(answer.done))
+    loop.post(lambda: operation(answer.done))
     return await answer
 
 
@@ -86,7 +86,7 @@ class AwaitingLease(Leased):
         if not self._shut():
             return
         try:
-            await ended(self._loop, self._end)
+            await run_operation(self._loop, self._end)
         except MtlError:
             pass  # the lease was closed already, or expires
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
-from mtl.client.aio.waiting import ended
+from mtl.client.aio.waiting import run_operation
 from mtl.client.control import Outcome
 from mtl.client.limits import MAX_UNSENT
 from mtl.client.loop import Loop
@@ -41,14 +41,14 @@ class Writer(WritingLease):
     ) -> None:
         super().__init__(loop, settings, pump, closed)
         self._events = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
+        self._send_order = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
         self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
         self._refused: dict[int, str] = {}
         self._patience: Patience | None = None
         self._watch: asyncio.TimerHandle | None = None
-        pump.listener = self._look
+        pump.listener = self._settle_futures
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class Writer(WritingLease):
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int:
         """Publish one content and return its number. Waits while the window of unconfirmed contents is full."""
-        return await self._taken(lambda: self._offer(body, properties, resource))
+        return await self._offer_until_accepted(lambda: self._offer(body, properties, resource))
 
     async def send_run(
         self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
@@ -66,10 +66,12 @@ class Writer(WritingLease):
 
         Waits as `send` does. Raises `ContentTooLarge` for a content, or a run that has to be split.
         """
-        return await self._taken(lambda: self._offer_run(bodies, tables, resource))
+        return await self._offer_until_accepted(lambda: self._offer_run(bodies, tables, resource))
 
-    async def _taken(self, offer: Callable[[], int | None]) -> int:
-        async with self._turn:  # tasks are served in the order of their calls, also while some wait for room
+    async def _offer_until_accepted(self, offer: Callable[[], int | None]) -> int:
+        async with (
+            self._send_order
+        ):  # tasks are served in the order of their calls, also while some wait for room
             while True:
                 number = offer()
                 if number is not None:
@@ -85,7 +87,7 @@ class Writer(WritingLease):
         """A future: done when the content of this number is durable, `ContentRefused` if it was rejected for good."""
         future: asyncio.Future[None] = self._events.create_future()
         heapq.heappush(self._awaited, (number, next(self._order), future))
-        self._look()
+        self._settle_futures()
         self._expect()
         return future
 
@@ -156,7 +158,7 @@ class Writer(WritingLease):
         except BaseException:  # also when cancelled: the lease must not outlive its writer
             await self.abandon()
             raise
-        await self._over(self._pump.close)
+        await self._end_quietly(self._pump.close)
 
     async def seal(self) -> w.StageSealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
@@ -164,34 +166,34 @@ class Writer(WritingLease):
         """
         self._check_stage()
         await self.flush()
-        return self._sealed(await self._ended(partial(self._pump.seal, within=None)))
+        return self._sealed(await self._end_lease(partial(self._pump.seal, within=None)))
 
     async def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost."""
         if self._open:
-            await self._over(self._pump.abandon)
+            await self._end_quietly(self._pump.abandon)
 
     async def leave(self, *, failed: bool) -> None:
         """Close at the end of a block; abandon if the block `failed`."""
         await (self.abandon() if failed else self.close())
 
-    async def _over(self, how: Callable[..., None]) -> None:
+    async def _end_quietly(self, how: Callable[..., None]) -> None:
         try:
-            await self._ended(partial(how, within=self._settings.request_timeout))
+            await self._end_lease(partial(how, within=self._settings.request_timeout))
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    async def _ended(self, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+    async def _end_lease(self, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
         self._open = False
         try:
-            return await ended(self._loop, how)
+            return await run_operation(self._loop, how)
         finally:
             self._fail(Closed("the writer is closed"))
             self._closed()
 
     # --- settling -------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _settle_futures(self) -> None:
         """Settle the futures of confirmed and refused contents. Called in the loop."""
         writer = self._pump.writer
         confirmed = writer.confirmed
@@ -236,7 +238,7 @@ class Writer(WritingLease):
         self._watch = None
         if self._patience is None or not (self._awaited or self._room is not None):
             return
-        left = self._patience.left(self._pump.writer.progressed)
+        left = self._patience.seconds_left(self._pump.writer.progressed)
         if left <= 0:
             self._fail(self._stalled(self._patience, "waiting for Confirms"))
         else:

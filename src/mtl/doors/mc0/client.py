@@ -199,7 +199,7 @@ class Mc0Connection:
                 self._last_received = now  # this side is not reading, so the silence is its own
             if now >= self._last_received + SILENCE_LIMIT * self._ttl:
                 self._send_message(Mc0Message(Verb.DISCONNECT))
-                dealer.give_up()
+                dealer.mark_lost()
                 return
             if now >= self._last_sent + NOOP_AFTER * self._ttl:
                 self._send_message(Mc0Message(Verb.NOOP))

@@ -121,7 +121,7 @@ def test_a_lease_request_without_reply_is_repeated_in_another_session(at: Settin
 
 def test_commands_reach_the_user_and_unexpected_ones_are_dropped(at: Setting) -> None:
     data = at.bound()
-    at.flow.ask(c.Summon, "a")
+    at.flow.send_request(c.Summon, "a")
     [summon] = data.commands()
     assert isinstance(summon, c.Summon)
     data.command(c.Content(1, "a", EMPTY, b"too early"))
@@ -145,7 +145,7 @@ def test_a_ping_is_answered(at: Setting) -> None:
 
 def test_similar_consecutive_contents_are_delivered_together(at: Setting) -> None:
     data = at.bound()
-    at.flow.ask(c.Summon, "a")
+    at.flow.send_request(c.Summon, "a")
     [summon] = data.commands()
     assert isinstance(summon, c.Summon)
     data.command(c.Response(summon.sequence, 200))
@@ -169,7 +169,7 @@ def test_contents_of_a_dismissed_resource_are_dropped(at: Setting) -> None:
     data = at.bound()
     at.user.takes = 10
     for kind in (c.Summon, c.Dismiss):
-        at.flow.ask(kind, "a")
+        at.flow.send_request(kind, "a")
         [asked] = data.commands()
         assert isinstance(asked, c.Summon | c.Dismiss)
         data.command(c.Response(asked.sequence, 200))
@@ -250,7 +250,7 @@ def test_a_lease_unknown_to_the_broker_is_replaced(at: Setting) -> None:
 def test_a_flow_ended_by_the_broker_presents_its_lease_again(at: Setting) -> None:
     """After a pause of this process: the Summon is answered with 403, because the lease is no longer bound."""
     first = at.bound()
-    at.flow.ask(c.Summon, "a")
+    at.flow.send_request(c.Summon, "a")
     [summon] = first.commands()
     assert isinstance(summon, c.Summon)
     first.command(c.Response(summon.sequence, 403))

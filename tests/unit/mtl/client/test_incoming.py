@@ -20,7 +20,7 @@ class Bare(Incoming):
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None: ...
 
-    def _unheard(self) -> bool:
+    def _has_unacknowledged_confirm(self) -> bool:
         return False
 
 

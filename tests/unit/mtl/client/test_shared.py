@@ -47,9 +47,9 @@ def test_spaces_never_overlap_and_returned_ones_are_reused(
             if held:
                 begin = data.draw(st.sampled_from(sorted(held)))
                 del held[begin]
-                spaces.give(begin)
+                spaces.free(begin)
             continue
-        taken = spaces.take(size)
+        taken = spaces.allocate(size)
         gaps = [64, *(begin + length for begin, length in held.items())]
         if taken is None:
             ends = [end + -end % 64 for end in gaps]
@@ -59,8 +59,8 @@ def test_spaces_never_overlap_and_returned_ones_are_reused(
             assert fits(taken, size, held)
             held[taken] = size
     for begin in held:
-        spaces.give(begin)
-    assert spaces.take(1_024 - 64) == 64
+        spaces.free(begin)
+    assert spaces.allocate(1_024 - 64) == 64
 
 
 def fits(begin: int, size: int, held: dict[int, int]) -> bool:

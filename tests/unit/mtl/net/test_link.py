@@ -209,10 +209,10 @@ def test_a_full_socket_reports_when_it_has_room(at: Setting) -> None:
     while link.send(b"%d" % sent, b"x" * 100_000):
         sent += 1
     assert sent > 0
-    at.poll.want_writable(link, True)
+    at.poll.watch_writable(link, True)
     got = [at.router_received()[1] for _ in range(sent)]
     at.until(lambda: LinkEvents.WRITABLE in ear.heard)
-    at.poll.want_writable(link, False)
+    at.poll.watch_writable(link, False)
     assert got == [b"%d" % number for number in range(sent)], "nothing was lost, and no half message sent"
     assert link.send(b"more", b"")
 

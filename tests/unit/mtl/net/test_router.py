@@ -245,7 +245,7 @@ def test_the_end_of_a_connection_is_reported_before_its_descriptor_is_reused(at:
 def test_a_burst_of_two_connections_is_dropped(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = count()
     monkeypatch.setattr("mtl.net.router._connection", lambda _: str(next(numbers)))
-    monkeypatch.setattr(at.router, "_noted", lambda _: str(next(numbers)))
+    monkeypatch.setattr(at.router, "_register", lambda _: str(next(numbers)))
     while not at.router.mixed:
         for _ in range(2):
             at.peer.send_multipart([b"header", b""])

@@ -65,16 +65,16 @@ def test_memory_cannot_be_borrowed_after_its_lease() -> None:
 
 
 def test_memory_is_held_until_the_end_of_the_writers_process(lent: Lent) -> None:
-    assert not lent.left()  # not borrowed yet
+    assert not lent.is_abandoned()  # not borrowed yet
     memory = borrow(lent.place)
     assert memory is not None
-    assert not lent.left()
+    assert not lent.is_abandoned()
     assert borrow(lent.place) is None  # one writer for each
 
     memory.close()
 
-    assert lent.left()
-    assert lent.left()
+    assert lent.is_abandoned()
+    assert lent.is_abandoned()
 
 
 _WRITER = """
@@ -94,9 +94,9 @@ def test_memory_of_a_killed_writer_is_reported_as_left(lent: Lent) -> None:
     with killed_after(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"
-        assert not lent.left()
+        assert not lent.is_abandoned()
         process.kill()
-    assert lent.left()
+    assert lent.is_abandoned()
 
 
 def test_memory_without_a_registered_holder_is_kept(lent: Lent) -> None:
@@ -104,7 +104,7 @@ def test_memory_without_a_registered_holder_is_kept(lent: Lent) -> None:
     fd = os.open(lent.place.file, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.close(fd)
-    assert not lent.left()
+    assert not lent.is_abandoned()
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,12 @@ def written(count: int) -> RfcWriterFlow:
     flow = RfcWriterFlow(100, 10_000)
     for _ in range(count):
         flow.publish("a", EMPTY, b"")
-    assert len(flow.take(0.0, 100)) == count
+    assert len(flow.pop_unsent(0.0, 100)) == count
     return flow
 
 
 def numbers(flow: RfcWriterFlow, now: float = LATER) -> list[int]:
-    return [sent.first for sent in flow.take(now, 100)]
+    return [sent.first for sent in flow.pop_unsent(now, 100)]
 
 
 @pytest.mark.requirement("MTL-90", "MTL-91", "MTL-93")
@@ -128,6 +128,6 @@ def test_rejected_contents_are_reported_and_not_resent_on_the_next_flow() -> Non
 def test_without_confirmation_no_contents_are_resent() -> None:
     flow = RfcWriterFlow(100, 10_000, confirm=False)
     flow.publish("a", EMPTY, b"")
-    flow.take(0.0, 10)
+    flow.pop_unsent(0.0, 10)
     flow.received(c.Reject(1, multiple=True, recycle=True), 0.0)
     assert numbers(flow) == []

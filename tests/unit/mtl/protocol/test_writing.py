@@ -25,7 +25,7 @@ def publish(writer: WriterFlow, *counts: int) -> None:
 
 
 def taken(writer: WriterFlow, now: float = 0.0) -> list[int]:
-    return [sent.first for sent in writer.take(now, 100)]
+    return [sent.first for sent in writer.pop_unsent(now, 100)]
 
 
 def test_numbers_start_at_one_and_a_pack_has_one_per_content() -> None:
@@ -124,8 +124,8 @@ def test_contents_returned_by_a_full_socket_are_sent_first() -> None:
     for confirm in (True, False):
         writer = flow(confirm=confirm)
         publish(writer, 1, 1, 1)
-        batch = writer.take(0.0, 2)
-        writer.untake(batch[1:])
+        batch = writer.pop_unsent(0.0, 2)
+        writer.push_unsent(batch[1:])
         assert taken(writer) == [2, 3]
         assert writer.due is None
 
@@ -163,13 +163,13 @@ def test_a_gap_on_a_live_flow_is_filled() -> None:
     writer, peer = flow(), Peer()
     for identity in (0, 1, 3):
         writer.publish("a", EMPTY, b"%d" % identity)
-    first, _lost, last = writer.take(0.0, 100)
+    first, _lost, last = writer.pop_unsent(0.0, 100)
     for sent in (first, last):
         peer.content(sent.item)
     for now in range(1, 10):
         while peer.replies:
             writer.received(peer.replies.popleft(), float(now))
-        for sent in writer.take(now + 0.5, 100):
+        for sent in writer.pop_unsent(now + 0.5, 100):
             peer.content(sent.item)
         peer.sync()
     assert (peer.stored, writer.unconfirmed) == ([0, 1, 3], 0)
@@ -252,7 +252,7 @@ def test_a_confirm_does_not_drop_a_refused_content_awaiting_its_resend() -> None
     taken(writer)
     writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
     writer.received(c.Reject(1, multiple=False, recycle=True), 0.0)  # the disk did not keep it
-    assert [sent.first for sent in writer.take(1.0, 1)] == [1]
+    assert [sent.first for sent in writer.pop_unsent(1.0, 1)] == [1]
     writer.received(c.Confirm(1, multiple=True), 1.0)
     assert taken(writer, 1.0) == [2, 3]
 
@@ -260,10 +260,10 @@ def test_a_confirm_does_not_drop_a_refused_content_awaiting_its_resend() -> None
 def test_unconfirmed_contents_are_resent_after_a_loss_in_identical_frames() -> None:
     writer = flow()
     publish(writer, 1, 5, 1)
-    first = [sent.item for sent in writer.take(0.0, 100)]
+    first = [sent.item for sent in writer.pop_unsent(0.0, 100)]
     writer.received(c.Confirm(1, multiple=True), 0.0)
     writer.lost()
-    assert [sent.item for sent in writer.take(0.0, 100)] == first[1:]
+    assert [sent.item for sent in writer.pop_unsent(0.0, 100)] == first[1:]
 
 
 # --- against a peer that loses, pushes back, refuses and crashes --------------------------------------------
@@ -370,9 +370,9 @@ class Writing(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 10), accepted=st.integers(0, 10))
     def send(self, most: int, accepted: int) -> None:
-        batch = self.writer.take(self.now, most)
+        batch = self.writer.pop_unsent(self.now, most)
         self.wire.extend(sent.item for sent in batch[:accepted])
-        self.writer.untake(batch[accepted:])
+        self.writer.push_unsent(batch[accepted:])
 
     @precondition(lambda self: self.wire)
     @rule(count=st.integers(1, 10))

@@ -18,13 +18,13 @@ from mtl.wire.fields import (
     KNOWN_TABLE,
     LateTime,
     Value,
+    cached_table,
     decode_table,
     encode_properties,
     encode_short,
     encode_table,
     is_printable,
     join_tables,
-    known_table,
     read_short,
 )
 from mtl.wire.limits import MAX_FIELD_NAME, MAX_TABLE_DEPTH, RESERVED_FIELDS
@@ -339,8 +339,8 @@ def test_joined_tables_have_the_entries_of_both(one: dict[str, Value], other: di
 
 def test_a_known_small_table_is_decoded_once() -> None:
     small, large = (encode_table({"k": "x" * length}) for length in (10, KNOWN_TABLE))
-    assert known_table(small) is known_table(bytes(bytearray(small)))
-    assert known_table(large) == decode_table(large)
-    assert known_table(large) is not known_table(large)
+    assert cached_table(small) is cached_table(bytes(bytearray(small)))
+    assert cached_table(large) == decode_table(large)
+    assert cached_table(large) is not cached_table(large)
     with pytest.raises(Malformed):
-        known_table(small[:-1])
+        cached_table(small[:-1])

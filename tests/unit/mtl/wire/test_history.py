@@ -51,19 +51,19 @@ def test_an_epoch_without_contents_does_not_count() -> None:
     history = History(((1, ONE), (11, TWO)), 11)
     assert history.parting(11, ONE) is None
     assert history.parting(12, TWO) == 11
-    assert history.has(TWO), "later contents will belong to it"
+    assert history.has_epoch(TWO), "later contents will belong to it"
 
 
 def test_epochs_older_than_the_history_are_accepted() -> None:
     history = History(((21, THREE),), 31)
     assert history.parting(21, TWO) is None
     assert history.parting(22, TWO) == 21
-    assert history.has(ONE)
-    assert not history.has("3.dddddddd")
+    assert history.has_epoch(ONE)
+    assert not history.has_epoch("3.dddddddd")
 
 
 def test_the_history_of_an_empty_log_and_a_missing_history() -> None:
     assert History((), 1).parting(11, ONE) == 1
     assert History.of(None, 5).epoch_of(3) is None
     assert History.of([(1, ONE)], 5).epoch_of(3) == ONE
-    assert not History((), 1).has(ONE)
+    assert not History((), 1).has_epoch(ONE)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mtl.client.aio.waiting import Answer, News
+from mtl.client.aio.waiting import Answer, Notifier
 from mtl.errors import Closed, Refused
 from mtl.wire import control as w
 from tests.support.aio import in_loop
@@ -13,20 +13,20 @@ from tests.support.memory_network import Bench
 
 @in_loop
 async def test_a_notification_ends_every_wait() -> None:
-    news = News()
-    waits = [asyncio.create_task(news.come(None)) for _ in range(2)]
+    news = Notifier()
+    waits = [asyncio.create_task(news.wait(None)) for _ in range(2)]
     await asyncio.sleep(0)
-    news.tell()
+    news.notify()
     assert await asyncio.gather(*waits) == [True, True]
 
 
 @in_loop
 async def test_a_timeout_ends_the_wait_and_leaves_no_state() -> None:
-    news = News()
-    news.tell()
-    assert not await news.come(0.01)
+    news = Notifier()
+    news.notify()
+    assert not await news.wait(0.01)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(news.come(None), 0.01)
+        await asyncio.wait_for(news.wait(None), 0.01)
     assert not news._waiting
 
 
