@@ -16,7 +16,7 @@ from mtl.log.change import LogOptions
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER
 from mtl.log.chunk import MAGIC, RUN_SIZE, NewChunk, checksum, decode_header, encode_header, padded
 from mtl.log.files import File
-from mtl.log.log import give_manifest, open_log
+from mtl.log.log import open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST, decode_manifest, encode_manifest, run_id
 from mtl.log.scan import Found, scan, scan_beyond
 from mtl.log.segment import (
@@ -167,7 +167,7 @@ def run_recovery(data: bytes) -> None:
         seal = data[:1] == SEALED and name.endswith(".segment")
         disk.put(f"/log/{name}", sealed(octets) if seal else octets)
     try:
-        give_manifest(disk, "/log", b"")
+        rebuild_manifest(disk, "/log", b"")
         reader, writer, _ = open_log(disk, "/log", LogOptions(), now_us=1, run="0a0b0c0d")
     except StorageError:
         return

@@ -191,7 +191,7 @@ class Chaos:
             return
         path, seconds = self.world.random.choice(paths), self.world.between(0.05, 5.0)
         self._note(f"unreadable {path} {seconds:.3f}")
-        rules = [disk.fail(op, count=1_000_000, when=lambda p: p == path) for op in ("read", "bring")]
+        rules = [disk.fail(op, count=1_000_000, when=lambda p: p == path) for op in ("read", "load_mapped")]
 
         def well() -> None:
             for rule in rules:

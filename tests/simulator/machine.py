@@ -144,7 +144,7 @@ class BrokerProcess:
             broker.completed(*self._done.popleft(), now())
         broker.tick(now())
         broker.advance()
-        carry_out(broker.take(), self._sender, self)
+        carry_out(broker.pop_actions(), self._sender, self)
         self.machine.watch(self)
         if self.closing and broker.idle and not self._records:
             self.machine.closed()

@@ -18,7 +18,7 @@ from tests.stateful.machine import BrokerAndModel
 Fault = Callable[[pytest.MonkeyPatch], None]
 
 FAULTS: dict[str, Fault] = {
-    "a writer may leave numbers out": lambda m: m.setattr(Writers, "_in_turn", lambda *_: True),
+    "a writer may leave numbers out": lambda m: m.setattr(Writers, "_is_in_order", lambda *_: True),
     "a moved reader has its Summon still": lambda m: m.setattr(FanoutLease, "rebound", lambda *_: None),
     "a consumer's window is of no account": lambda m: m.setattr(QueueLease, "room", lambda *_: 9),
     "what a lost consumer had is forgotten": lambda m: m.setattr(QueueState, "return_lost", lambda *_: None),

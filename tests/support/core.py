@@ -184,7 +184,7 @@ class Rig:
         """Carry out what the core wants until it wants nothing more."""
         for _ in range(100_000):
             self.broker.advance()
-            actions = self.broker.take()
+            actions = self.broker.pop_actions()
             if not actions and not self.broker.busy:
                 return
             self.carry_out(actions)

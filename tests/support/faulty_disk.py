@@ -180,9 +180,9 @@ class FaultyDisk:
         """From the `nth` matching call on, `count` calls of `op` fail with `error`.
 
         Operations: read, write, short (a write that writes less, no error), begin_sync (which the next sync tells),
-        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map, bring; ANY. A failed
-        write may have written some of it; a failed sync has lost what was not on the disk, though the system still
-        shows it.
+        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map, load_mapped; ANY. A
+        failed write may have written some of it; a failed sync has lost what was not on the disk, though the system
+        still shows it.
         """
         rule = Rule(op, nth, count, when or (lambda _: True), error)
         self._rules.append(rule)
@@ -425,10 +425,10 @@ class FaultyDisk:
         self._mapped[id(mapped)] = inode, path
         return mapped
 
-    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
+    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
         inode, path = self._mapped[id(mapped)]
         try:
-            self.maybe_fail("bring", path)
+            self.maybe_fail("load_mapped", path)
         except OSError:
             return False
         return offset + size <= len(inode.data)

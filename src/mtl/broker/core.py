@@ -1,7 +1,7 @@
 """The broker's decisions, as one plain object: frames, disk results and the time in; frames and disk requests out.
 
 The core has no socket, thread, file or clock. The loop in `runtime.server` (or a simulator) calls one of the inputs,
-then carries out `take()`, and so on; the same inputs give the same outputs.
+then carries out `pop_actions()`, and so on; the same inputs give the same outputs.
 
     control(frames)        a message on the control socket        completed(n, result)    an action was carried out
     data(peer, h, b)       a message on a data socket             blocked(...), unsent(...), unreachable(peer)
@@ -122,7 +122,7 @@ class Broker:
         self.counts = {"malformed": 0}
         self._redoing = 0
         self._restore(records)
-        self.opening.begin()
+        self.opening.open_all()
         self._recurring = self._schedule(heartbeat_s)
         self._recurring.set_timers()
 
@@ -246,9 +246,9 @@ class Broker:
         self.parts.consumers.pump()
         self._recurring.set_timers()
 
-    def take(self) -> list[a.Action]:
+    def pop_actions(self) -> list[a.Action]:
         """The actions to be carried out, in order."""
-        return self._outbox.take()
+        return self._outbox.pop_actions()
 
     # --- for the loop ---------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Broker:
         self.opening.stop()
         self.parts.cursors.flush()
         self.parts.queues.close()
-        self.parts.ages.note()
+        self.parts.ages.save_clocks()
 
     @property
     def idle(self) -> bool:
@@ -326,16 +326,18 @@ class Broker:
         recurring.add(
             broker_limits.CURSOR_FLUSH_S, self.parts.cursors.flush, lambda: self.parts.cursors.dirty
         )
-        recurring.add(queue_limits.QUEUE_TICK_S, self._advance_queues, lambda: self.parts.queues.any)
+        recurring.add(queue_limits.QUEUE_TICK_S, self._advance_queues, lambda: self.parts.queues.has_queues)
         recurring.add(min(broker_limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.parts.flows.check)
         recurring.add(broker_limits.EXPIRY_CHECK_S, self._expire)
-        recurring.add(limits.MARK_CHECK_S, self.parts.idle_logs.run, lambda: self.parts.idle_logs.any)
+        recurring.add(limits.MARK_CHECK_S, self.parts.idle_logs.run, lambda: self.parts.idle_logs.has_logs)
         recurring.add(broker_limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
         recurring.add(USAGE_CHECK_S, self.parts.usage.enforce)
-        recurring.add(CLOCK_NOTE_S, self.parts.ages.note)
+        recurring.add(CLOCK_NOTE_S, self.parts.ages.save_clocks)
         recurring.add(broker_limits.NAMES_CHECK_S, self.parts.housekeeping.expire_names)
         recurring.add(AUDIT_SUMMARY_S, self.audit.catch_up, lambda: self.audit.is_behind)
-        recurring.add(broker_limits.FANOUT_RETRY_S, self.parts.fanout.retry, lambda: self.parts.fanout.any)
+        recurring.add(
+            broker_limits.FANOUT_RETRY_S, self.parts.fanout.retry, lambda: self.parts.fanout.has_readers
+        )
         return recurring
 
     def _advance_queues(self) -> None:

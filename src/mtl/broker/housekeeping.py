@@ -77,7 +77,7 @@ class Housekeeping:
 
     def _forget_writers(self, ids: list[int]) -> None:
         for resource in self._resources:
-            known = tuple(x for x in ids if resource.intake.numbers.knows(x))
+            known = tuple(x for x in ids if resource.intake.numbers.has_writer(x))
             if known:
                 self._forget(resource.intake, known)
 

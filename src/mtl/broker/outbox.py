@@ -114,13 +114,13 @@ class Outbox:
 
         def saved(result: Result) -> None:
             if isinstance(result, StorageError):
-                self._take_back(before, new, lambda: then(result), unsure, self.now.mono + ANSWER_S)
+                self._restore(before, new, lambda: then(result), unsure, self.now.mono + ANSWER_S)
             else:
                 then(result)
 
         self.save(put, forget, saved)
 
-    def _take_back(
+    def _restore(
         self,
         before: Sequence[AnyRecord],
         new: Sequence[AnyRecord],
@@ -128,7 +128,7 @@ class Outbox:
         unsure: Callable[[StorageError], None] | None,
         answer_at: float,
     ) -> None:
-        def taken_back(result: Result) -> None:
+        def restored(result: Result) -> None:
             if not isinstance(result, StorageError):
                 then()
                 return
@@ -136,11 +136,9 @@ class Outbox:
             if unsure is not None and self.now.mono + broker_limits.SAVE_RETRY_S > answer_at:
                 unsure(result)
                 left = None
-            self.later(
-                broker_limits.SAVE_RETRY_S, lambda: self._take_back(before, new, then, left, answer_at)
-            )
+            self.later(broker_limits.SAVE_RETRY_S, lambda: self._restore(before, new, then, left, answer_at))
 
-        self.save(before, new, taken_back)
+        self.save(before, new, restored)
 
     def completed(self, number: int, result: Result) -> None:
         """Pass the result of an action to its continuation; an unknown number is a programming error."""
@@ -152,7 +150,7 @@ class Outbox:
         """Whether no action but reads is waiting for its result."""
         return len(self._waiting) == len(self._reads)
 
-    def take(self) -> list[a.Action]:
+    def pop_actions(self) -> list[a.Action]:
         """All actions since the last call."""
         taken = self.actions
         self.actions = []
@@ -168,7 +166,7 @@ def refusal(result: Result) -> Refused | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Deletion:
     """Records that are about to be deleted, as they are now, with the reaction to the outcome. Until then nothing else
     may be done to them.
 
@@ -182,13 +180,13 @@ class Leaving:
     damaged: Sequence[AnyRecord] = ()
 
 
-def remove(outbox: Outbox, leavings: Sequence[Leaving], then: Callable[[Refused | None], None]) -> None:
+def remove(outbox: Outbox, deletions: Sequence[Deletion], then: Callable[[Refused | None], None]) -> None:
     """Delete all of these records or none. `then` is called once, with the refusal if they are not deleted: after
     `ANSWER_S` (`outbox`) also when the outcome is still unknown.
     """
-    records = [record for leaving in leavings for record in leaving.records]
-    damaged = [record for leaving in leavings for record in leaving.damaged]
-    changes = [change for leaving in leavings for change in leaving.change]
+    records = [record for deletion in deletions for record in deletion.records]
+    damaged = [record for deletion in deletions for record in deletion.damaged]
+    changes = [change for deletion in deletions for change in deletion.change]
     answered = False
 
     def unsure(error: StorageError) -> None:
@@ -200,8 +198,8 @@ def remove(outbox: Outbox, leavings: Sequence[Leaving], then: Callable[[Refused 
         then(Refused(503, w.STORAGE, message))
 
     def saved(result: Result) -> None:
-        for leaving in leavings:
-            leaving.over(not isinstance(result, StorageError))
+        for deletion in deletions:
+            deletion.over(not isinstance(result, StorageError))
         if not answered:
             then(refusal(result))
 

@@ -11,7 +11,7 @@ from mtl.broker.outbox import Outbox
 
 class _Work(NamedTuple):
     period_s: float
-    do: Callable[[], None]
+    run: Callable[[], None]
     is_wanted: Callable[[], bool]
 
 
@@ -20,21 +20,21 @@ class Recurring:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._resting: list[_Work] = []
+        self._idle: list[_Work] = []
 
     def add(
-        self, period_s: float, do: Callable[[], None], is_wanted: Callable[[], bool] = lambda: True
+        self, period_s: float, run: Callable[[], None], is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Call `do` every `period_s` seconds while it is wanted; the period begins when it becomes wanted."""
-        self._resting.append(_Work(period_s, do, is_wanted))
+        """Call `run` every `period_s` seconds while it is wanted; the period begins when it becomes wanted."""
+        self._idle.append(_Work(period_s, run, is_wanted))
 
     def set_timers(self) -> None:
         """Set the timers of wanted work."""
-        wanted = [work for work in self._resting if work.is_wanted()]
+        wanted = [work for work in self._idle if work.is_wanted()]
         for work in wanted:
-            self._resting.remove(work)
-            self._outbox.later(work.period_s, partial(self._do, work))
+            self._idle.remove(work)
+            self._outbox.later(work.period_s, partial(self._run, work))
 
-    def _do(self, work: _Work) -> None:
-        self._resting.append(work)
-        work.do()
+    def _run(self, work: _Work) -> None:
+        self._idle.append(work)
+        work.run()

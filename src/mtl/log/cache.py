@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 class Owner(Protocol):
     """An owner of a mapping and of an index, which can be dropped and read again. Nothing is kept for one that is
-    `gone`.
+    `removed`.
     """
 
-    gone: bool
+    removed: bool
 
     def drop_index(self) -> None: ...
 
@@ -49,7 +49,7 @@ class ReadCache:
         self._tail: OrderedDict[tuple[Hashable, int], Buffer] = OrderedDict()
         self._tail_bytes = 0
 
-    def leave(self, owner: Owner) -> None:
+    def drop_owner(self, owner: Owner) -> None:
         """The file of an owner is removed, or not shown any more: drop its index, and count its mapping as a ghost for
         as long as a frame refers to it.
         """
@@ -92,7 +92,7 @@ class ReadCache:
     def keep_mapping(self, owner: Owner, mapped: Mapped, length: int) -> None:
         """Keep a mapping of `length` octets. The least recently used one beyond the limit is left to its frames."""
         with self._lock:
-            if owner.gone:
+            if owner.removed:
                 self._ghosts.append((weakref.ref(mapped), length))
                 return
             self._maps[owner] = mapped, length
@@ -107,7 +107,7 @@ class ReadCache:
         """`owner` has loaded an index of `size` octets; the least recently used owners may have to drop theirs."""
         with self._lock:
             self._forget_index(owner)
-            if owner.gone:
+            if owner.removed:
                 owner.drop_index()
                 return
             self._indexes[owner] = size

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl.errors import Damaged
-from mtl.log.recovery import of_another, scan_segment
+from mtl.log.recovery import foreign_segment, scan_segment
 from mtl.log.segment import Index, segment_name
 from mtl.log.store import Store
 
@@ -70,5 +70,5 @@ def _read_index(store: Store, base: int) -> Index:
     size = store.disk.sizes(store.directory)[segment_name(base)]
     scanned = scan_segment(store, base, header, size).index
     if index is not None and scanned.contents:
-        raise of_another(store, base)
+        raise foreign_segment(store, base)
     return scanned

@@ -104,9 +104,9 @@ class Disk(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def map(self, path: str, length: int) -> Mapped:
-        """Map the first `length` octets (at least one), read-only. Call `bring` before each access."""
+        """Map the first `length` octets (at least one), read-only. Call `load_mapped` before each access."""
 
-    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
+    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
         """Load octets of a mapping into memory. False when that fails or the system cannot do it: an access could then
         end the process by SIGBUS (a bad sector, a truncated file), so the octets have to be read in another way.
         """
@@ -308,7 +308,7 @@ class RealDisk:
         finally:
             os.close(fd)
 
-    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
+    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
         if sys.platform != "linux" or not isinstance(mapped, mmap.mmap):
             return False
         page = offset % mmap.PAGESIZE

@@ -22,7 +22,7 @@ _POLYNOMIAL = 0x82F63B78
 _TOP = 1 << 31
 
 
-def one_bit_off(file: File, offset: int, size: int, salt: int, sequence: int) -> ChunkHeader | None:
+def find_flipped_header(file: File, offset: int, size: int, salt: int, sequence: int) -> ChunkHeader | None:
     """The original header of the chunk at `offset` of a file of `size` octets, if one flipped bit keeps the chunk from
     verifying; None when it is unfinished or damaged in another way. `sequence`: the expected relative sequence.
     """

@@ -35,28 +35,28 @@ class KeptFile:
         self.named = True
         self.closed = False
         self._home = home
-        self._again: Mode = "read" if mode == "read" else "write"
+        self._reopen_mode: Mode = "read" if mode == "read" else "write"
         self._file: File | None = file
         self._failed: OSError | None = None
         self._lock = threading.Lock()
 
     def size(self) -> int:
-        return self._at_hand(lambda file: file.size())
+        return self._with_file(lambda file: file.size())
 
     def pread(self, size: int, offset: int) -> bytes:
-        return self._at_hand(lambda file: file.pread(size, offset))
+        return self._with_file(lambda file: file.pread(size, offset))
 
     def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        return self._at_hand(lambda file: file.writev(buffers, offset), dirties=True)
+        return self._with_file(lambda file: file.writev(buffers, offset), dirties=True)
 
     def truncate(self, size: int) -> None:
-        self._at_hand(lambda file: file.truncate(size), dirties=True)
+        self._with_file(lambda file: file.truncate(size), dirties=True)
 
     def begin_sync(self, offset: int, size: int) -> None:
-        self._at_hand(lambda file: file.begin_sync(offset, size), dirties=True)
+        self._with_file(lambda file: file.begin_sync(offset, size), dirties=True)
 
     def sync(self) -> None:
-        self._at_hand(self._sync)
+        self._with_file(self._sync)
 
     def _sync(self, file: File) -> None:
         if self._failed is not None:
@@ -72,10 +72,10 @@ class KeptFile:
             if file is not None:
                 file.close()
 
-    def stay(self) -> None:
+    def keep_open(self) -> None:
         """Its name is removed or given to another file, so it has to stay open from now on."""
         self.named = False
-        self._at_hand(lambda _: None)
+        self._with_file(lambda _: None)
 
     def park(self) -> None:
         """Close the file in the system until it is used again, unless a thread is using it now."""
@@ -98,12 +98,12 @@ class KeptFile:
         self._file.close()
         self._file = None
 
-    def _at_hand(self, work: Callable[[File], T], *, dirties: bool = False) -> T:
+    def _with_file(self, work: Callable[[File], T], *, dirties: bool = False) -> T:
         with self._lock:
             if self.closed:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
             if self._file is None:
-                self._file = self._home.reopen(self.path, self._again)
+                self._file = self._home.reopen(self.path, self._reopen_mode)
             self.dirty = self.dirty or dirties
             result = work(self._file)
         self._home.used(self)
@@ -119,7 +119,7 @@ class FrugalDisk:
         self._lock = threading.Lock()
         self._by_path: dict[str, list[KeptFile]] = {}
         """Files that are open for their users, by their present name."""
-        self._at_hand: dict[KeptFile, None] = {}
+        self._open_files: dict[KeptFile, None] = {}
         """Files that are open in the system, least recently used first."""
 
     # --- files ----------------------------------------------------------------------------------------------
@@ -152,25 +152,25 @@ class FrugalDisk:
         """A file was used; if too many are open, close others."""
         with self._lock:
             if not kept.closed:
-                self._at_hand.pop(kept, None)
-                self._at_hand[kept] = None
-            enough = len(self._at_hand) <= self._most
+                self._open_files.pop(kept, None)
+                self._open_files[kept] = None
+            enough = len(self._open_files) <= self._most
         if not enough:
             self._park(self._most - self._most // 8)
 
     def closed(self, kept: KeptFile) -> None:
         """A file was closed by its user."""
         with self._lock:
-            self._at_hand.pop(kept, None)
-            self._leave(kept)
+            self._open_files.pop(kept, None)
+            self._remove(kept)
 
     def _park(self, most: int) -> None:
         """Close files until `most` are open: first those that need no sync, and the least recently used first."""
         with self._lock:
-            idle = sorted((x for x in self._at_hand if x.named), key=lambda x: x.dirty)
-            leaving = idle[: max(0, len(self._at_hand) - most)]
+            idle = sorted((x for x in self._open_files if x.named), key=lambda x: x.dirty)
+            leaving = idle[: max(0, len(self._open_files) - most)]
             for kept in leaving:
-                del self._at_hand[kept]
+                del self._open_files[kept]
         for kept in leaving:
             kept.park()
 
@@ -195,9 +195,9 @@ class FrugalDisk:
         with self._lock:
             nameless = self._by_path.pop(path, [])
         for kept in nameless:
-            kept.stay()
+            kept.keep_open()
 
-    def _leave(self, kept: KeptFile) -> None:
+    def _remove(self, kept: KeptFile) -> None:
         same = self._by_path.get(kept.path, [])
         if kept in same:
             same.remove(kept)
@@ -227,8 +227,8 @@ class FrugalDisk:
     def map(self, path: str, length: int) -> Mapped:
         return self._disk.map(path, length)
 
-    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
-        return self._disk.bring(mapped, offset, size)
+    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
+        return self._disk.load_mapped(mapped, offset, size)
 
     def entropy(self, size: int) -> bytes:
         return self._disk.entropy(size)

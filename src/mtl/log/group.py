@@ -31,7 +31,7 @@ first request."""
 class Group:
     """Begins at the end of `active`, with sequence `first`; all chunks get the append time `time_us`.
 
-    Nothing of the active segment's state changes before `keep`. `sync`: it is synced before that.
+    Nothing of the active segment's state changes before `add_to_index`. `sync`: it is synced before that.
     """
 
     def __init__(self, active: Active, first: int, time_us: int, *, sync: bool) -> None:
@@ -83,7 +83,7 @@ class Group:
             return self.end
         return (self.end + _ROOM) // _PAGE * _PAGE
 
-    def keep(self) -> None:
+    def add_to_index(self) -> None:
         """Add the group to the index: it was written, and synced if necessary."""
         index = self.active.index
         for entry in self.entries:

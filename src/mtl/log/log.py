@@ -64,7 +64,7 @@ def _is_empty_log(store: Store, base: int) -> bool:
     return True
 
 
-def give_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | None = None) -> bool:
+def rebuild_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | None = None) -> bool:
     """Make the manifest of a log without one from its segments, durably: for a log that was written before there were
     manifests, or that lost its own. False, without a change, when it has one or is not a log.
 

@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     salt: int | None = None
 
 
-def begun(history: History, epoch: Epoch) -> History:
+def with_epoch(history: History, epoch: Epoch) -> History:
     """`history` with another epoch. Left out are epochs that do not begin before it, since their contents were removed,
     and the oldest of more than LOG_EPOCHS.
     """

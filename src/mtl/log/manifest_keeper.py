@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mtl.log.manifest import Epoch, Manifest, begun, run_id
+from mtl.log.manifest import Epoch, Manifest, run_id, with_epoch
 from mtl.log.segment import SegmentHeader
 from mtl.log.store import Store
 
@@ -23,7 +23,7 @@ class ManifestKeeper:
         self._epoch = None if run is None else run_id(manifest.epochs, run)
         self._new_epoch: Epoch | None = None
 
-    def note(self, **changes: object) -> None:
+    def update(self, **changes: object) -> None:
         """Write these members, unless the manifest has them already."""
         manifest = msgspec.structs.replace(self.manifest, **changes)
         if manifest != self.manifest or self._unsure:
@@ -39,10 +39,10 @@ class ManifestKeeper:
             epochs and epochs[-1].id == self._epoch and epochs[-1].first <= first
         ):
             self._new_epoch = Epoch(first, self._epoch)
-            epochs = begun(epochs, self._new_epoch)
-        self.note(newest=newest, salt=salt, end=max(newest, self.manifest.end), epochs=epochs)
+            epochs = with_epoch(epochs, self._new_epoch)
+        self.update(newest=newest, salt=salt, end=max(newest, self.manifest.end), epochs=epochs)
 
-    def take_epoch(self) -> Epoch | None:
+    def pop_epoch(self) -> Epoch | None:
         """The epoch that began with the announced contents; it is returned once."""
         epoch, self._new_epoch = self._new_epoch, None
         return epoch
@@ -50,7 +50,7 @@ class ManifestKeeper:
     def before_replacing(self, base: int) -> None:
         """Another segment is about to replace the empty one at `base`."""
         if base == self.manifest.newest:
-            self.note(salt=None)
+            self.update(salt=None)
 
     def before_cutting(self, left: list[int], sequence: int) -> None:
         """Contents from `sequence` on are about to be removed; the segments at `left` stay."""
@@ -60,7 +60,7 @@ class ManifestKeeper:
         elif newest > left[-1]:
             newest = left[-1]
             salt = self._store.header(newest).salt
-        self.note(newest=newest, salt=salt, end=min(self.manifest.end, sequence))
+        self.update(newest=newest, salt=salt, end=min(self.manifest.end, sequence))
 
     def lacks(self, end: int) -> bool:
         """Whether the manifest lacks the log's end `end`, or the salt of its newest segment."""
@@ -71,4 +71,4 @@ class ManifestKeeper:
         salt = self.manifest.salt
         if active is not None and active.base == self.manifest.newest:
             salt = active.salt
-        self.note(end=end, salt=salt)
+        self.update(end=end, salt=salt)

@@ -10,7 +10,7 @@ from mtl.log.store import Store
 
 class OpenSegment:
     """`end` is the sequence after its last content, `bytes` the size of its file. `warm`: every chunk was written or
-    scanned by this process; else `verified` has one octet per chunk, 1 for verified ones. `gone`: no log shows it.
+    scanned by this process; else `verified` has one octet per chunk, 1 for verified ones. `removed`: no log shows it.
 
     Only the thread of the log's reader changes it, except that any thread may read and drop the index of a sealed
     segment and mark chunks as verified: the octets of visible contents, and their entries in an index, never change.
@@ -20,9 +20,9 @@ class OpenSegment:
         "base",
         "bytes",
         "end",
-        "gone",
         "index",
         "newest_time",
+        "removed",
         "sealed",
         "store",
         "verified",
@@ -36,7 +36,7 @@ class OpenSegment:
         self.bytes = size
         self.sealed = True
         self.warm = False
-        self.gone = False
+        self.removed = False
         self.index: Index | None = None
         self.newest_time: int | None = None
         """Append time of a sealed segment's newest content in µs; None until its index was read."""

@@ -1,6 +1,6 @@
 """Questions about the contents of a log, and their answers, as values.
 
-A question is answered at once if everything it needs is in memory (`NotAtHand` otherwise), or by a `Snapshot`, which
+A question is answered at once if everything it needs is in memory (`NotInMemory` otherwise), or by a `Snapshot`, which
 reads the disk.
 """
 
@@ -14,7 +14,7 @@ from mtl.errors import StorageError
 from mtl.log.change import ChunkRef
 
 
-class NotAtHand(Exception):
+class NotInMemory(Exception):
     """The answer is not in memory: it has to be read."""
 
 

@@ -17,7 +17,7 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.manifest import Epoch, History, begun, epoch_of, run_id
+from mtl.log.manifest import Epoch, History, epoch_of, run_id, with_epoch
 from mtl.log.open_segment import OpenSegment
 from mtl.log.questions import Answer, Chunk, Question
 from mtl.log.recovery import Recovered
@@ -82,7 +82,7 @@ class LogReader:
         """Release files and memory; bodies that were read stay valid."""
         self._cache.forget_bodies(self)
         for segment in self._segments:
-            self._leave(segment)
+            self._discard(segment)
         self._segments, self._bases, self._frozen = [], [], None
         self.earliest = self.next
 
@@ -105,8 +105,8 @@ class LogReader:
         """A chunk of the tail by its place in its file, for readers on this machine."""
         return Chunk(chunk.ref, chunk.body[:0], place_of(self._store, chunk.ref))
 
-    def at_hand(self, question: Question) -> Answer:
-        """The answer to a question. Raises `NotAtHand` when the disk has to be read for it: ask a `snapshot` then."""
+    def answer_from_memory(self, question: Question) -> Answer:
+        """The answer to a question. Raises `NotInMemory` when the disk has to be read for it: ask a `snapshot` then."""
         return self._snapshot(may_read=False).answer(question)
 
     def snapshot(self) -> LogSnapshot:
@@ -152,14 +152,14 @@ class LogReader:
                 self._seal_newest()
             case Rolled(begun):
                 for header in begun:
-                    self._begin(header)
+                    self._begin_segment(header)
             case Synced():
                 pass
 
     def _append(self, change: Appended) -> None:
         self._begin_epoch(change.epoch)
         for header in change.begun:
-            self._begin(header)
+            self._begin_segment(header)
         newest = self._segments[-1]
         index = _grown(newest)
         for entry in change.entries:
@@ -175,17 +175,17 @@ class LogReader:
         *before, newest = change.begun if change.segments else (*change.begun, None)
         for header in before:
             assert header is not None
-            self._begin(header)
+            self._begin_segment(header)
         for part in change.segments:
-            self._leave_newest(part.base)
+            self._close_newest(part.base)
             self._add(OpenSegment(self._store, part.base, part.base + part.contents, 0), part.bytes)
         if newest is not None:
             self.next, self.last_time = change.next, change.time_us
-            self._begin(newest)
+            self._begin_segment(newest)
 
     def _begin_epoch(self, epoch: Epoch | None) -> None:
         if epoch is not None:
-            self._epochs = begun(self._epochs, epoch)
+            self._epochs = with_epoch(self._epochs, epoch)
 
     def _cut(self, change: Cut) -> None:
         if not change.begun:
@@ -200,7 +200,7 @@ class LogReader:
             newest.verified, newest.newest_time = bytearray(), None
         self.next = change.next
         for header in change.begun:
-            self._begin(header)
+            self._begin_segment(header)
 
     def trim(self, earliest: int) -> None:
         """Stop showing contents below `earliest`; `LogWriter.trim` removes their files."""
@@ -208,14 +208,14 @@ class LogReader:
             self._drop(0)
         self.earliest = max(self.earliest, earliest)
 
-    def _begin(self, header: SegmentHeader) -> None:
-        self._leave_newest(header.base)
+    def _begin_segment(self, header: SegmentHeader) -> None:
+        self._close_newest(header.base)
         segment = OpenSegment(self._store, header.base, header.base, 0)
         segment.index = empty_index(header)
         segment.sealed, segment.warm = False, True
         self._add(segment, header.start)
 
-    def _leave_newest(self, base: int) -> None:
+    def _close_newest(self, base: int) -> None:
         """A segment is about to follow at `base`: the newest one so far is sealed, or replaced when it is empty."""
         if not self._segments:
             return
@@ -243,11 +243,11 @@ class LogReader:
         del self._bases[place]
         self._frozen = None
         self._resize(segment, 0)
-        self._leave(segment)
+        self._discard(segment)
 
-    def _leave(self, segment: OpenSegment) -> None:
-        segment.gone = True  # first: from now on, threads that read the segment add nothing to the cache
-        self._cache.leave(segment)
+    def _discard(self, segment: OpenSegment) -> None:
+        segment.removed = True  # first: from now on, threads that read the segment add nothing to the cache
+        self._cache.drop_owner(segment)
 
     def _resize(self, segment: OpenSegment, size: int) -> None:
         self.bytes += size - segment.bytes

@@ -27,7 +27,7 @@ from mtl.errors import Damaged
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
 from mtl.log.chunk import RunEntry, decode_runs
 from mtl.log.files import File, write_fully
-from mtl.log.flips import one_bit_off
+from mtl.log.flips import find_flipped_header
 from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import NEW_MANIFEST, Manifest
 from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
@@ -234,10 +234,10 @@ def exchanged(store: Store, bases: list[int], manifest: Manifest) -> Damaged | N
     header = read_header(store.disk, store.segment_path(manifest.newest))
     if header is None or header.salt == manifest.salt:
         return None
-    return of_another(store, manifest.newest)
+    return foreign_segment(store, manifest.newest)
 
 
-def of_another(store: Store, base: int) -> Damaged:
+def foreign_segment(store: Store, base: int) -> Damaged:
     """The error for a segment file that does not match the manifest, or its index."""
     path = store.segment_path(base)
     message = (
@@ -273,11 +273,11 @@ def rebuild(store: Store, base: int, end: int, size: int) -> tuple[Index, dict[i
     index = scanned.index
     if header.base != base:
         # It was adopted, at the time when the next segment began that was not adopted.
-        index = replace(index, time=_begun_after(store, end), adopted=True)
+        index = replace(index, time=_base_time_after(store, end), adopted=True)
     return index, scanned.numbers
 
 
-def _begun_after(store: Store, start: int) -> int:
+def _base_time_after(store: Store, start: int) -> int:
     """The base time of the first segment from `start` on that has one: an adopted one without an index has none."""
     for name in store.disk.list_dir(store.directory):
         base = segment_base(name)
@@ -310,7 +310,7 @@ def scan_segment(
             elif contents is not None and item.header.sequence >= contents:
                 break
             else:
-                _take(result, item, path)
+                _add_chunk(result, item, path)
     finally:
         file.close()
     return result
@@ -319,13 +319,13 @@ def scan_segment(
 def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
     assert result.bad is not None
     offset, contents = result.bad.offset, result.index.contents
-    header = one_bit_off(file, offset, size, segment.salt, contents)
+    header = find_flipped_header(file, offset, size, segment.salt, contents)
     if header is not None and header.contents:
         result.flipped = True
         result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
 
 
-def _take(result: Scanned, item: Found, path: str) -> None:
+def _add_chunk(result: Scanned, item: Found, path: str) -> None:
     header = item.header
     result.durable = max(result.durable, header.durable)
     if not header.contents:

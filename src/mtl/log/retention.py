@@ -96,7 +96,7 @@ def plan(
             break
         over = policy.hard_bytes is not None and left > policy.hard_bytes
         free = held_from is None or segment.end <= held_from
-        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy)
+        wanted = confirmed or _is_above_bounds(segment, left, next_sequence - segment.end, policy)
         if not over and free and not wanted and policy.age_s is not None:
             if segment.newest_time is None:
                 unknown = segment.base
@@ -124,7 +124,7 @@ def _with_newest(segments: Iterable[SegmentInfo]) -> Iterator[tuple[SegmentInfo,
         segment = following
 
 
-def _wanted(segment: SegmentInfo, left: int, contents_after: int, policy: RetentionPolicy) -> bool:
+def _is_above_bounds(segment: SegmentInfo, left: int, contents_after: int, policy: RetentionPolicy) -> bool:
     """Whether the bounds of octets or contents ask for the removal of the segment."""
     if policy.bytes is not None and left - segment.bytes >= policy.bytes:
         return True

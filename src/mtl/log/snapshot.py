@@ -21,7 +21,7 @@ from mtl.log.questions import (
     Chunk,
     Contents,
     NewestTime,
-    NotAtHand,
+    NotInMemory,
     Question,
     Range,
     RangeFrom,
@@ -38,7 +38,7 @@ _EMPTY = memoryview(b"")
 
 class LogSnapshot:
     """Contents [earliest, next) in `segments`, whose bases are `bases`. `log` is the key of its bodies in the cache.
-    Without `may_read`, `NotAtHand` is raised where the disk would have to be read.
+    Without `may_read`, `NotInMemory` is raised where the disk would have to be read.
 
     Methods raise `Damaged` or `StorageFailed` for contents that cannot be read.
     """
@@ -67,7 +67,7 @@ class LogSnapshot:
         self.next = end
 
     def answer(self, question: Question) -> Answer:
-        """Answer a question. Raises also `NotAtHand`, see the class."""
+        """Answer a question. Raises also `NotInMemory`, see the class."""
         match question:
             case Contents():
                 return self._contents(question)
@@ -173,7 +173,7 @@ class LogSnapshot:
                 self._cache.use_index(segment)
             return index
         if not self._may_read:
-            raise NotAtHand
+            raise NotInMemory
         try:
             index = segment.load()
         except OSError as error:
@@ -243,7 +243,7 @@ class LogSnapshot:
     def _verified(self, ref: ChunkRef, size: int) -> memoryview:
         """The first `size` octets of a chunk, verified."""
         if not self._may_read:
-            raise NotAtHand
+            raise NotInMemory
         segment = self._segment(ref.base)
         try:
             data = self._octets(segment, ref, size)
@@ -261,7 +261,7 @@ class LogSnapshot:
             return memoryview(self._pread(segment, ref, size))
         copy = None if segment.warm else self._checked(segment, ref)
         mapped = self._mapping(segment)
-        if mapped is not None and self._store.disk.bring(mapped, ref.offset, size):
+        if mapped is not None and self._store.disk.load_mapped(mapped, ref.offset, size):
             return memoryview(mapped).toreadonly()[ref.offset : ref.offset + size]
         return memoryview(copy or self._pread(segment, ref, size))
 

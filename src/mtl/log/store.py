@@ -169,7 +169,7 @@ class Store:
 
     # --- taking over another log's files --------------------------------------------------------------------
 
-    def take(self, source: str, name: str) -> None:
+    def adopt_file(self, source: str, name: str) -> None:
         """Put another directory's complete file here under a final name, durably: by a link, or else by a copy."""
         self.remove(NEW_LINK)
         try:

@@ -123,15 +123,15 @@ class LogWriter:
         """A group at the end of the newest segment, or of a new one when that is full or old enough."""
         self._refuse_unfinished()
         active = self._active
-        if active is not None and len(active.index) and self._is_due(active, size, count, now_us):
+        if active is not None and len(active.index) and self._needs_roll(active, size, count, now_us):
             self._seal()
             active = None
-        active = active or self._begin(now_us)
+        active = active or self._begin_segment(now_us)
         self._manifest.announce(active.base, active.header.salt, self.next)
         # The clock may have gone back since the segment was begun.
         return Group(active, self.next, max(now_us, self.last_time, active.header.time), sync=sync)
 
-    def _is_due(self, active: Active, size: int, count: int, now_us: int) -> bool:
+    def _needs_roll(self, active: Active, size: int, count: int, now_us: int) -> bool:
         options, index = self._options, active.index
         return (
             index.length + size > options.segment_bytes
@@ -175,7 +175,7 @@ class LogWriter:
                     self._stop("syncing", error)
                 raise
             active.durable = group.end
-        group.keep()
+        group.add_to_index()
         self.next = group.next
         self.last_time = group.time_us
 
@@ -183,7 +183,7 @@ class LogWriter:
         """Go on in a new segment after a failed fdatasync. Its base says where the old one ends."""
         try:
             self._close_with_index(active)
-            self._begin(time_us)
+            self._begin_segment(time_us)
         except OSError as error:
             self._stop("beginning a new segment after a failed sync", error)
 
@@ -196,8 +196,8 @@ class LogWriter:
             group.end - group.start,
             tuple(group.entries),
             bodies,
-            self._take_begun(),
-            self._manifest.take_epoch(),
+            self._pop_begun(),
+            self._manifest.pop_epoch(),
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ class LogWriter:
             if active is not None and len(active.index):
                 self._seal()
             if self._active is None:
-                self._begin(now_us)
-        return Rolled(self._take_begun())
+                self._begin_segment(now_us)
+        return Rolled(self._pop_begun())
 
     def seal(self) -> Sealed:
         """Make the log complete and durable, as a stage at its end: no new segment is begun."""
@@ -258,7 +258,7 @@ class LogWriter:
         """Unlink the segments wholly below `earliest`, which the metadata already has. Never the newest one."""
         with self._guard("removing old segments"):
             self._refuse_unfinished()
-            self._manifest.note(earliest=max(earliest, self._manifest.manifest.earliest))
+            self._manifest.update(earliest=max(earliest, self._manifest.manifest.earliest))
             while len(self._bases) > 1 and self._bases[1] <= earliest:
                 self._store.remove(segment_name(self._bases[0]))
                 self._store.remove(index_name(self._bases[0]))
@@ -315,7 +315,7 @@ class LogWriter:
         self._active = None
         active.file.close()
 
-    def _begin(self, now_us: int) -> Active:
+    def _begin_segment(self, now_us: int) -> Active:
         """Begin a new segment, durably; it replaces an empty newest one."""
         time = max(now_us, self.last_time)
         self._manifest.before_replacing(self.next)
@@ -325,16 +325,16 @@ class LogWriter:
         except OSError:
             file.close()
             raise
-        return self._open_begun(Active(file, header, empty_index(header), header.start))
+        return self._activate(Active(file, header, empty_index(header), header.start))
 
-    def _open_begun(self, active: Active) -> Active:
+    def _activate(self, active: Active) -> Active:
         if self._bases[-1] != active.base:
             self._bases.append(active.base)
         self._active = active
         self._begun.append(active.header)
         return active
 
-    def _take_begun(self) -> tuple[SegmentHeader, ...]:
+    def _pop_begun(self) -> tuple[SegmentHeader, ...]:
         begun, self._begun = tuple(self._begun), []
         return begun
 
@@ -351,7 +351,7 @@ class LogWriter:
             opened = open_parts(self._store.disk, parts)
             first, time = self.next, max(now_us, self.last_time)
             if not opened:
-                return Adopted(first, first, time, 0, (), self._take_begun())
+                return Adopted(first, first, time, 0, (), self._pop_begun())
             if self._active is not None and len(self._active.index):
                 self._seal()
             self._manifest.before_replacing(first)
@@ -367,13 +367,11 @@ class LogWriter:
                 file.close()
                 raise
             self.last_time = time
-            self._open_begun(Active(file, header, empty_index(header), header.start))
+            self._activate(Active(file, header, empty_index(header), header.start))
             self._manifest.announce(adopted[-1].base, opened[-1].header.salt, first)
             self._unfinished = None
         size = sum(segment.bytes for segment in adopted)
-        return Adopted(
-            first, end, time, size, tuple(adopted), self._take_begun(), self._manifest.take_epoch()
-        )
+        return Adopted(first, end, time, size, tuple(adopted), self._pop_begun(), self._manifest.pop_epoch())
 
     def _drop_active(self) -> None:
         """Close an empty newest segment that is about to be replaced."""
@@ -385,7 +383,7 @@ class LogWriter:
         store, base = self._store, self.next
         # The index first: only the index says which sequences of this log the stage's segment has.
         store.write_index(replace(part.index, base=base, time=time, adopted=True))
-        store.take(part.path, segment_name(base))
+        store.adopt_file(part.path, segment_name(base))
         if self._bases[-1] != base:
             self._bases.append(base)
         self.next += part.count
@@ -401,11 +399,11 @@ class LogWriter:
         """
         with self._guard("taking back an unapplied commit"):
             if sequence == self.next and self._unfinished is None:
-                return Cut(sequence, self._take_begun())
+                return Cut(sequence, self._pop_begun())
             newest = None if self._active is None else self._active.index
             plan = plan_cut(self._store, self._bases, newest, sequence)
             self._replace_tail(plan, sequence)
-        return Cut(sequence, self._take_begun())
+        return Cut(sequence, self._pop_begun())
 
     def _replace_tail(self, plan: CutPlan, sequence: int) -> None:
         """Remove the newest segment first, so that every state in between is a valid log; the stash keeps the dedup
@@ -436,7 +434,7 @@ class LogWriter:
             raise
         self._unfinished = None
         self.next = sequence
-        self._open_begun(Active(file, header, empty_index(header), header.start))
+        self._activate(Active(file, header, empty_index(header), header.start))
 
     # --- failing --------------------------------------------------------------------------------------------
 

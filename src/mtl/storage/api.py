@@ -26,7 +26,7 @@ from mtl.log.questions import (
     Chunk,
     Contents,
     NewestTime,
-    NotAtHand,
+    NotInMemory,
     Question,
     Range,
     RangeFrom,
@@ -48,7 +48,7 @@ __all__ = [  # with names of other modules that are part of this interface
     "LogOptions",
     "NewChunk",
     "NewestTime",
-    "NotAtHand",
+    "NotInMemory",
     "Question",
     "Range",
     "RangeFrom",
@@ -271,8 +271,8 @@ class LogView(Protocol):
     def place(self, chunk: Chunk) -> Chunk:
         """A chunk of the tail by its place. Asked only of an engine that has a `directory`."""
 
-    def at_hand(self, question: Question) -> Answer:
-        """The answer to a question. Raises `NotAtHand` when it has to be read (`Read`)."""
+    def answer_from_memory(self, question: Question) -> Answer:
+        """The answer to a question. Raises `NotInMemory` when it has to be read (`Read`)."""
 
     def snapshot(self) -> Snapshot:
         """The log at this moment, for a `Read`."""

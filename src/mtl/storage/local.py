@@ -22,7 +22,7 @@ from mtl.log.cache import ReadCache
 from mtl.log.change import Change, LogOptions, StagePart
 from mtl.log.chunk import NewChunk
 from mtl.log.files import Disk, failure
-from mtl.log.log import create_log, give_manifest, open_log
+from mtl.log.log import create_log, open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport
@@ -125,7 +125,7 @@ class Storage:
                 owned += [(key, encode_owner(record), None) for key in staged_log_keys(record)]
         try:
             for key, owner, earliest in owned:
-                give_manifest(self._disk, self._path(key), owner, earliest)
+                rebuild_manifest(self._disk, self._path(key), owner, earliest)
         except StorageError as e:
             log.error("the data directory is still of format %d: %s", self._records.format, e)
         else:
@@ -220,7 +220,7 @@ class Storage:
 
     def _open_log(self, action: OpenLog) -> OpenedLog | None:
         path, staged = self._path(action.log), action.log.startswith("stages/")
-        if staged and not self._was_made(path):
+        if staged and not self._log_exists(path):
             return None
         if not self._disk.exists(path):
             raise Damaged(f"{path} is missing: put it back from a copy", file=path)
@@ -236,7 +236,7 @@ class Storage:
         opened[0].share(self._cache)
         return opened
 
-    def _was_made(self, path: str) -> bool:
+    def _log_exists(self, path: str) -> bool:
         """Whether a staged log exists. An older version may have left a directory with neither a segment nor a
         manifest: nothing was confirmed in that log, and it is made again when it is needed.
         """

@@ -17,7 +17,7 @@ import msgspec
 from mtl import limits
 from mtl.errors import Damaged, StorageError, StorageFailed, StorageFull
 from mtl.log.chunk import check
-from mtl.log.manifest import Epoch, History, begun, run_id
+from mtl.log.manifest import Epoch, History, run_id, with_epoch
 from mtl.storage.api import (
     Append,
     Changes,
@@ -119,7 +119,7 @@ class MemoryEngine:
     ) -> None:
         self._memory = memory if memory is not None else Memory()
         self._threads = threads
-        self._at_hand = at_hand
+        self._in_memory = at_hand
         self._before_answer = before_answer
         self._run = random(4).hex()
         self._methods: dict[type, Callable[[Any], object]] = {
@@ -130,7 +130,7 @@ class MemoryEngine:
             OpenLog: self._open,
             Append: self._append,
             Publish: self._publish,
-            Trim: lambda action: self._trim(self._kept(action.log), action.earliest),
+            Trim: lambda action: self._trim(self._log(action.log), action.earliest),
             ForgetWriters: self._forget,
             Roll: lambda _: (),
             Mark: lambda _: True,
@@ -205,7 +205,7 @@ class MemoryEngine:
 
     # --- logs -----------------------------------------------------------------------------------------------
 
-    def _kept(self, key: LogKey) -> _KeptLog:
+    def _log(self, key: LogKey) -> _KeptLog:
         found = self._memory.logs.get(key)
         if found is None:
             raise Damaged(f"there is no log {key} in the broker's memory")
@@ -222,7 +222,7 @@ class MemoryEngine:
             self._memory.drop(key)
 
     def _forget(self, action: ForgetWriters) -> Changes:
-        kept = self._kept(action.log)
+        kept = self._log(action.log)
         for writer in action.writers:
             kept.numbers.pop(writer, None)
         return ()
@@ -236,20 +236,20 @@ class MemoryEngine:
             kept.last_time,
             kept.epochs,
             epoch,
-            at_hand=self._at_hand,
+            at_hand=self._in_memory,
         )
 
     def _open(self, action: OpenLog) -> OpenedLog | None:
         if action.log.startswith("stages/") and action.log not in self._memory.logs:
             return None
-        kept = self._kept(action.log)
+        kept = self._log(action.log)
         if action.base is not None:
             self._cut_back(kept, action.base)
         self._trim(kept, action.earliest or 1)
         return self._view(action.log, kept), dict(kept.numbers)
 
     def _append(self, action: Append) -> Changes:
-        kept = self._kept(action.log)
+        kept = self._log(action.log)
         chunks = [draft if isinstance(draft, NewChunk) else _packed(draft) for draft in action.drafts]
         for chunk in chunks:
             check(chunk)
@@ -276,12 +276,12 @@ class MemoryEngine:
         if not grown or not key.startswith("resources/") or (kept.epochs and kept.epochs[-1].id == own):
             return None
         epoch = Epoch(grown[0].ref.base, own)
-        kept.epochs = begun(kept.epochs, epoch)
+        kept.epochs = with_epoch(kept.epochs, epoch)
         return epoch
 
     def _publish(self, action: Publish) -> Changes:
         """The bodies are not copied, and now count for the resource. This always fits."""
-        kept, stages = self._kept(action.log), [self._kept(key) for key in action.stages]
+        kept, stages = self._log(action.log), [self._log(key) for key in action.stages]
         staged = [chunk for stage in stages for chunk in stage.chunks]
         found = sum(chunk.ref.count for chunk in staged)
         if found != action.contents:
@@ -298,7 +298,7 @@ class MemoryEngine:
 
     def _trim(self, kept: _KeptLog, earliest: int) -> Changes:
         kept.earliest = max(kept.earliest, earliest)
-        self._keep(
+        self._retain(
             kept, bisect_right(kept.chunks, kept.earliest, key=lambda chunk: chunk.ref.end), len(kept.chunks)
         )
         return (Emptied(kept.earliest),)
@@ -309,11 +309,11 @@ class MemoryEngine:
         begins = kept.chunks[place].ref.base if place < len(kept.chunks) else kept.next
         if begins != base:
             raise Damaged(f"no chunk begins at {base}, so no commit did; nothing was changed")
-        self._keep(kept, 0, place)
+        self._retain(kept, 0, place)
         kept.next = base
         kept.epochs = tuple(epoch for epoch in kept.epochs if epoch.first < base)
 
-    def _keep(self, kept: _KeptLog, first: int, end: int) -> None:
+    def _retain(self, kept: _KeptLog, first: int, end: int) -> None:
         gone = [*kept.chunks[:first], *kept.chunks[end:]]
         if gone:
             kept.chunks = kept.chunks[first:end]

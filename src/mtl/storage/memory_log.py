@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mtl.log.manifest import Epoch, History, begun, epoch_of
+from mtl.log.manifest import Epoch, History, epoch_of, with_epoch
 from mtl.log.questions import collect
 from mtl.storage.api import (
     Answer,
@@ -15,7 +15,7 @@ from mtl.storage.api import (
     ChunkRef,
     Contents,
     NewestTime,
-    NotAtHand,
+    NotInMemory,
     Question,
     Range,
     RangeFrom,
@@ -124,7 +124,7 @@ class MemoryLog:
         *,
         at_hand: bool = True,
     ) -> None:
-        self._at_hand = at_hand
+        self._in_memory = at_hand
         self._chunks = list(chunks)
         self._bases = [chunk.ref.base for chunk in chunks]
         self._epochs = epochs
@@ -153,17 +153,17 @@ class MemoryLog:
     def tail(self, sequence: int) -> Chunk | None:
         """The chunk that holds a content."""
         snapshot = self.snapshot()
-        ref = snapshot.find(sequence) if self._at_hand else None
+        ref = snapshot.find(sequence) if self._in_memory else None
         return None if ref is None else snapshot.read(ref)
 
     def place(self, chunk: Chunk) -> Chunk:
         """There is no file. Raises `LookupError`."""
         raise LookupError(f"chunk {chunk.ref.base} is in the broker's memory")
 
-    def at_hand(self, question: Question) -> Answer:
+    def answer_from_memory(self, question: Question) -> Answer:
         """Every answer, or none."""
-        if not self._at_hand:
-            raise NotAtHand
+        if not self._in_memory:
+            raise NotInMemory
         return self.snapshot().answer(question)
 
     def snapshot(self) -> MemorySnapshot:
@@ -188,14 +188,14 @@ class MemoryLog:
             case Grown(chunks, epoch):
                 self._grow(chunks, epoch)
             case CutBack(end):
-                self._keep(0, bisect_left(self._bases, end))
+                self._retain(0, bisect_left(self._bases, end))
                 self.next = end
             case Emptied(earliest):
                 self.trim(earliest)
 
     def _grow(self, chunks: tuple[KeptChunk, ...], epoch: Epoch | None) -> None:
         if epoch is not None:
-            self._epochs = begun(self._epochs, epoch)
+            self._epochs = with_epoch(self._epochs, epoch)
         for chunk in chunks:
             self._chunks.append(chunk)
             self._bases.append(chunk.ref.base)
@@ -206,11 +206,11 @@ class MemoryLog:
     def trim(self, earliest: int) -> None:
         """Show nothing below `earliest`."""
         self.earliest = max(self.earliest, earliest)
-        self._keep(
+        self._retain(
             bisect_right(self._chunks, self.earliest, key=lambda chunk: chunk.ref.end), len(self._chunks)
         )
 
-    def _keep(self, first: int, end: int) -> None:
+    def _retain(self, first: int, end: int) -> None:
         gone = [*self._chunks[:first], *self._chunks[end:]]
         if gone:
             self.bytes -= sum(chunk.ref.stored for chunk in gone)
@@ -218,5 +218,5 @@ class MemoryLog:
 
     def close(self) -> None:
         """Nothing is shown any more."""
-        self._keep(0, 0)
+        self._retain(0, 0)
         self.earliest = self.next

@@ -121,7 +121,9 @@ class Orphans:
         dropped = {r.place for r in records if isinstance(r, DroppedRecord)}
         rebuilt: list[Owner] = []
         whole = set(_KINDS.values())
-        orphans = [x for x in self._orphans(known, dropped, removed) if not self._is_leaving(x, doubtful)]
+        orphans = [
+            x for x in self._orphans(known, dropped, removed) if not self._remove_unfinished(x, doubtful)
+        ]
         for place in dropped:
             if not self._disk.exists(f"{self._directory}/{place}"):
                 removed(place)
@@ -133,7 +135,7 @@ class Orphans:
                 log.warning("the record of %s was lost; it is made again, for %s", orphan.place, orphan)
                 continue
             whole.discard(_KINDS[orphan.place.split("/")[0]])
-            self._keep(orphan)
+            self._move_to_lost(orphan)
         return rebuilt, [kind.kind for kind in whole]
 
     @staticmethod
@@ -169,7 +171,7 @@ class Orphans:
                 except StorageError as error:
                     log.warning("%s/%s stays until the next start: %s", self._directory, place, error)
 
-    def _is_leaving(self, orphan: Orphan, doubtful: set[type[Owner]]) -> bool:
+    def _remove_unfinished(self, orphan: Orphan, doubtful: set[type[Owner]]) -> bool:
         """Whether the log was being made when the broker stopped; it is removed then."""
         if not orphan.is_empty or _KINDS[orphan.place.split("/")[0]] in doubtful:
             return False
@@ -206,7 +208,7 @@ class Orphans:
 
     # --- kept logs ------------------------------------------------------------------------------------------
 
-    def _keep(self, orphan: Orphan) -> None:
+    def _move_to_lost(self, orphan: Orphan) -> None:
         kind, _, name = orphan.place.partition("/")
         try:
             target = self.move(orphan.place, f"{kind.removesuffix('s')}-{name}")

@@ -17,7 +17,7 @@ import msgspec
 
 from mtl.errors import Damaged, OptionError
 from mtl.log.files import Disk, RealDisk, failure
-from mtl.log.log import give_manifest, open_log
+from mtl.log.log import open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST
 from mtl.log.store import Store
 from mtl.storage.inspection import compare, inspect_records
@@ -126,9 +126,9 @@ class Recovery:
         store = open_records(self._directory, accept=True)
         done = list(store.notes)
         with closing(store):
-            rows = store.take_out_unknown()
+            rows = store.remove_keyless_rows()
             if rows:
-                kept = self._keep_rows(rows)
+                kept = self._save_rows(rows)
                 done.append(f"{len(rows)} rows that are not records were moved to {kept}")
             store.complete(list(KINDS.keys() - {"state"}))
             records = store.load().records
@@ -156,7 +156,7 @@ class Recovery:
                     found += [] if orphan.is_empty else [orphan]
         return found
 
-    def _keep_rows(self, rows: list[tuple[object, ...]]) -> str:
+    def _save_rows(self, rows: list[tuple[object, ...]]) -> str:
         lost = self._directory / LOST_FOUND
         lost.mkdir(mode=0o700, exist_ok=True)
         path = next(p for n in range(1, 1_000_000) if not (p := lost / f"broker.db-rows-{n}.jsonl").exists())
@@ -202,11 +202,11 @@ class Recovery:
         broken = dict(self._without_manifest())
         for place, record in self._logs():
             if place in broken:
-                self._give_manifest(place, encode_owner(record), getattr(record, "earliest", None))
+                self._rebuild_manifest(place, encode_owner(record), getattr(record, "earliest", None))
                 done.append(f"{place} has a manifest again")
         return done
 
-    def _give_manifest(self, place: str, owner: bytes, earliest: int | None) -> None:
+    def _rebuild_manifest(self, place: str, owner: bytes, earliest: int | None) -> None:
         path = f"{self._directory}/{place}"
         try:
             if self._disk.exists(f"{path}/{MANIFEST}"):
@@ -214,7 +214,7 @@ class Recovery:
                 self._disk.fsync_dir(path)
         except OSError as error:
             raise failure(error, f"keeping {path}/{MANIFEST}") from error
-        give_manifest(self._disk, path, owner, earliest)
+        rebuild_manifest(self._disk, path, owner, earliest)
 
     def bring_back(self, name: str, new_name: str | None, vhost: str | None) -> str:
         """Use a log of `lost+found` again, as resource `new_name` of `vhost`, or under its former name. Raises
@@ -233,7 +233,7 @@ class Recovery:
                     f"there is a {owner.kind} {owner.key} already; give this one another name with --as NAME"
                 )
             if orphan.owner is None:
-                self._give_manifest(f"{LOST_FOUND}/{name}", encode_owner(owner), None)
+                self._rebuild_manifest(f"{LOST_FOUND}/{name}", encode_owner(owner), None)
             self._move_back(name, place_of(owner))
             store.save((owner,), ())
         return f"{name} is {_owner_text(owner)} again, from the next start of the broker on: {orphan}"

@@ -67,7 +67,7 @@ def salvage(directory: Path, damage: Damaged, *, accept: bool = False) -> Path:
             )
         if state is not None and mark is not None and state.generation < mark.generation and not accept:
             raise too_old(str(directory / "broker.db"), f"ends with transaction {state.generation}", mark)
-        kept = _keep(directory)
+        kept = _copy_files(directory)
         _write(directory, rows, _state(rows, state, mark, accept=accept))
         _finish(directory)
     except OSError as error:
@@ -144,7 +144,7 @@ def _rows(db: sqlite3.Connection) -> Iterator[Sequence[Any]]:
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def _keep(directory: Path) -> Path:
+def _copy_files(directory: Path) -> Path:
     """A durable copy of the damaged files."""
     lost = directory / LOST_FOUND
     lost.mkdir(mode=0o700, exist_ok=True)

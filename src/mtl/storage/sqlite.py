@@ -80,7 +80,7 @@ class SqliteStore:
             raise too_old(path, "is not there", mark)
         self._db = open_database(path, lambda: self._new_name(mark, accept=accept))
         try:
-            self._begin(mark, accept=accept)
+            self._check_generation(mark, accept=accept)
         except sqlite3.Error as e:
             self._db.close()
             raise named(path, e, opening=True) from e
@@ -103,7 +103,7 @@ class SqliteStore:
         self._file.write(GenerationMark(name, 0), sync=True)
         return name
 
-    def _begin(self, mark: GenerationMark | None, *, accept: bool) -> None:
+    def _check_generation(self, mark: GenerationMark | None, *, accept: bool) -> None:
         """Check the generation, and make the state again if it does not verify."""
         state = self._state()
         if mark is None and not self.notes and state is not None and state.generation > 1:
@@ -121,7 +121,7 @@ class SqliteStore:
         assert state is not None
         self.format = state.format
         self._file.write(GenerationMark(state.database, state.generation), sync=True, back=accept)
-        self._seen = self._version()
+        self._data_version = self._version()
 
     def _restate(self, mark: GenerationMark | None, state: StateRecord | None, *, accept: bool) -> None:
         """Write the state again. If its row is damaged the other rows are not affected; if it is missing, others may be
@@ -158,10 +158,10 @@ class SqliteStore:
     def changed(self) -> bool:
         """Whether another process changed a record since the last call."""
         try:
-            before, self._seen = self._seen, self._version()
+            before, self._data_version = self._data_version, self._version()
         except sqlite3.Error as e:
             raise named(self._path, e) from e
-        return before != self._seen
+        return before != self._data_version
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class SqliteStore:
         records = [r for r in loaded.records if not isinstance(r, StateRecord)]
         return loaded._replace(records=records, damages=known + gone)
 
-    def take_out_unknown(self) -> list[tuple[Any, ...]]:
+    def remove_keyless_rows(self) -> list[tuple[Any, ...]]:
         """Remove rows of which not even the key is known, and return them."""
         with self._transaction():
             rows = [row for row in self._select("") if _is_unknown(row)]
@@ -320,17 +320,17 @@ class _Transaction:
 
     def put(self, row: Row) -> None:
         """Write a row."""
-        self._take_out(row.kind, row.key)
+        self._uncount(row.kind, row.key)
         put(self._db, row)
         rows, crcs = self._totals.get(row.kind, (0, 0))
         self._totals[row.kind] = rows + 1, total([row.crc], crcs)
 
     def forget(self, kind: str, key: str) -> None:
         """Remove a row that may not be there."""
-        self._take_out(kind, key)
+        self._uncount(kind, key)
         self._db.execute("DELETE FROM record WHERE kind = ? AND key = ?", (kind, key))
 
-    def _take_out(self, kind: str, key: str) -> None:
+    def _uncount(self, kind: str, key: str) -> None:
         found = self._db.execute("SELECT crc FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
         if found is not None:
             rows, crcs = self._totals.get(kind, (0, 0))

@@ -30,7 +30,7 @@ class Unreadable:
         name = kind.kind
         return self._keys.get((name, key)) or self._kinds.get(name) or self._kinds.get(None)
 
-    def is_known(self, kind: type[AnyRecord], key: str) -> bool:
+    def has_key(self, kind: type[AnyRecord], key: str) -> bool:
         """Whether exactly this record is damaged, so that it can be forgotten by its key."""
         return (kind.kind, key) in self._keys
 

@@ -115,14 +115,14 @@ class Accounts:
         """The verifier of a user's password. An unknown user, or one without a password, gets a verifier that no
         password fits: always the same, with an iteration count that real users have, after the same work.
         """
-        made_up = self._made_up(user)
+        dummy = self._dummy_verifier(user)
         record = self._users.get(user)
         if record is None or record.password is None:
-            return made_up
+            return dummy
         kept = record.password
         return Verifier(kept.salt, kept.iterations, kept.stored_key, kept.server_key)
 
-    def _made_up(self, user: str) -> Verifier:
+    def _dummy_verifier(self, user: str) -> Verifier:
         octets = hmac.digest(self._secret, user.encode(), "sha512")
         iterations = self._iterations or [limits.SCRAM_ITERATIONS]
         return Verifier(
@@ -174,7 +174,7 @@ class Accounts:
         end = name.rfind(".")
         while end > 0:
             user = name[:end]
-            if user in self._users or self._unreadable.is_known(UserRecord, user):
+            if user in self._users or self._unreadable.has_key(UserRecord, user):
                 return user
             end = name.rfind(".", 0, end)
         return None

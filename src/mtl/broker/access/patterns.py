@@ -33,11 +33,11 @@ def matching(pattern: str, names: Sequence[str]) -> list[bool]:
             f"the pattern is too large for {len(names)} names: {len(pattern)} characters times those of all names is "
             f"{work}, above {MAX_PATTERN_WORK}",
         )
-    found = pc.match_substring_regex(pa.array(names, pa.string()), _whole(pattern))
+    found = pc.match_substring_regex(pa.array(names, pa.string()), _anchored(pattern))
     return [bool(x) for x in found.to_pylist()]
 
 
-def _whole(pattern: str) -> str:
+def _anchored(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
@@ -52,7 +52,7 @@ def is_pattern(pattern: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(pattern: str) -> None:
-    r"""Check a pattern, alone and within the brackets of `_whole`: brackets can make an invalid pattern valid, and a
+    r"""Check a pattern, alone and within the brackets of `_anchored`: brackets can make an invalid pattern valid, and a
     pattern that ends within a quoted text (\Q) invalid.
     """
     counts = (max(int(x or 1) for x in found.groups()) for found in _COUNTED.finditer(pattern))
@@ -65,7 +65,7 @@ def _check(pattern: str) -> None:
             f"{MAX_PATTERN_COST}",
         )
     try:
-        for one in (pattern, _whole(pattern)):
+        for one in (pattern, _anchored(pattern)):
             pc.match_substring_regex(pa.array([""], pa.string()), one)
     except pa.ArrowException as e:
         raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is not a regular expression: {e}") from e

@@ -80,7 +80,7 @@ class Sessions:
             names = self._random(16).hex(), self._random(16).hex()
             found = Session(*names, identity, origin, self._vhosts[0], self._outbox.now.mono)
             if opening:
-                self._keep(found)
+                self._add(found)
         found.last_request = self._outbox.now.mono
         found.origin = origin  # the key is the same; a client that reconnects may have another address
         return found
@@ -91,19 +91,19 @@ class Sessions:
             return found
         return None
 
-    def _keep(self, session: Session) -> None:
+    def _add(self, session: Session) -> None:
         if len(self._by_id) >= broker_limits.MAX_SESSIONS:
-            self._make_room()
+            self._evict()
         self._by_id[session.id] = session
         self._of_principal[session.principal] += 1
         self._by_token[session.token] = session
         self._by_identity[session.identity] = session
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Evict several sessions, since all sessions are examined to find them; but at most one with leases."""
         most = max(1, broker_limits.MAX_SESSIONS // broker_limits.SESSIONS_LEAVING)
-        leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
-        for session in leaving[:1] + [x for x in leaving[1:] if not self._leases.in_use(x.id)]:
+        evicted = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
+        for session in evicted[:1] + [x for x in evicted[1:] if not self._leases.in_use(x.id)]:
             self._end(session)
 
     def _worth(self, session: Session) -> tuple[bool, bool, float]:
@@ -118,11 +118,11 @@ class Sessions:
         if limit is None or used < limit:
             return
         own = (s for s in self._by_id.values() if s.principal == principal and not self._leases.in_use(s.id))
-        leaving = min(own, key=lambda s: s.last_request, default=None)
-        if leaving is None:
+        evicted = min(own, key=lambda s: s.last_request, default=None)
+        if evicted is None:
             self._quotas.check(principal, Quota.SESSIONS, used)
         else:
-            self._end(leaving)
+            self._end(evicted)
 
     def _belongs(self, session: Session, principal: str) -> None:
         """Make a session the principal's, and count it if it is kept."""

@@ -71,22 +71,22 @@ class Authorization:
             return lambda name: may(_READ, name)
         return lambda name: may(_READ, name) and may(_WRITE, self._asked.dead_letter(vhost, name))
 
-    def sees(self, caller: Caller, names: Sequence[str]) -> list[bool]:
+    def visibility(self, caller: Caller, names: Sequence[str]) -> list[bool]:
         """For each resource whether the caller may know of it."""
         return self._accounts.may(caller.principal, caller.vhost, ON_RESOURCES, names)
 
-    def seen(self, caller: Caller, resources: Sequence[Resource]) -> list[Resource]:
+    def visible_resources(self, caller: Caller, resources: Sequence[Resource]) -> list[Resource]:
         """The resources that the caller may know of."""
-        return list(compress(resources, self.sees(caller, [r.name for r in resources])))
+        return list(compress(resources, self.visibility(caller, [r.name for r in resources])))
 
-    def sees_all(self, caller: Caller, names: Iterable[str]) -> bool:
+    def are_visible(self, caller: Caller, names: Iterable[str]) -> bool:
         """Whether the caller may know of all these resources."""
-        return all(self.sees(caller, list(names)))
+        return all(self.visibility(caller, list(names)))
 
-    def sees_stage(self, caller: Caller, name: str) -> bool:
+    def is_stage_visible(self, caller: Caller, name: str) -> bool:
         """Whether the caller may know of all resources of a stage."""
         stage = self._stages.find(caller.vhost, name)
-        return stage is not None and self.sees_all(caller, stage.record.incarnations)
+        return stage is not None and self.are_visible(caller, stage.record.incarnations)
 
 
 _NOUNS: Final = {

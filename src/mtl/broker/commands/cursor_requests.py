@@ -43,7 +43,11 @@ class CursorRequests:
         self._cursors.check(key, caller.session)
         present = self._cursors.get(key)
         there = present is not None and is_of(present, resource)
-        at = present.position if there and present is not None else self._begin(resource, request, present)
+        at = (
+            present.position
+            if there and present is not None
+            else self._initial_position(resource, request, present)
+        )
 
         def opened(cursor: CursorRecord | Refused) -> None:
             if isinstance(cursor, Refused):
@@ -61,7 +65,7 @@ class CursorRequests:
         self._cursors.open(key, resource, at, opened)
 
     @staticmethod
-    def _begin(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:
+    def _initial_position(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:
         """The position of a new cursor. One that does not belong to the log any more moves only to a given sequence."""
         same = lost is not None and lost.incarnation == resource.record.incarnation
         if lost is not None and same and not isinstance(request.from_, int):
@@ -82,7 +86,7 @@ class CursorRequests:
                 and request.group in (None, r.group)
                 and request.resource in (None, r.resource)
             ]
-            seen = self._authorization.sees(caller, [r.resource for r in asked])
+            seen = self._authorization.visibility(caller, [r.resource for r in asked])
             asked = list(compress(asked, seen))
             if not asked and request.group is not None and request.resource is not None:
                 try:
@@ -106,12 +110,12 @@ class CursorRequests:
                 if start < log.next:
                     behind[at] = resource, RangeFrom(start)
 
-        def known(answers: list[Result]) -> None:
+        def answered(answers: list[Result]) -> None:
             # An error is reported to readers, and left out of the description.
             found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
             answer(w.CursorList(cursors=[self._info(r, found.get(at)) for at, r in enumerate(asked)]))
 
-        self._reads.ask_all(list(behind.values()), known)
+        self._reads.ask_all(list(behind.values()), answered)
 
     def reset(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
         """Move a cursor forward or back; from a live holder only with `force`."""

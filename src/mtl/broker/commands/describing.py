@@ -30,8 +30,8 @@ def describe(
         )
     filled = [r for r in found if r.log is not None and r.log.contents]
 
-    def known(oldest: list[Result]) -> None:
+    def answered(oldest: list[Result]) -> None:
         times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if isinstance(x, Range)}
         then([r.describe(times.get(r), history=history) for r in found])
 
-    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], known)
+    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], answered)

@@ -50,7 +50,7 @@ class QueueGrants:
 
         doubtful = [(q.resource, at) for q in queues for at in _unread(q)]
 
-        def done(no: Refused | None) -> None:
+        def prepared(no: Refused | None) -> None:
             outcomes.append(no)
             if len(outcomes) < len(fresh) + len(doubtful):
                 return
@@ -63,9 +63,9 @@ class QueueGrants:
         if not fresh and not doubtful:
             answer(self._grant(terms, name, start, request, queues))
         for queue in fresh:
-            self._queues.save(queue, done)
+            self._queues.save(queue, prepared)
         for resource, at in doubtful:
-            self._reads.check(resource, at, done)
+            self._reads.check(resource, at, prepared)
 
     def _open(self, vhost: str, resource: str, name: str, start: int | str, request: w.Reader) -> Queue:
         found = self._resources.need(vhost, resource)
@@ -73,7 +73,7 @@ class QueueGrants:
             found.check(request.incarnation)
         found.readable()
         queue = self._queues.of(found).get(name)
-        if queue is None or queue.leaving:
+        if queue is None or queue.deleting:
             queue = self._queues.open(found, name, found.resolve(start))
         return queue
 

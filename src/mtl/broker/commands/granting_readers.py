@@ -84,8 +84,8 @@ class ReaderGrants:
     def _fanout_reader(self, caller: Caller, profile: Profile, request: w.Reader) -> w.Reply:
         check_fixed(profile, request.resources)
         lease = FanoutLease(self._granting.terms(caller, profile, request))
-        self._granting.grant(lease, lambda: self._fanout.left(lease))
-        self._fanout.joined(lease)
+        self._granting.grant(lease, lambda: self._fanout.remove(lease))
+        self._fanout.add(lease)
         return self._granting.data_lease(lease.terms, packed=False)
 
     def _log_reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:

@@ -177,7 +177,7 @@ class WriterGrants:
             self._names.fence(record, terms.session)
             intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
             _withdraw(
-                [x for x in intakes if x.numbers.knows(record.id)],
+                [x for x in intakes if x.numbers.has_writer(record.id)],
                 record.id,
                 lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
             )
@@ -205,12 +205,12 @@ class WriterGrants:
         granted = self._grant(
             lease,
             request,
-            lambda: self._names.left(record, lease),
+            lambda: self._names.lease_ended(record, lease),
             last=last,
             epoch=record.epoch,
             log_epochs=_log_epochs(written),
         )
-        self._names.held(record, lease)
+        self._names.lease_granted(record, lease)
         return granted
 
     # --- all ------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None
     waiting = list(intakes)
     left = len(waiting)
 
-    def one() -> None:
+    def dropped() -> None:
         nonlocal left
         left -= 1
         if left == 0:
@@ -300,4 +300,4 @@ def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None
     if not waiting:
         then()
     for intake in waiting:
-        intake.withdraw(key, one)
+        intake.withdraw(key, dropped)

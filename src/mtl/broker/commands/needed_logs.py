@@ -43,7 +43,7 @@ class NeededLogs:
         """The intakes of the logs that a request needs. Unknown names need none. Raises `Refused` 400 for a pattern."""
         return self._commands[type(request)].logs(self, caller, request)
 
-    def nothing(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
+    def no_logs(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
         """No logs."""
         return ()
 
@@ -58,7 +58,7 @@ class NeededLogs:
     def written(self, caller: Caller, request: w.Writer) -> Iterable[Intake]:
         """The logs to write to; all logs for a named writer of "any and all", since any may have its last number."""
         if request.writer is not None and not request.resources:
-            return _ways_in(self._resources.of_vhost(caller.vhost))
+            return _intakes_of(self._resources.of_vhost(caller.vhost))
         stages = [request.stage.id] if request.stage is not None and request.stage.id is not None else []
         seen = [*request.resources, *(request.log_epochs or {})]
         return [*self._named(caller, seen), *self._staged(caller, stages)]
@@ -66,7 +66,7 @@ class NeededLogs:
     def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
         """The logs of the resources shown."""
         found = self._resources.matching(caller.vhost, request.pattern)
-        return _ways_in(self._authorization.seen(caller, found))
+        return _intakes_of(self._authorization.visible_resources(caller, found))
 
     def described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
         """The logs of the resources shown."""
@@ -91,7 +91,7 @@ class NeededLogs:
 
     def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
         """The logs of the queues' resources."""
-        return _ways_in(
+        return _intakes_of(
             r
             for r in self._resources.of_vhost(caller.vhost)
             if self._queues.of(r) and request.resource in (None, r.name)
@@ -110,7 +110,7 @@ class NeededLogs:
 
     def _named(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
         found = (self._resources.find(caller.vhost, name) for name in dict.fromkeys(names))
-        return _ways_in(r for r in found if r is not None)
+        return _intakes_of(r for r in found if r is not None)
 
     def _staged(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
         return [intake for stage in self._found(caller, names) for intake in stage.intakes.values()]
@@ -120,5 +120,5 @@ class NeededLogs:
         return [s for s in found if s is not None]
 
 
-def _ways_in(resources: Iterable[Resource]) -> list[Intake]:
+def _intakes_of(resources: Iterable[Resource]) -> list[Intake]:
     return [r.intake for r in resources]

@@ -43,12 +43,12 @@ class _Poll:
         """Whether it names no resources, so that new ones may belong to it."""
         return self.request.resource is None and self.request.resources is None
 
-    def takes(self, resource: Resource) -> bool:
+    def matches(self, resource: Resource) -> bool:
         """Whether an open poll asks for this resource, too."""
         pattern = self.request.pattern
         return pattern is None or matching(pattern, [resource.name])[0]
 
-    def is_news(self, resource: Resource) -> bool:
+    def is_changed(self, resource: Resource) -> bool:
         """Whether the resource's end moved since the client's last answer, it was made again, or the client does not
         know it. An unknown end is not news: the client would ask again at once.
         """
@@ -84,7 +84,7 @@ class Polls:
         self._quotas = quotas
         self._of_principal: Counter[str] = Counter()
         self._polls: dict[int, _Poll] = {}
-        self._asking: dict[ResourceKey, dict[int, None]] = {}
+        self._by_resource: dict[ResourceKey, dict[int, None]] = {}
         self._open: dict[str, dict[int, None]] = {}
         """The open polls, by virtual host."""
         self._last = 0
@@ -96,7 +96,12 @@ class Polls:
         """
         found = self._found(caller, request)
         poll = _Poll(caller, request, answer)
-        if request.after is None or not request.wait or poll.misses(found) or any(map(poll.is_news, found)):
+        if (
+            request.after is None
+            or not request.wait
+            or poll.misses(found)
+            or any(map(poll.is_changed, found))
+        ):
             self._describe(found, request, answer)
             return
         self._admit(poll, len(found))
@@ -104,7 +109,7 @@ class Polls:
         number = self._last
         self._polls[number] = poll
         for resource in found:
-            self._ask(number, poll, resource)
+            self._register(number, poll, resource)
         if poll.is_open:
             self._open.setdefault(poll.vhost, {})[number] = None
         self._outbox.later(min(request.wait / 1000, broker_limits.MAX_WAIT_S), lambda: self._answer(number))
@@ -129,39 +134,41 @@ class Polls:
 
     def grew(self, resource: Resource) -> None:
         """The visible end of a resource moved: answer the polls that wait for it."""
-        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
-            if self._is_news(self._polls[number], resource):
+        for number in list(self._by_resource.get((resource.record.vhost, resource.name), ())):
+            if self._is_visible_change(self._polls[number], resource):
                 self._answer(number)
 
     def created(self, resource: Resource) -> None:
         """A resource was created: answer the open polls that ask for it."""
         for number in list(self._open.get(resource.record.vhost, ())):
             poll = self._polls[number]
-            if poll.takes(resource) and self._is_news(poll, resource):
+            if poll.matches(resource) and self._is_visible_change(poll, resource):
                 self._answer(number)
 
     def deleted(self, resource: Resource) -> None:
         """A resource was deleted: answer the polls that ask for it."""
-        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
+        for number in list(self._by_resource.get((resource.record.vhost, resource.name), ())):
             self._answer(number)
 
-    def _is_news(self, poll: _Poll, resource: Resource) -> bool:
-        return poll.is_news(resource) and self._authorization.sees_all(poll.caller, [resource.name])
+    def _is_visible_change(self, poll: _Poll, resource: Resource) -> bool:
+        return poll.is_changed(resource) and self._authorization.are_visible(poll.caller, [resource.name])
 
     def _found(self, caller: Caller, request: w.ResourceDescribe) -> list[Resource]:
         vhost = caller.vhost
         names = [request.resource] if request.resource is not None else request.resources
         if names is None:
-            return self._authorization.seen(caller, self._resources.matching(vhost, request.pattern))
+            return self._authorization.visible_resources(
+                caller, self._resources.matching(vhost, request.pattern)
+            )
         return self._resources.need_all(vhost, names)
 
-    def _ask(self, number: int, poll: _Poll, resource: Resource) -> None:
+    def _register(self, number: int, poll: _Poll, resource: Resource) -> None:
         poll.resources[resource.name] = None
-        self._asking.setdefault((poll.vhost, resource.name), {})[number] = None
+        self._by_resource.setdefault((poll.vhost, resource.name), {})[number] = None
 
-    def _ask_no_more(self, number: int, poll: _Poll, name: str) -> None:
+    def _unregister(self, number: int, poll: _Poll, name: str) -> None:
         del poll.resources[name]
-        _drop(self._asking, (poll.vhost, name), number)
+        _drop(self._by_resource, (poll.vhost, name), number)
 
     def _answer(self, number: int) -> None:
         """Answer with the present state, and forget the poll, unless it was answered before."""
@@ -171,7 +178,7 @@ class Polls:
         self._names -= poll.cost
         self._of_principal[poll.caller.principal] -= 1
         for name in list(poll.resources):
-            self._ask_no_more(number, poll, name)
+            self._unregister(number, poll, name)
         if poll.is_open:
             _drop(self._open, poll.vhost, number)
         try:

@@ -172,7 +172,9 @@ class Requests:
 
     def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
         """Resource.List."""
-        found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
+        found = self._authorization.visible_resources(
+            caller, self._resources.matching(caller.vhost, request.pattern)
+        )
         describe(self._reads, found, lambda descriptions: answer(w.DescriptionList(resources=descriptions)))
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
@@ -191,15 +193,15 @@ class Requests:
             answer(no or w.Ok())
 
         def held() -> None:
-            keys = [key_of(r) for r in self._cursors.all() if _of(r, caller.vhost, resource.name)]
-            leavings = (
-                self._resources.leave(resource),
-                self._committing.leave(resource),
-                self._cursors.leave(keys),
-                self._queues.leave(list(self._queues.of(resource).values())),
-                self._stages.leave(self._stages.targeting(resource)),
+            keys = [key_of(r) for r in self._cursors.all() if _is_cursor_of(r, caller.vhost, resource.name)]
+            deletions = (
+                self._resources.prepare_deletion(resource),
+                self._committing.prepare_deletion(resource),
+                self._cursors.prepare_deletion(keys),
+                self._queues.prepare_deletion(list(self._queues.of(resource).values())),
+                self._stages.prepare_deletion(self._stages.targeting(resource)),
             )
-            remove(self._outbox, leavings, removed)
+            remove(self._outbox, deletions, removed)
 
         resource.intake.hold(held)
 
@@ -272,7 +274,7 @@ class Requests:
         """Queue.Describe."""
         resources = self._resources.of_vhost(caller.vhost)
         named = [r for r in resources if request.resource in (None, r.name)]
-        named = list(compress(named, self._authorization.sees(caller, [r.name for r in named])))
+        named = list(compress(named, self._authorization.visibility(caller, [r.name for r in named])))
         queues = [q for r in named for q in self._queues.of(r).values() if request.group in (None, q.name)]
         queues.sort(key=lambda q: (q.resource.name, q.name))
         answer(w.QueueList(queues=[q.describe() for q in queues]))
@@ -289,7 +291,7 @@ class Requests:
             raise Refused(
                 404, w.UNKNOWN_QUEUE, f"resource {request.resource!r} has no queue {request.group!r}"
             )
-        if queue.leaving:
+        if queue.deleting:
             raise Refused(503, w.OVERLOADED, f"queue {queue.name!r} is being deleted; try again")
         if queue.consumers:
             raise Refused(
@@ -317,8 +319,8 @@ class Requests:
         applications = self._committing.of(caller.vhost, request.application)
         answer(
             w.StageList(
-                stages=[s for s in stages if may.sees_stage(caller, s.stage)],
-                applications=[x for x in applications if may.sees_all(caller, x.resources)],
+                stages=[s for s in stages if may.is_stage_visible(caller, s.stage)],
+                applications=[x for x in applications if may.are_visible(caller, x.resources)],
             )
         )
 
@@ -341,5 +343,5 @@ def _profile(caller: Caller) -> Profile:
     return caller.profile
 
 
-def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
+def _is_cursor_of(record: CursorRecord, vhost: str, resource: str) -> bool:
     return record.vhost == vhost and record.resource == resource

@@ -20,13 +20,13 @@ CONNECTION, DURABLE, CURSORS = CommandClass.CONNECTION, CommandClass.DURABLE, Co
 # fmt: off
 COMMANDS: Final[Commands] = {
     w.Open: Command(
-        of=CONNECTION, logs=NeededLogs.nothing, method=Requests.open, session=True,
+        of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.open, session=True,
         because="connecting sends it"),
     w.Authorize: Command(
-        of=CONNECTION, logs=NeededLogs.nothing, method=Requests.authorize, session=True,
+        of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.authorize, session=True,
         because="connecting sends it"),
     w.Profile: Command(
-        of=CONNECTION, logs=NeededLogs.nothing, method=Requests.select, session=True,
+        of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.select, session=True,
         because="connecting sends it"),
     # A lease of "any and all" has the resources that its principal may read.
     w.Reader: Command(
@@ -44,7 +44,7 @@ COMMANDS: Final[Commands] = {
         client="writer", command_line="publish"),
     # Of its own principal's leases.
     w.LeaseClose: Command(
-        of=DURABLE, logs=NeededLogs.nothing, method=Requests.close_lease,
+        of=DURABLE, logs=NeededLogs.no_logs, method=Requests.close_lease,
         because="a reader or writer sends it when it is closed"),
     # An existing one is described.
     w.ResourceCreate: Command(
@@ -76,7 +76,7 @@ COMMANDS: Final[Commands] = {
         rights=((READ, NamesAsked.resource), (GROUP, NamesAsked.group)),
         client="cursor_reset", command_line="cursors reset"),
     w.CursorDelete: Command(
-        of=CURSORS, logs=NeededLogs.nothing, method=Requests.delete_cursor,
+        of=CURSORS, logs=NeededLogs.no_logs, method=Requests.delete_cursor,
         rights=((READ, NamesAsked.resource), (GROUP, NamesAsked.group)),
         client="cursor_delete", command_line="cursors delete"),
     w.CursorDescribe: Command(
@@ -84,7 +84,7 @@ COMMANDS: Final[Commands] = {
         rights=((ON_RESOURCES, NamesAsked.resource),),
         client="cursors", command_line="cursors"),
     w.QueueDelete: Command(
-        of=DURABLE, logs=NeededLogs.nothing, method=Requests.delete_queue,
+        of=DURABLE, logs=NeededLogs.no_logs, method=Requests.delete_queue,
         rights=((READ, NamesAsked.resource), (QUEUE, NamesAsked.group)),
         client="queue_delete", command_line="queues delete"),
     w.QueueDescribe: Command(
@@ -99,11 +99,11 @@ COMMANDS: Final[Commands] = {
                 (APPLICATION, NamesAsked.application)),
         client="stage_commit", because="the application that staged the contents commits them"),
     w.StageAbort: Command(
-        of=DURABLE, logs=NeededLogs.nothing, method=Requests.abort_stages,
+        of=DURABLE, logs=NeededLogs.no_logs, method=Requests.abort_stages,
         rights=((WRITE, NamesAsked.staged), (APPLICATION, NamesAsked.aborted_applications)),
         client="stage_abort", command_line="stages abort"),
     w.StageForget: Command(
-        of=DURABLE, logs=NeededLogs.nothing, method=Requests.forget_application,
+        of=DURABLE, logs=NeededLogs.no_logs, method=Requests.forget_application,
         rights=((WRITE, NamesAsked.committed), (APPLICATION, NamesAsked.application)),
         client="stage_forget", command_line="stages forget"),
     # The answer contains only visible names.

@@ -49,8 +49,8 @@ class Consumers:
         self._aheads = aheads
         self._ready: dict[Queue, None] = {}
         self._delayed: dict[Queue, None] = {}
-        self._given: dict[QueueLease, None] = {}
-        self._leaving: dict[QueueLease, None] = {}
+        self._sent_now: dict[QueueLease, None] = {}
+        self._sent_before: dict[QueueLease, None] = {}
         self._pauses: Pauses[QueueLease] = Pauses(outbox)
         self.counts = {"delivered": 0, "blocked": 0, "rejected": 0, "unread": 0}
 
@@ -90,9 +90,9 @@ class Consumers:
         """Send no further content of `resource`; those on their way may still be settled."""
         queue = lease.summoned.pop(resource, None)
         if queue is not None:
-            self._left(queue, lease)
+            self._remove_consumer(queue, lease)
 
-    def _left(self, queue: Queue, lease: QueueLease) -> None:
+    def _remove_consumer(self, queue: Queue, lease: QueueLease) -> None:
         queue.consumers.pop(lease.terms.token, None)
         self.wake(queue)  # contents that this one sent back may be for another consumer
         if not queue.consumers:
@@ -145,7 +145,7 @@ class Consumers:
         self.counts["unread"] += 1
         found = self._resources.find(lease.terms.vhost, resource)
         if found is not None:
-            found.not_read(first, end, error)
+            found.add_unread(first, end, error)
         lease.closing = True
         self._leases.fail(lease)
 
@@ -160,10 +160,10 @@ class Consumers:
                 queue.state.return_lost(sequences)
             self._changed(queue)
         for queue in lease.summoned.values():
-            self._left(queue, lease)
+            self._remove_consumer(queue, lease)
         lease.summoned.clear()
-        self._given.pop(lease, None)
-        self._leaving.pop(lease, None)
+        self._sent_now.pop(lease, None)
+        self._sent_before.pop(lease, None)
         self._pauses.end(lease)
 
     def _changed(self, queue: Queue) -> None:
@@ -197,7 +197,7 @@ class Consumers:
     @property
     def busy(self) -> bool:
         """Whether a further `pump` would do something."""
-        return bool(self._ready or self._given or self._leaving)
+        return bool(self._ready or self._sent_now or self._sent_before)
 
     @property
     def next_retry(self) -> float | None:
@@ -208,19 +208,19 @@ class Consumers:
         """Give every ready queue one turn of bounded length."""
         self._settle_sent()
         for queue in list(self._ready):
-            if not self._turn(queue):
+            if not self._deliver_turn(queue):
                 self._ready.pop(queue, None)
 
     def _settle_sent(self) -> None:
         """Contents that were given to the sockets before the end of the last turn, and not returned, were sent."""
-        leaving, self._leaving, self._given = self._leaving, self._given, {}
-        for lease in leaving:
+        sent, self._sent_before, self._sent_now = self._sent_before, self._sent_now, {}
+        for lease in sent:
             for queue, sequences in _places(lease.unsettled.clear()).items():
                 queue.state.sent(sequences)
                 self._queues.touch(queue)
             self._wake_all(lease)
 
-    def _turn(self, queue: Queue) -> bool:
+    def _deliver_turn(self, queue: Queue) -> bool:
         """Deliver up to one turn's octets; returns whether there may be more to deliver at once."""
         if queue.resource.log is None:
             return False
@@ -236,18 +236,18 @@ class Consumers:
         """Deliver one run to each consumer with room, in turn; returns octets, 0 for nothing or no room."""
         queue.state.trim(queue.resource.earliest)
         if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
-            self._queues.go_ahead(queue)
+            self._queues.raise_ahead(queue)
         able = [x for x in queue.consumers.values() if x.flow and x not in self._pauses and x.room(0)]
         share = max(1, queue.state.waiting(queue.end) // max(1, len(able)))
         octets = 0
         for lease in able:
-            sent = self._give(queue, lease, share, alone=len(able) == 1)
+            sent = self._deliver_run(queue, lease, share, alone=len(able) == 1)
             if sent:  # the others come first in the next round
                 queue.consumers[lease.terms.token] = queue.consumers.pop(lease.terms.token)
             octets += sent
         return octets
 
-    def _give(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
+    def _deliver_run(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
         """Deliver one run of contents to a consumer; returns octets, 0 when there is none for it in memory."""
         first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
         chunk = self._chunk(queue, lease, first) if first is not None else None
@@ -259,7 +259,7 @@ class Consumers:
         last = min(first + most, ref.base + ref.count, queue.end) - 1
         if last < first:
             return 0
-        run = queue.state.take(first, last, QueueEvent.DELIVER if lease.full else QueueEvent.CLAIM)
+        run = queue.state.hand_out(first, last, QueueEvent.DELIVER if lease.full else QueueEvent.CLAIM)
         if lease.full:
             self._deliver(queue, lease, chunk, run)
         else:
@@ -285,7 +285,7 @@ class Consumers:
             if not queue.consumers:
                 return
             if not isinstance(result, StorageError):
-                queue.chunks.put(result, first)
+                queue.chunks.append(result, first)
                 self._aheads.grew(queue.chunks)
             elif queue.consumers.get(lease.terms.token) is lease:
                 self.unread(lease, queue.resource.name, first, first + 1, result)
@@ -303,7 +303,7 @@ class Consumers:
             lease.claiming = False
             if no is None and lease.flow is flow and queue in lease.summoned.values():
                 self._deliver(queue, lease, chunk, run)
-                self._given[lease] = None
+                self._sent_now[lease] = None
             else:
                 self._pauses.pause(lease)
                 queue.state.release(range(run.first, run.last + 1), left=False)

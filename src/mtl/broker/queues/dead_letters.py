@@ -87,7 +87,7 @@ class DeadLetters:
         if target is None:
             request = w.ResourceCreate(resource=queue.dead_letter, exist_ok=True)
             owner = queue.resource.record.owner
-            self._resources.create(vhost, request, lambda made: self._made(queue, made), owner=owner)
+            self._resources.create(vhost, request, lambda made: self._created(queue, made), owner=owner)
             return
         if any([self._opening.request(queue.resource.intake), self._opening.request(target.intake)]):
             return
@@ -97,7 +97,7 @@ class DeadLetters:
         taken = intake.numbers.accepted(queue.id)
         for sequence, letter in list(queue.state.letters.items()):
             if letter.number <= arrived:
-                queue.state.kept(sequence)
+                queue.state.letter_stored(sequence)
                 self._queues.touch(queue)
         ready = [x for x in queue.state.letters.items() if taken < x[1].number <= queue.buried]
         for sequence, letter in ready[: queue_limits.QUEUE_BURY]:
@@ -126,10 +126,10 @@ class DeadLetters:
             if self._chunks.get(queue) is not chunks:
                 return
             if isinstance(result, StorageError):
-                queue.resource.not_read(sequence, sequence + 1, result)
+                queue.resource.add_unread(sequence, sequence + 1, result)
                 self._trouble(queue, str(result))
             elif result:
-                chunks.put(result, sequence)
+                chunks.append(result, sequence)
                 self._move(queue)
 
         self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1), answered)
@@ -138,7 +138,7 @@ class DeadLetters:
         try:
             pack = stored_pack(chunk.ref, chunk.body)
         except StorageError as e:
-            queue.resource.not_read(chunk.ref.base, chunk.ref.end, e)
+            queue.resource.add_unread(chunk.ref.base, chunk.ref.end, e)
             raise
         properties, content = next(unpack(pack.slice(sequence - chunk.ref.base)))
         table = _labelled(properties, queue, sequence, letter)
@@ -156,7 +156,7 @@ class DeadLetters:
             self._leases[queue] = lease
         return lease
 
-    def _made(self, queue: Queue, made: Resource | Refused) -> None:
+    def _created(self, queue: Queue, made: Resource | Refused) -> None:
         if isinstance(made, Refused):
             self._trouble(queue, made.message)
 

@@ -43,17 +43,17 @@ class Queue:
         self.low = state.settled.low
         self.buried = 0
         self.saving_ahead = 0
-        self.gone = False
+        self.deleted = False
         """The queue was deleted."""
-        self.leaving = False
+        self.deleting = False
         """The queue is about to be deleted: it has no consumers, and is not written any more."""
         self.restored: QueueRecord | None = None
         """Its record, until the log is open: only the log shows which part of the record is valid (`as_of`)."""
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the queue was not deleted, and is not about to be."""
-        return not self.gone and not self.leaving
+        return not self.deleted and not self.deleting
 
     @property
     def dead_letter(self) -> str:

@@ -222,10 +222,10 @@ class QueueState:
                 return sequence
             sequence += 1
 
-    def take(self, first: int, last: int, event: QueueEvent) -> Run:
+    def hand_out(self, first: int, last: int, event: QueueEvent) -> Run:
         """Hand out `first`, which `peek` returned, and the contents behind it, up to `last`, with the same history."""
         if first in self._held:
-            return self._take_returned(first, last, event)
+            return self._hand_out_returned(first, last, event)
         again = first < self.doubtful
         sequence = first
         while sequence <= last and self._untouched(sequence) and (sequence < self.doubtful) == again:
@@ -239,7 +239,7 @@ class QueueState:
     def _untouched(self, sequence: int) -> bool:
         return sequence not in self._held and sequence not in self.settled
 
-    def _take_returned(self, first: int, last: int, event: QueueEvent) -> Run:
+    def _hand_out_returned(self, first: int, last: int, event: QueueEvent) -> Run:
         begin = at = bisect_left(self._ready, first)
         one = self._held[first]
         sequence = first
@@ -299,7 +299,7 @@ class QueueState:
             over.append(heapq.heappop(self._delays)[1])
         return self._return(over, QueueEvent.DUE)
 
-    def kept(self, sequence: int) -> None:
+    def letter_stored(self, sequence: int) -> None:
         """The dead letter of a content is durable."""
         if self._happen(sequence, QueueEvent.KEPT):
             self.letters.pop(sequence, None)

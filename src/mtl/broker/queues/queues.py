@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from mtl.broker.events import Event
-from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
@@ -70,7 +70,7 @@ class Queues:
             if resource is None or resource.record.incarnation != record.incarnation:
                 over.append(record)
                 continue
-            queue = self._keep(Queue(resource, record.queue, record.id, state_of(record, resource)))
+            queue = self._add(Queue(resource, record.queue, record.id, state_of(record, resource)))
             queue.ahead, queue.buried, queue.restored = record.ahead, record.buried, record
             if queue.state.letters:
                 self._burying[queue] = None
@@ -93,7 +93,7 @@ class Queues:
         Raises `Refused` 503 for too many queues, and for one that is being deleted.
         """
         found = self.of(resource).get(name)
-        if found is not None and found.leaving:
+        if found is not None and found.deleting:
             message = f"queue {name!r} of {resource.name!r} is being deleted; try again"
             raise Refused(503, w.OVERLOADED, message)
         if found is not None:
@@ -105,7 +105,7 @@ class Queues:
             )
         number = int.from_bytes(self._random(8), "big") & _ID_MASK or 1
         state = QueueState(Settled(start), max_deliveries=resource.max_deliveries)
-        return self._keep(Queue(resource, name, number, state))
+        return self._add(Queue(resource, name, number, state))
 
     def check_readable(self, resource: Resource, name: str) -> None:
         """Raises `Refused` 503 for a queue whose record cannot be read."""
@@ -118,7 +118,7 @@ class Queues:
 
     def forget(self, resource: Resource, name: str, then: Callable[[Refused | None], None]) -> None:
         """Delete a damaged queue. Raises `Refused` 503 when it is unknown whether it exists."""
-        if not self._unreadable.is_known(QueueRecord, _key(resource, name)):
+        if not self._unreadable.has_key(QueueRecord, _key(resource, name)):
             self.check_readable(resource, name)
             then(None)
             return
@@ -131,7 +131,7 @@ class Queues:
 
         self._outbox.save((), (record,), saved)
 
-    def _keep(self, queue: Queue) -> Queue:
+    def _add(self, queue: Queue) -> Queue:
         self._queues[queue] = None
         self._of.setdefault(queue.resource, {})[queue.name] = queue
         return queue
@@ -147,7 +147,7 @@ class Queues:
     def flush(self) -> None:
         """Write the changed queues in one transaction."""
         dirty, self._dirty = self._dirty, {}
-        queues = [q for q in dirty if q.there]
+        queues = [q for q in dirty if q.exists]
         if queues:
             self._write(queues, lambda _: None)
 
@@ -156,7 +156,7 @@ class Queues:
         self._dirty.pop(queue, None)
         self._write([queue], then)
 
-    def go_ahead(self, queue: Queue) -> None:
+    def raise_ahead(self, queue: Queue) -> None:
         """Raise `ahead` in the record, since more is to be delivered; `deliverable` follows."""
         if self._ahead and queue.saving_ahead <= queue.ahead:
             self.save(queue, lambda _: None)
@@ -172,11 +172,11 @@ class Queues:
 
     def burying(self) -> Mapping[Queue, None]:
         """The queues with unfinished dead letters."""
-        self._burying = {q: None for q in self._burying if q.there and q.state.letters}
+        self._burying = {q: None for q in self._burying if q.exists and q.state.letters}
         return self._burying
 
     @property
-    def any(self) -> bool:
+    def has_queues(self) -> bool:
         """Whether there is a queue."""
         return bool(self._queues)
 
@@ -207,31 +207,31 @@ class Queues:
 
     def delete(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
         """Delete queues, durably. Their consumers keep the contents that they have, and are sent nothing more."""
-        remove(self._outbox, [self.leave(queues)], then)
+        remove(self._outbox, [self.prepare_deletion(queues)], then)
 
-    def leave(self, queues: Sequence[Queue]) -> Leaving:
+    def prepare_deletion(self, queues: Sequence[Queue]) -> Deletion:
         """Prepare the deletion of queues."""
-        leaving = [q for q in queues if not q.leaving]
-        for queue in leaving:
-            queue.leaving = True
+        chosen = [q for q in queues if not q.deleting]
+        for queue in chosen:
+            queue.deleting = True
             for lease in queue.consumers.values():
                 lease.summoned.pop(queue.resource.name, None)
             queue.consumers.clear()
 
         def over(gone: bool) -> None:
-            for queue in leaving:
-                queue.leaving = False
+            for queue in chosen:
+                queue.deleting = False
                 if gone:
                     self._forget(queue)
                 else:
                     self.touch(queue)
 
-        return Leaving([q.record(q.ahead) for q in leaving], over)
+        return Deletion([q.record(q.ahead) for q in chosen], over)
 
     def _forget(self, queue: Queue) -> None:
         self._dirty.pop(queue, None)
         self._queues.pop(queue, None)
-        queue.gone = True
+        queue.deleted = True
         others = self._of.get(queue.resource, {})
         others.pop(queue.name, None)
         if not others:

@@ -42,7 +42,7 @@ class Ahead:
             return None
         return self._chunks[-1].ref.end
 
-    def put(self, chunks: Sequence[Chunk], needed: int) -> None:
+    def append(self, chunks: Sequence[Chunk], needed: int) -> None:
         """Append chunks that were read, and drop those before the content `needed`. Chunks that do not follow the
         present ones replace them.
         """

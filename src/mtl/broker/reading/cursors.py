@@ -16,7 +16,7 @@ import msgspec
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import CursorRecord, record_key
@@ -221,16 +221,16 @@ class Cursors:
             elif result.epoch != epoch:  # a newer holder asked meanwhile
                 then(fenced(key))
             else:
-                then(self._held(key))
+                then(self._current_holding(key))
 
         self._save(key, saved)
 
-    def _held(self, key: CursorKey) -> Holding:
+    def _current_holding(self, key: CursorKey) -> Holding:
         cursor = self._cursors[key]
         current = cursor.holding
         if current is not None and current.epoch == cursor.record.epoch and current.leases:
             return current
-        self._fence(key, cursor, _TAKEN)
+        self._fence(key, cursor, _TAKEN_OVER)
         cursor.holding = Holding(cursor, key, self._moved)
         return cursor.holding
 
@@ -262,20 +262,20 @@ class Cursors:
 
     def delete(self, keys: Sequence[CursorKey], then: Callable[[Refused | None], None]) -> None:
         """Delete cursors, durably, and end the leases that hold them."""
-        remove(self._outbox, [self.leave(keys)], then)
+        remove(self._outbox, [self.prepare_deletion(keys)], then)
 
-    def leave(self, keys: Sequence[CursorKey]) -> Leaving:
+    def prepare_deletion(self, keys: Sequence[CursorKey]) -> Deletion:
         """Prepare the deletion of cursors; the leases that hold them end."""
         known = {k: self._cursors[k].record for k in keys if k in self._cursors and k not in self._deleting}
         damaged = {k: CursorRecord(*k, "", 0) for k in keys if self.is_damaged(k) and k not in self._deleting}
-        leaving = [*known, *damaged]
-        for key in leaving:
+        chosen = [*known, *damaged]
+        for key in chosen:
             self._end_leases_of(key)
             self._dirty.pop(key, None)
-        self._deleting |= dict.fromkeys(leaving)
+        self._deleting |= dict.fromkeys(chosen)
 
         def over(gone: bool) -> None:
-            for key in leaving:
+            for key in chosen:
                 del self._deleting[key]
                 if gone:
                     self._end_leases_of(key)
@@ -285,11 +285,11 @@ class Cursors:
                 elif key in known:
                     self._dirty[key] = None
 
-        return Leaving(tuple(known.values()), over, damaged=tuple(damaged.values()))
+        return Deletion(tuple(known.values()), over, damaged=tuple(damaged.values()))
 
     def is_damaged(self, key: CursorKey) -> bool:
         """Whether the record of exactly this cursor cannot be read; `delete` forgets it."""
-        return key not in self._cursors and self._unreadable.is_known(CursorRecord, record_key(*key))
+        return key not in self._cursors and self._unreadable.has_key(CursorRecord, record_key(*key))
 
     def _end_leases_of(self, key: CursorKey) -> None:
         cursor = self._cursors.get(key)
@@ -376,10 +376,10 @@ def is_of(record: CursorRecord, resource: Resource) -> bool:
     return same and resource.parting(record.position, record.log_epoch) is None
 
 
-_TAKEN = "was taken over by a newer holder"
+_TAKEN_OVER = "was taken over by a newer holder"
 
 
-def fenced(key: CursorKey, why: str = _TAKEN) -> Fenced:
+def fenced(key: CursorKey, why: str = _TAKEN_OVER) -> Fenced:
     """The error for an older holder."""
     return Fenced(f"group {key[1]!r} of resource {key[2]!r} {why}")
 

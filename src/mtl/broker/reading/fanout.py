@@ -39,16 +39,16 @@ class FanoutLease(Lease):
         """The cost of the ring and of returned contents, in octets."""
         self.delivered = 0
         self._returned: list[c.Content] = []
-        """Contents that were not sent since the last `take`, in order; all are older than the ring."""
+        """Contents that were not sent since the last `pop_unsent`, in order; all are older than the ring."""
         self._tried = 0
-        """The first delivery number of the last `take`."""
+        """The first delivery number of the last `pop_unsent`."""
 
     @property
     def waits(self) -> bool:
         """Whether there are unsent contents."""
         return bool(self.ring or self._returned)
 
-    def keep(self, content: c.Content) -> int:
+    def append(self, content: c.Content) -> int:
         """Append a content to the ring; returns how many of the oldest were dropped for it."""
         self.ring.append(content)
         self.octets += _cost(content)
@@ -63,17 +63,17 @@ class FanoutLease(Lease):
             dropped += 1
         return dropped
 
-    def back(self, content: c.Content) -> None:
-        """Return a content of `take` that was not sent; all from the first unsent one on are returned, in order."""
+    def push_unsent(self, content: c.Content) -> None:
+        """Return a content of `pop_unsent` that was not sent; all from the first unsent one on return, in order."""
         self._returned.append(content)
         self.octets += _cost(content)
 
     @property
     def stuck(self) -> bool:
-        """Whether no content of the last `take` was sent."""
+        """Whether no content of the last `pop_unsent` was sent."""
         return bool(self._returned) and self._returned[0].sequence == self._tried
 
-    def take(self, most: int) -> list[c.Content]:
+    def pop_unsent(self, most: int) -> list[c.Content]:
         """Take the first contents to be sent, in order."""
         self._merge()
         taken = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
@@ -110,11 +110,11 @@ class Fanout:
         self._readers: dict[str, dict[str, FanoutLease]] = {}
         self.counts = {"dropped": 0, "refused": 0}
 
-    def joined(self, lease: FanoutLease) -> None:
+    def add(self, lease: FanoutLease) -> None:
         """A reader was granted its lease."""
         self._readers.setdefault(lease.terms.vhost, {})[lease.terms.token] = lease
 
-    def left(self, lease: FanoutLease) -> None:
+    def remove(self, lease: FanoutLease) -> None:
         """A reader's lease ended."""
         readers = self._readers.get(lease.terms.vhost, {})
         readers.pop(lease.terms.token, None)
@@ -122,7 +122,7 @@ class Fanout:
             self._readers.pop(lease.terms.vhost, None)
 
     @property
-    def any(self) -> bool:
+    def has_readers(self) -> bool:
         """Whether there is a reader."""
         return bool(self._readers)
 
@@ -160,7 +160,7 @@ class Fanout:
         reader.delivered += 1
         copy = c.Content(reader.delivered, name, content.properties, content.body)
         if reader.waits:
-            self.counts["dropped"] += reader.keep(copy)
+            self.counts["dropped"] += reader.append(copy)
         else:
             self._send(reader, copy)
 
@@ -171,7 +171,7 @@ class Fanout:
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
         """The peer's queue was full: keep the content for later, unless its flow or its Summon is over."""
         if content.resource in reader.summoned:
-            reader.back(content)
+            reader.push_unsent(content)
 
     def on_frame(self, reader: FanoutLease) -> None:
         """A frame came from this peer: its queue may have room again."""
@@ -181,7 +181,7 @@ class Fanout:
         """Send the next contents of the ring; those that do not fit are returned through `blocked`."""
         stuck = reader.stuck
         self.counts["dropped"] += reader.trim()
-        for content in reader.take(PROBE if stuck else TURN):
+        for content in reader.pop_unsent(PROBE if stuck else TURN):
             self._send(reader, content)
 
     def retry(self) -> None:

@@ -205,10 +205,10 @@ class Readers:
     def pump(self) -> None:
         """Give every ready reader one turn of bounded length, in the order in which they became ready."""
         for token, lease in list(self._ready.items()):
-            if not self._turn(lease):
+            if not self._send_turn(lease):
                 self._ready.pop(token, None)
 
-    def _turn(self, lease: ReaderLease) -> bool:
+    def _send_turn(self, lease: ReaderLease) -> bool:
         """Send up to one turn's octets and Contents; returns whether there may be more to send at once."""
         octets = 0
         for _ in range(broker_limits.TURN_SENDS):
@@ -276,7 +276,7 @@ class Readers:
             if self._leases.find(lease.terms.token) is not lease:
                 return
             if not isinstance(result, StorageError):
-                lease.ahead.put(result, lease.next)
+                lease.ahead.append(result, lease.next)
                 self._aheads.grew(lease.ahead)
             elif first == lease.next:
                 self.unread(lease, first, first + 1, result)
@@ -319,5 +319,5 @@ class Readers:
         another one from there is refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
-        lease.resource.not_read(first, end, error)
+        lease.resource.add_unread(first, end, error)
         self._leases.fail(lease)

@@ -13,7 +13,7 @@ from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import Contents, NotAtHand, Question, Read
+from mtl.storage.api import Contents, NotInMemory, Question, Read
 from mtl.wire import control as w
 
 Then = Callable[[Result], None]
@@ -31,8 +31,8 @@ class Reads:
         log that is not open.
         """
         try:
-            answer = resource.readable().at_hand(question)
-        except NotAtHand:
+            answer = resource.readable().answer_from_memory(question)
+        except NotInMemory:
             self.read(resource, question, then)
         except StorageError as e:
             then(e)
@@ -106,10 +106,10 @@ class Reads:
             except StorageError as e:
                 error = e
             if error is None:
-                resource.unread.was_read(start)
+                resource.unread.forget(start)
                 then(None)
             else:
-                resource.not_read(start, start + 1, error)
+                resource.add_unread(start, start + 1, error)
                 message = f"resource {resource.name!r} cannot be read from {start}: {error}"
                 then(Refused(503, w.STORAGE, message))
 

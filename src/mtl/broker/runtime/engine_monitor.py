@@ -27,17 +27,17 @@ class EngineMonitor:
         self._run = run
         self._wake = wake
         self._found: deque[Seen] = deque()
-        self._due = 0.0
+        self._next_check = 0.0
 
     def start_check(self, now: float) -> None:
         """Start a check when it is due; `now` is in monotonic seconds."""
-        if now >= self._due:
-            self._due = now + broker_limits.ACCOUNTS_CHECK_S
+        if now >= self._next_check:
+            self._next_check = now + broker_limits.ACCOUNTS_CHECK_S
             self._run(self._check)
 
     def check_soon(self) -> None:
         """Make the next check due at once; safe from any thread."""
-        self._due = 0.0
+        self._next_check = 0.0
 
     def deliver(self, broker: Broker, now: Clock) -> None:
         """Pass the queued results to the core."""

@@ -63,32 +63,32 @@ class LoopSender:
     def _flush_peer(self, peer: a.Peer) -> None:
         waiting = self._waiting[peer]
         while waiting:
-            sent = self._put(peer, waiting[0].header, waiting[0].body)
+            sent = self._send_frames(peer, waiting[0].header, waiting[0].body)
             if sent is SendOutcome.FULL:
                 return
             waiting.popleft()
             if sent is SendOutcome.GONE:
-                self._gone(peer)
+                self._drop_peer(peer)
                 return
         self._waiting.pop(peer, None)
 
     def _command(self, action: a.Send) -> None:
         if action.peer not in self._waiting:
-            sent = self._put(action.peer, action.header, action.body)
+            sent = self._send_frames(action.peer, action.header, action.body)
             if sent is SendOutcome.GONE:
-                self._gone(action.peer)
+                self._drop_peer(action.peer)
             if sent is not SendOutcome.FULL:
                 return
         waiting = self._waiting.setdefault(action.peer, deque())
         waiting.append(action)
         if len(waiting) > broker_limits.SEND_BACKLOG:
-            self._gone(action.peer)
+            self._drop_peer(action.peer)
 
-    def _gone(self, peer: a.Peer) -> None:
+    def _drop_peer(self, peer: a.Peer) -> None:
         self._waiting.pop(peer, None)
         self._broker.unreachable(peer, self._clock())
 
-    def _put(self, peer: a.Peer, header: bytes, body: Buffer) -> SendOutcome:
+    def _send_frames(self, peer: a.Peer, header: bytes, body: Buffer) -> SendOutcome:
         port, identity = peer
         return self._sockets.send(port, identity, header, body)
 
@@ -98,15 +98,15 @@ class LoopSender:
         if action.lease in self._held_back:
             return  # the core knows the content with which this lease continues
         if action.peer in self._waiting:
-            self._hold_back(action, _begin(action))
+            self._hold_back(action, _first_number(action))
             return
         headers, bodies = self._run(action)
         port, identity = action.peer
         sent, outcome = self._sockets.send_run(port, identity, headers, bodies)
         if outcome is not SendOutcome.OK:
-            self._hold_back(action, _begin(action) + sent)
+            self._hold_back(action, _first_number(action) + sent)
         if outcome is SendOutcome.GONE:
-            self._gone(action.peer)
+            self._drop_peer(action.peer)
 
     def _hold_back(self, action: a.Deliver, sequence: int) -> None:
         self._held_back.add(action.lease)
@@ -123,19 +123,19 @@ class LoopSender:
 
     def _relay(self, action: a.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
-        sent = SendOutcome.FULL if waits else self._put(action.peer, *c.encode(action.content))
+        sent = SendOutcome.FULL if waits else self._send_frames(action.peer, *c.encode(action.content))
         if sent is SendOutcome.FULL:
             self._held_back.add(action.lease)
             self._broker.unsent(action.lease, action.content, self._clock())
         elif sent is SendOutcome.GONE:
-            self._gone(action.peer)
+            self._drop_peer(action.peer)
 
 
 Run = tuple[Sequence[bytes], Sequence[Buffer]]
 """Headers and bodies of the Contents of one `Deliver`."""
 
 
-def _begin(action: a.Deliver) -> int:
+def _first_number(action: a.Deliver) -> int:
     """The first sequence of a `Deliver` on the wire."""
     return action.first if action.number is None else action.number
 

@@ -92,7 +92,7 @@ class Server:
             self._opening = True
             self._idle_detector = IdleDetector(time.monotonic, time.process_time)
             while not self._broker.ready:
-                self._turn(serving=False)
+                self._run_turn(serving=False)
             opened.pop_all()
 
     def _bound(self) -> BrokerSockets:
@@ -188,10 +188,10 @@ class Server:
         sys.setswitchinterval(broker_limits.SWITCH_INTERVAL_S)
         gc.freeze()
         while not self._stopping:
-            self._turn(serving=True)
+            self._run_turn(serving=True)
         self._finish()
 
-    def _turn(self, *, serving: bool) -> None:
+    def _run_turn(self, *, serving: bool) -> None:
         """One round: wait, receive, decide, carry out."""
         self._alive = time.monotonic()
         self._freeze()
@@ -213,7 +213,7 @@ class Server:
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False
-        while self._carry_out(self._broker.take()):
+        while self._carry_out(self._broker.pop_actions()):
             self._alone = True
             self._complete()
             self._broker.advance()
@@ -300,7 +300,7 @@ class Server:
         self._broker.close(clock())
         deadline = time.monotonic() + broker_limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
-            self._turn(serving=False)
+            self._run_turn(serving=False)
         if self._workers.under_way:  # their threads may never end
             self._abandon(not_synced(self._with_the_disk()))
             return

@@ -65,14 +65,14 @@ class Users:
         for key in keys:
             self._check_key(name, key)
 
-        def made(found: UserRecord | None) -> UserRecord:
+        def create(found: UserRecord | None) -> UserRecord:
             if found is not None:
                 raise OptionError(
                     f"there is a user {name!r} already; `mtl user password` changes the password"
                 )
             return UserRecord(name, password, tuple(keys))
 
-        self._store.edit(UserRecord, name, made)
+        self._store.edit(UserRecord, name, create)
 
     def remove(self, name: str) -> None:
         """Remove a user with its grants, even a damaged one. A running broker ends its sessions and leases."""

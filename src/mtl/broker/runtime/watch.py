@@ -39,7 +39,7 @@ class LoopWatch:
     ) -> None:
         self._sockets = sockets
         self._clock = clock
-        self._give_way = give_way
+        self._yield_processor = give_way
         self._price = 1
         """The back-off, in short waits (below AWAKE_S); doubled each time that polling was in vain."""
         self._owed = 1
@@ -67,7 +67,7 @@ class LoopWatch:
         """Poll for AWAKE_S: the readable sockets; None if nothing came."""
         until = self._clock() + AWAKE_S
         while self._clock() < until:
-            self._give_way()
+            self._yield_processor()
             readable = self._sockets.poll(0)
             if readable or self._sockets.woken:
                 return readable

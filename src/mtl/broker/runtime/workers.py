@@ -70,7 +70,7 @@ class ThreadWorkers:
         elif isinstance(action, _CHANGES):
             self._changes.append(action)
         else:
-            self._lane(action).put(action)
+            self._lane(action).append(action)
 
     def end_turn(self) -> list[tuple[int, object]]:
         """Begin group commits and other changes of logs; returns the results of those that were performed at once."""
@@ -79,7 +79,7 @@ class ThreadWorkers:
             return [(actions[0].id, self._timed(actions)[0])]
         for action in actions:
             self._commits.started(action.id)
-            self._lane(action).put(action)
+            self._lane(action).append(action)
         return []
 
     def finished(self, number: int) -> None:
@@ -135,7 +135,7 @@ class ThreadWorkers:
             return self._engine.perform(actions)
         finally:
             if any(isinstance(action, _CHANGES) for action in actions):
-                self._commits.took(self._clock() - began)
+                self._commits.record_duration(self._clock() - began)
             for number in answered:
                 del self._under_way[number]
 
@@ -152,7 +152,7 @@ class _Lane:
         self._perform = perform
         self._waiting: deque[StorageAction] = deque()
 
-    def put(self, action: StorageAction) -> None:
+    def append(self, action: StorageAction) -> None:
         """Append an action to the lane."""
         self._waiting.append(action)
         self.pool.submit(self._next)
@@ -191,7 +191,7 @@ class Commits:
         """An action has ended, in the loop or in a thread."""
         self._started.discard(number)
 
-    def took(self, seconds: float) -> None:
+    def record_duration(self, seconds: float) -> None:
         """Record the duration of an action, or of a batch of them; safe from any thread."""
         self._slowest_s = max(seconds, self._slowest_s * _REMEMBERED)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Leaving, Outbox, Result, refusal
+from mtl.broker.outbox import Deletion, Outbox, Result, refusal
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, stage_of_another, unknown_stage
 from mtl.broker.writing.opening import LogOpening
@@ -81,23 +81,23 @@ class Committing:
         """Release a resource that is to be deleted from its commit. Raises `Refused` 503 while a commit publishes to
         it. A stuck commit releases it, so that a resource beyond repair can be deleted.
         """
-        stuck = next((c for c in self._commits.values() if resource in c.targets and c.can_part), None)
+        stuck = next((c for c in self._commits.values() if resource in c.targets and c.can_release), None)
         if stuck is not None:
-            stuck.part(resource)
+            stuck.release_resource(resource)
         elif self.concerns(resource):
             raise Refused(
                 503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
             )
 
-    def leave(self, resource: Resource) -> Leaving:
+    def prepare_deletion(self, resource: Resource) -> Deletion:
         """Prepare the deletion of a released resource: its part of the commit is deleted with it."""
-        commit = next((c for c in self._commits.values() if c.leaving is resource), None)
+        commit = next((c for c in self._commits.values() if c.released is resource), None)
         if commit is None:
-            return Leaving((), lambda _: None)
-        return Leaving(
+            return Deletion((), lambda _: None)
+        return Deletion(
             (),
-            lambda gone: commit.left(resource) if gone else commit.stayed(resource),
-            (commit.without_leaving,),
+            lambda gone: commit.resource_deleted(resource) if gone else commit.resource_kept(resource),
+            (commit.without_released,),
         )
 
     # --- for a commit under way -----------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Committing:
         """Forget an application's last commit: the deliberate way out after a rolled-back checkpoint."""
         key = (vhost, application)
         record = self._applications.get(key)
-        if record is None and self._unreadable.is_known(ApplicationRecord, record_key(*key)):
+        if record is None and self._unreadable.has_key(ApplicationRecord, record_key(*key)):
             record = ApplicationRecord(vhost, application, 0, "", {}, 0)
         if record is None:
             self._unreadable.check(ApplicationRecord, record_key(*key), f"application {application!r}")

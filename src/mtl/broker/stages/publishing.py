@@ -56,7 +56,7 @@ class Commit:
     `truncate` are the names of the resources whose former contents it replaces; `joined` are stages that a repeated
     request named. A commit is `stuck` when the disk fails after the commit point: the waiting requests are refused, its
     resources accept nothing, and publishing is tried again. A resource that cannot be published to can then be deleted:
-    it is `leaving` until it is deleted, and the others continue without it.
+    it is `released` until it is deleted, and the others continue without it.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Commit:
         self.stuck: StorageError | None = None
         self.delay: Refused | None = None
         """The refusal of requests while the commit is stuck; None otherwise."""
-        self.leaving: Resource | None = None
+        self.released: Resource | None = None
         self._unready: StorageError | None = None
         self._unheld = len(targets)
         self._record: PublishRecord | None = None
@@ -102,9 +102,9 @@ class Commit:
         if not self.targets:
             self._point()
         for resource in self.targets:
-            resource.intake.hold(lambda resource=resource: self._held(resource))  # type: ignore[misc]
+            resource.intake.hold(lambda resource=resource: self._roll(resource))  # type: ignore[misc]
 
-    def _held(self, resource: Resource) -> None:
+    def _roll(self, resource: Resource) -> None:
         as_it_is = resource.record.durability == "sync" and resource.name not in self.truncate
         if as_it_is or resource.stopped:
             self._settled()
@@ -198,7 +198,7 @@ class Commit:
             if unopened:
                 self._opening.opened(unopened, self._publish, patient=True)
             return
-        self._apply_if_whole()
+        self._apply_if_complete()
         for resource in self.targets:
             self._place(resource)
 
@@ -210,7 +210,7 @@ class Commit:
             entry is None
             or resource.name in self._changes
             or resource.intake.busy
-            or resource is self.leaving
+            or resource is self.released
         ):
             return
         base, logs, contents, now_us = entry.base, tuple(entry.logs), entry.contents, self._record.now_us
@@ -222,13 +222,13 @@ class Commit:
                     self._outbox.later(broker_limits.SAVE_RETRY_S, lambda: self._place(resource))
                 return
             self._changes[resource.name] = result
-            self._apply_if_whole()
+            self._apply_if_complete()
 
         intake = resource.intake
         intake.submit(lambda number: Publish(number, intake.key, base, logs, contents, now_us), placed)
 
-    def _apply_if_whole(self) -> None:
-        if self.leaving is None and not self._marking and all(r.name in self._changes for r in self.targets):
+    def _apply_if_complete(self) -> None:
+        if self.released is None and not self._marking and all(r.name in self._changes for r in self.targets):
             self._applied()
 
     def _applied(self) -> None:
@@ -276,7 +276,7 @@ class Commit:
     def _finish(self, no: Refused | None) -> None:
         for resource in self.targets:
             if self.delay is not None:
-                resource.intake.go_on()
+                resource.intake.resume()
             resource.intake.release()
         self._applications.finished(self, no)
 
@@ -309,37 +309,37 @@ class Commit:
     # --- deletion of a resource -----------------------------------------------------------------------------
 
     @property
-    def can_part(self) -> bool:
+    def can_release(self) -> bool:
         """Whether a resource may leave now: one at a time, and not while the end of the commit is being recorded."""
-        return self.stuck is not None and self.leaving is None and not self._marking
+        return self.stuck is not None and self.released is None and not self._marking
 
-    def part(self, resource: Resource) -> None:
+    def release_resource(self, resource: Resource) -> None:
         """`resource` is to be deleted: release it, and do nothing more to it."""
-        self.leaving = resource
+        self.released = resource
         resource.intake.release()
 
     @property
-    def without_leaving(self) -> tuple[PublishRecord, PublishRecord]:
-        """The record before and after the deletion of `leaving`, which a redo must not expect."""
+    def without_released(self) -> tuple[PublishRecord, PublishRecord]:
+        """The record before and after the deletion of `released`, which a redo must not expect."""
         assert self._record is not None
-        assert self.leaving is not None
-        name = self.leaving.name
+        assert self.released is not None
+        name = self.released.name
         left = [e for e in self._record.entries if e.resource != name]
         return self._record, msgspec.structs.replace(self._record, entries=left)
 
-    def left(self, resource: Resource) -> None:
+    def resource_deleted(self, resource: Resource) -> None:
         """The resource was deleted; continue with the others."""
-        _, self._record = self.without_leaving
-        self.leaving = None
+        _, self._record = self.without_released
+        self.released = None
         self.targets.remove(resource)
         self._changes.pop(resource.name, None)
         self._publish()
 
-    def stayed(self, resource: Resource) -> None:
+    def resource_kept(self, resource: Resource) -> None:
         """The resource was not deleted; continue with all."""
 
         def held() -> None:
-            self.leaving = None
+            self.released = None
             self._publish()
 
         resource.intake.hold(held)

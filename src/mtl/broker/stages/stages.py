@@ -15,7 +15,7 @@ import msgspec
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
@@ -36,7 +36,7 @@ class Stage:
 
     `lease` is the token of the lease that fills it, `closed_by` that of the one that sealed it; `alive` is when it was
     last being filled, in monotonic seconds. It is `committing` from the first step of a Stage.Commit to its last, and
-    `leaving` while its record is being deleted.
+    `deleting` while its record is being deleted.
     """
 
     def __init__(self, record: StageRecord, now: float) -> None:
@@ -46,7 +46,7 @@ class Stage:
         self.closed_by: str | None = None
         self.alive = now
         self.committing = False
-        self.leaving = False
+        self.deleting = False
 
     @property
     def idle(self) -> bool:
@@ -132,7 +132,7 @@ class Stages:
             self._expect(stage, resource)
 
     def _expect(self, stage: Stage, resource: str) -> None:
-        intake = stage.intakes[resource] = self._intakes.make(stage.log_key(resource), None, {})
+        intake = stage.intakes[resource] = self._intakes.create(stage.log_key(resource), None, {})
 
         def opened() -> None:
             sealed = stage.record.contents.get(resource, 0) if stage.record.sealed_us else None
@@ -146,7 +146,7 @@ class Stages:
             Unopened(
                 intake,
                 self._options,
-                is_wanted=lambda: not stage.leaving and stage.record.stage in self._stages,
+                is_wanted=lambda: not stage.deleting and stage.record.stage in self._stages,
                 opened=opened,
             )
         )
@@ -154,7 +154,7 @@ class Stages:
     def find(self, vhost: str, stage: str) -> Stage | None:
         """A stage by its public id."""
         found = self._stages.get(stage)
-        return found if found is not None and found.record.vhost == vhost and not found.leaving else None
+        return found if found is not None and found.record.vhost == vhost and not found.deleting else None
 
     def check_readable(self, stage: str) -> None:
         """Raises `Refused` 503 for a stage whose record cannot be read."""
@@ -218,13 +218,13 @@ class Stages:
 
     def intake(self, stage: Stage, resource: str) -> Intake | None:
         """The intake of a stage for `resource`; its log is created with the first content, and again if that failed."""
-        closed = stage.committing or stage.leaving or stage.record.sealed_us
+        closed = stage.committing or stage.deleting or stage.record.sealed_us
         if closed or resource not in stage.record.incarnations:
             return None
         intake = stage.intakes.get(resource)
         if intake is not None:
             return intake
-        made = stage.intakes[resource] = self._intakes.make(stage.log_key(resource), None, {})
+        made = stage.intakes[resource] = self._intakes.create(stage.log_key(resource), None, {})
 
         def created(result: Result) -> None:
             if isinstance(result, StorageError):
@@ -277,22 +277,22 @@ class Stages:
         self, stages: Iterable[Stage], then: Callable[[Refused | None], None] = lambda _: None
     ) -> None:
         """Discard stages, durably, except those that are being committed."""
-        remove(self._outbox, [self.leave(stages)], then)
+        remove(self._outbox, [self.prepare_deletion(stages)], then)
 
-    def leave(self, stages: Iterable[Stage]) -> Leaving:
+    def prepare_deletion(self, stages: Iterable[Stage]) -> Deletion:
         """Prepare the deletion of stages, except those that are being committed."""
-        leaving = [s for s in dict.fromkeys(stages) if not (s.committing or s.leaving)]
-        for stage in leaving:
-            stage.leaving = True
+        chosen = [s for s in dict.fromkeys(stages) if not (s.committing or s.deleting)]
+        for stage in chosen:
+            stage.deleting = True
             self._release(stage)
 
         def over(gone: bool) -> None:
-            for stage in leaving:
-                stage.leaving = False
+            for stage in chosen:
+                stage.deleting = False
                 if gone:
                     self.drop(stage)
 
-        return Leaving([s.record for s in leaving], over)
+        return Deletion([s.record for s in chosen], over)
 
     def commit(self, stage: Stage) -> None:
         """Mark a stage as being committed, which also seals it."""
@@ -340,7 +340,9 @@ class Stages:
         """Discard expired stages: those of failed and speculative attempts are never committed, and an application that
         commits nothing more leaves its last ones.
         """
-        over = [s for s in self._stages.values() if self._left_s(s) < 0 and not (s.committing or s.leaving)]
+        over = [
+            s for s in self._stages.values() if self._seconds_left(s) < 0 and not (s.committing or s.deleting)
+        ]
         for stage in over:
             log.info(
                 "stage %s of version %d of %r was never committed and goes: %d contents, %d octets",
@@ -352,7 +354,7 @@ class Stages:
             )
         self.discard(over)
 
-    def _left_s(self, stage: Stage) -> float:
+    def _seconds_left(self, stage: Stage) -> float:
         """Seconds until a stage expires: a day after its seal, by ages that outlive a restart; an hour after its lease
         was last alive, in monotonic time.
         """
@@ -375,7 +377,7 @@ class Stages:
         return [
             s
             for s in self._stages.values()
-            if s.record.vhost == vhost and application in (None, s.record.application) and not s.leaving
+            if s.record.vhost == vhost and application in (None, s.record.application) and not s.deleting
         ]
 
     def describe(self, vhost: str, application: str | None) -> list[w.StageInfo]:
@@ -393,7 +395,7 @@ class Stages:
             contents=stage.contents,
             bytes=stage.octets,
             created=record.created_us,
-            expires=self._outbox.now.wall_us + int(self._left_s(stage) * 1e6),
+            expires=self._outbox.now.wall_us + int(self._seconds_left(stage) * 1e6),
             trouble=stage.trouble,
         )
 

@@ -111,7 +111,7 @@ class Ages:
             "forward" if by > 0 else "back",
             abs(by) / 1e6,
         )
-        self.note()
+        self.save_clocks()
         return jump
 
     def _remember(self, jump: Jump) -> None:
@@ -130,7 +130,7 @@ class Ages:
                 self._jumps.append(Jump(last.start, last.end - taken))
         self._since_us -= by
 
-    def note(self) -> None:
+    def save_clocks(self) -> None:
         """Save the clocks for the next start. If that fails the previous note is still valid."""
         jumps = [(jump.start, jump.end) for jump in self._jumps]
         counted = _counted_us(self._outbox.now)

@@ -18,7 +18,7 @@ class Idle:
         self._grew: dict[Intake, float] = {}
 
     @property
-    def any(self) -> bool:
+    def has_logs(self) -> bool:
         """Whether there is a log with an unrecorded end."""
         return bool(self._grew)
 

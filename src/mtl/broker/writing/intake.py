@@ -48,11 +48,11 @@ class Inbound:
         """Whether further contents have to be refused for now."""
         return self.octets > broker_limits.INBOUND_OCTETS
 
-    def take(self, octets: int) -> None:
+    def add(self, octets: int) -> None:
         """Octets were accepted."""
         self.octets += octets
 
-    def give(self, octets: int) -> None:
+    def subtract(self, octets: int) -> None:
         """Octets became durable, or were dropped."""
         self.octets -= octets
         assert self.octets >= 0, "contents were given up twice"
@@ -139,7 +139,7 @@ class Intake:
         self.numbers = WriterNumbers(last)
         self._stopped: StorageError | None = None
         self._shut: StorageError | None = None
-        self._unkept: StorageError | None = None
+        self._last_error: StorageError | None = None
         """The error with which the last group was not stored; None when it was stored."""
         self._inbound = inbound
         self._turns = turns
@@ -158,7 +158,7 @@ class Intake:
     def add(self, arrival: Arrival) -> None:
         """Accept contents; their group starts with the next `start`."""
         self._pending.append(arrival)
-        self._inbound.take(arrival.cost)
+        self._inbound.add(arrival.cost)
         if arrival.lease.confirmed_flow:
             self.numbers.accept(arrival.lease.key, arrival.last)
         if self._busy and arrival.properties is None and arrival.size >= broker_limits.PREPARED:
@@ -184,7 +184,7 @@ class Intake:
         self._stopped = error
         self._drop_lost(list(self._pending))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Accept contents again after a `stop`."""
         self._stopped = None
 
@@ -206,7 +206,7 @@ class Intake:
     @property
     def trouble(self) -> str | None:
         """The error because of which nothing is accepted or the last group was not stored; None when all is well."""
-        error = self.stopped or self._unkept
+        error = self.stopped or self._last_error
         return None if error is None else str(error)
 
     # --- groups ---------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Intake:
     def start(self) -> None:
         """Hand the next group to the disk at this log's turn, unless the log is busy or held."""
         if self._ready:
-            self._turns.ask(self, self._begin)
+            self._turns.request(self, self._start_group)
 
     @property
     def _ready(self) -> bool:
@@ -237,7 +237,7 @@ class Intake:
             self._busy or self._held or self.reader is None or self.stopped is not None
         )
 
-    def _begin(self) -> bool:
+    def _start_group(self) -> bool:
         """It is this log's turn: begin a group. Returns False if the log no longer needs its turn."""
         if not self._ready:
             return False
@@ -264,7 +264,7 @@ class Intake:
             then(result)
             if isinstance(result, LogStopped):
                 self.stop(result)
-            self._pass_on()
+            self._call_next_holder()
             self.start()
 
         self._outbox.submit(make, answered)
@@ -294,15 +294,15 @@ class Intake:
     def hold(self, then: Callable[[], None]) -> None:
         """Start no further group, and call `then` when nothing is with the disk and this holder has its turn."""
         self._holders.append(then)
-        self._pass_on()
+        self._call_next_holder()
 
     def release(self) -> None:
         """End one `hold`."""
         self._held = False
-        self._pass_on()
+        self._call_next_holder()
         self.start()
 
-    def _pass_on(self) -> None:
+    def _call_next_holder(self) -> None:
         if self._holders and not self._held and not self._busy:
             self._held = True
             self._holders.popleft()()
@@ -322,27 +322,27 @@ class Intake:
         if failed is not None:
             self._drop_lost(group)
         else:
-            self._keep(group)
+            self._confirm_group(group)
         afterwards, self._afterwards = self._afterwards, []
         for then in afterwards:
             then()
-        self._turns.done()
+        self._turns.release()
 
     def _log_trouble(self, error: StorageError | None) -> None:
         """Log trouble once when it begins and once when it is over: writers try again several times a second."""
-        if error is not None and self._unkept is None:
+        if error is not None and self._last_error is None:
             log.error("%s stores no contents, writers are asked to send them again: %s", self.key, error)
-        elif error is None and self._unkept is not None:
+        elif error is None and self._last_error is not None:
             log.info("%s stores contents again", self.key)
-        self._unkept = error
+        self._last_error = error
 
-    def _keep(self, group: list[Arrival]) -> None:
+    def _confirm_group(self, group: list[Arrival]) -> None:
         """A group is durable, and with it the echoes of its contents."""
-        self._inbound.give(sum(x.cost for x in group))
+        self._inbound.subtract(sum(x.cost for x in group))
         for arrival in group:
             arrival.settle()
             if arrival.lease.confirmed_flow:
-                self.numbers.keep(arrival.lease.key, arrival.last)
+                self.numbers.set_durable(arrival.lease.key, arrival.last)
         echoes = [x for x in self._echoes if x.last <= self.numbers.durable(x.lease.key)]
         for echo in echoes:
             echo.settle()
@@ -362,7 +362,7 @@ class Intake:
         in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
         for key in keys:
             self.numbers.drop(key, in_flight.get(key, 0))
-        self._inbound.give(sum(x.cost for x in given_up.values()))
+        self._inbound.subtract(sum(x.cost for x in given_up.values()))
         echoes = [x for x in self._echoes if x.last > self.numbers.accepted(x.lease.key)]
         self._echoes = [x for x in self._echoes if x.last <= self.numbers.accepted(x.lease.key)]
         if given_up or echoes:

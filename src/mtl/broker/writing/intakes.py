@@ -25,7 +25,7 @@ class Intakes:
         self.lost: Event[[Sequence[Arrival]]] = Event()
         """Contents were not stored."""
 
-    def make(self, key: LogKey, reader: LogView | None, last: dict[int, int]) -> Intake:
+    def create(self, key: LogKey, reader: LogView | None, last: dict[int, int]) -> Intake:
         """A new intake for one log."""
         return Intake(self._outbox, key, reader, last, self._inbound, self._turns, self.durable, self.lost)
 

@@ -130,11 +130,11 @@ class Names:
             self._fenced.setdefault(former.terms.session, set()).add(key)
         self._all_leases.end(former)
 
-    def held(self, record: WriterRecord, lease: WriterLease) -> None:
+    def lease_granted(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name was granted."""
         self._leases[(record.vhost, record.name)] = lease, record.epoch
 
-    def left(self, record: WriterRecord, lease: WriterLease) -> None:
+    def lease_ended(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name ended; the name was in use until now."""
         key = (record.vhost, record.name)
         if self._leases.get(key, (None, 0))[0] is lease:

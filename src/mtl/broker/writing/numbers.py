@@ -29,7 +29,7 @@ class WriterNumbers:
         """The highest accepted number of a writer: a lower one is a duplicate."""
         return self._accepted.get(writer, 0)
 
-    def knows(self, writer: WriterKey) -> bool:
+    def has_writer(self, writer: WriterKey) -> bool:
         """Whether the writer has contents here, or had some before they were dropped."""
         return writer in self._accepted
 
@@ -37,7 +37,7 @@ class WriterNumbers:
         """Contents up to this number were accepted."""
         self._accepted[writer] = last
 
-    def keep(self, writer: WriterKey, last: int) -> None:
+    def set_durable(self, writer: WriterKey, last: int) -> None:
         """Contents up to this number are durable. Ignored for a writer that was forgotten meanwhile."""
         if writer in self._accepted:
             self._durable[writer] = max(self.durable(writer), last)

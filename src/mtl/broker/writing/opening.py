@@ -89,7 +89,7 @@ class LogOpening:
         self._unopened: dict[LogKey, Unopened] = {}
         self._waits: deque[_Wait] = deque()
         """The requests with logs that are not being opened yet."""
-        self._rest: deque[Unopened] = deque()
+        self._unrequested: deque[Unopened] = deque()
         """The logs that are opened while no request waits."""
         self._failed: dict[LogKey, Unopened] = {}
         """The failed logs, the one that failed longest ago first."""
@@ -97,7 +97,7 @@ class LogOpening:
         self._probe: Unopened | None = None
         self._timer = False
         self._retry_s = broker_limits.OPEN_RETRY_S
-        self._begun = False
+        self._opens_all = False
 
     # --- which logs there are -------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class LogOpening:
         """Register the log of a record. Its intake accepts nothing until the log is open."""
         unopened.intake.shut(StorageFailed("its log is being opened"))
         self._unopened[unopened.intake.key] = unopened
-        self._rest.append(unopened)
+        self._unrequested.append(unopened)
 
     def forget(self, intake: Intake) -> None:
         """Forget a deleted log; no action of it is with the disk."""
@@ -145,7 +145,7 @@ class LogOpening:
         for one in wanted:
             one.waits.append(wait)
         self._waits.append(wait)
-        self._go_on()
+        self._open_next()
 
     def request(self, intake: Intake) -> bool:
         """Have a log opened before others; returns whether it is being opened or will be next."""
@@ -156,29 +156,29 @@ class LogOpening:
 
     def _is_awaited(self, one: Unopened, *, patient: bool) -> bool:
         """Whether to wait for this log: not if an attempt failed a moment ago."""
-        if one.state is _State.FAILED and self._is_due(one) and one.is_wanted():
+        if one.state is _State.FAILED and self._may_retry(one) and one.is_wanted():
             self._try_again(one)
         if patient:
             return one.state is not _State.DAMAGED
         return one.state in {_State.WAITING, _State.OPENING}
 
-    def _is_due(self, one: Unopened) -> bool:
+    def _may_retry(self, one: Unopened) -> bool:
         return one.failed_at is None or self._outbox.now.mono >= one.failed_at + broker_limits.OPEN_RETRY_S
 
     # --- opening --------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def open_all(self) -> None:
         """Begin to open also the logs that no request waits for."""
-        self._begun = True
-        self._go_on()
+        self._opens_all = True
+        self._open_next()
 
     def stop(self) -> None:
         """Open nothing more: the broker is about to stop."""
         self._waits.clear()
-        self._rest.clear()
+        self._unrequested.clear()
         self._failed.clear()
 
-    def _go_on(self) -> None:
+    def _open_next(self) -> None:
         while (one := self._next()) is not None:
             self._open(one)
 
@@ -191,8 +191,8 @@ class LogOpening:
                 self._waits.append(wait)
             if one.state is _State.WAITING:
                 return one
-        while self._rest and self._begun and not self._under_way:
-            one = self._rest.popleft()
+        while self._unrequested and self._opens_all and not self._under_way:
+            one = self._unrequested.popleft()
             if one.state is _State.WAITING:
                 return one
         return None
@@ -226,7 +226,7 @@ class LogOpening:
             self._notify_waits(one, final=True)
         if one is self._probe:
             self._probed(opened=one.intake.reader is not None)
-        self._go_on()
+        self._open_next()
 
     def _fail(self, one: Unopened, error: StorageError) -> None:
         for_good = isinstance(error, _FOR_GOOD)
@@ -266,8 +266,8 @@ class LogOpening:
             return
         self._try_again(one)
         self._probe = one
-        self._rest.appendleft(one)
-        self._go_on()
+        self._unrequested.appendleft(one)
+        self._open_next()
 
     def _probed(self, *, opened: bool) -> None:
         self._probe = None
@@ -275,6 +275,6 @@ class LogOpening:
             self._retry_s = broker_limits.OPEN_RETRY_S
             for one in list(self._failed.values()):
                 self._try_again(one)
-                self._rest.append(one)
+                self._unrequested.append(one)
         elif self._failed:
             self._set_timer()

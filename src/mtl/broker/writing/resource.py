@@ -95,7 +95,7 @@ class Resource:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
         return self.log
 
-    def not_read(self, first: int, end: int, error: StorageError) -> None:
+    def add_unread(self, first: int, end: int, error: StorageError) -> None:
         """Record that contents [first, end) cannot be read, or do not verify."""
         if self.unread.add(first, end, error):
             log.error("resource %r cannot be read from %d: %s", self.name, first, error)

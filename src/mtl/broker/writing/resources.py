@@ -13,7 +13,7 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
 from mtl.broker.events import Event
-from mtl.broker.outbox import Leaving, Outbox, Result
+from mtl.broker.outbox import Deletion, Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening, Unopened
@@ -137,7 +137,7 @@ class Resources:
         self.need_all(vhost, barred)
         outcomes: list[Resource | Refused] = []
 
-        def made(outcome: Resource | Refused) -> None:
+        def created(outcome: Resource | Refused) -> None:
             outcomes.append(outcome)
             if len(outcomes) == len(missing):
                 then(next((x for x in outcomes if isinstance(x, Refused)), None))
@@ -146,9 +146,9 @@ class Resources:
             then(None)
         for name in missing:
             try:
-                self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), made, caller)
+                self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), created, caller)
             except Refused as e:
-                made(e)
+                created(e)
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Resources:
         """Restore a resource from its record. Its log is opened later: up to `base`, if a commit to it was
         interrupted.
         """
-        resource = self._keep(record, self._intakes.make(log_key(record), None, {}))
+        resource = self._add(record, self._intakes.create(log_key(record), None, {}))
         self._opening.expect(
             Unopened(
                 resource.intake,
@@ -236,11 +236,11 @@ class Resources:
         if no is not None:
             raise no
 
-        def made(outcome: Resource | Refused) -> None:
+        def created(outcome: Resource | Refused) -> None:
             there = isinstance(outcome, Resource) and not request.exist_ok
             then(_exists(request.resource) if there else outcome)
 
-        self._creating[key].append(made)
+        self._creating[key].append(created)
 
     def _saved(
         self,
@@ -254,7 +254,7 @@ class Resources:
             reader.close()
             self._not_created(key, record, result)
             return
-        resource = self._keep(record, self._intakes.make(log_key(record), reader, {}))
+        resource = self._add(record, self._intakes.create(log_key(record), reader, {}))
         self._outbox.audit.created(caller, record.vhost, record.name)
         self._created(key, resource)
         self.created(resource)
@@ -276,24 +276,24 @@ class Resources:
         for then in self._creating.pop(key):
             then(outcome)
 
-    def _keep(self, record: ResourceRecord, intake: Intake) -> Resource:
+    def _add(self, record: ResourceRecord, intake: Intake) -> Resource:
         resource = Resource(record, intake)
         self._by_key[(record.vhost, record.name)] = resource
         self._by_log[intake.key] = resource
         return resource
 
-    def leave(self, resource: Resource) -> Leaving:
+    def prepare_deletion(self, resource: Resource) -> Deletion:
         """Prepare the deletion of a resource that is `deleting` and held: first its record, then its log."""
 
         def over(gone: bool) -> None:
             resource.deleting, resource.undecided = gone, None
             if gone:
-                self._gone(resource)
+                self._remove(resource)
             resource.intake.release()
 
-        return Leaving((resource.record,), over)
+        return Deletion((resource.record,), over)
 
-    def _gone(self, resource: Resource) -> None:
+    def _remove(self, resource: Resource) -> None:
         intake = resource.intake
         self._by_key.pop(resource.key, None)
         self._by_log.pop(intake.key, None)

@@ -14,23 +14,23 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._free = most
-        self._line: dict[Hashable, Callable[[], bool]] = {}
+        self._queue: dict[Hashable, Callable[[], bool]] = {}
 
-    def ask(self, key: Hashable, begin: Callable[[], bool]) -> None:
+    def request(self, key: Hashable, begin: Callable[[], bool]) -> None:
         """Call `begin` when a turn is free, now or later. It returns False if `key` no longer needs the turn, and the
         next in line gets it. Asking again meanwhile changes nothing.
         """
-        self._line.setdefault(key, begin)
-        self._go_on()
+        self._queue.setdefault(key, begin)
+        self._start_next()
 
-    def done(self) -> None:
+    def release(self) -> None:
         """A turn has ended."""
         self._free += 1
-        self._go_on()
+        self._start_next()
 
-    def _go_on(self) -> None:
-        while self._free and self._line:
-            begin = self._line.pop(next(iter(self._line)))
+    def _start_next(self) -> None:
+        while self._free and self._queue:
+            begin = self._queue.pop(next(iter(self._queue)))
             self._free -= 1
             if not begin():
                 self._free += 1

@@ -48,7 +48,7 @@ class Unconfirmed:
         """Forget all numbers: they will be sent again."""
         self.forget_from(0)
 
-    def take_done(self) -> int:
+    def pop_durable(self) -> int:
         """Remove the durable prefix; returns its last number, 0 when there is none."""
         done = sum(1 for _ in takewhile(lambda arrival: arrival.done, self._arrivals))
         last = self._lasts[done - 1] if done else 0

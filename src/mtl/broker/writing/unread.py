@@ -28,7 +28,7 @@ class Unread:
         """Whether this content is in one of the ranges."""
         return any(first <= sequence < end for first, end in self._places)
 
-    def was_read(self, sequence: int) -> None:
+    def forget(self, sequence: int) -> None:
         """Forget ranges with this content: it could be read now."""
         self._places = {(f, e): why for (f, e), why in self._places.items() if not f <= sequence < e}
 

@@ -159,7 +159,7 @@ class Writers:
         if not fit or self._inbound.octets + arrival.cost > broker_limits.INBOUND_OCTETS:
             return 0
         lease.resumed = lease.gapped = False
-        self._keep(lease, intake, arrival)
+        self._accept_arrival(lease, intake, arrival)
         return len(fit)
 
     def content(self, lease: WriterLease, content: c.Content) -> None:
@@ -168,7 +168,7 @@ class Writers:
             self.counts["dropped"] += 1
             return
         offer = _offer(lease, content)
-        if lease.confirmed_flow and not self._in_turn(lease, offer):
+        if lease.confirmed_flow and not self._is_in_order(lease, offer):
             return
         intake = self._intake(lease, content.resource)
         if intake is None or offer.fault or self._fault(offer):
@@ -176,7 +176,7 @@ class Writers:
                 lease.spend(offer.last)  # a refused number is spent
             self._refuse(lease, offer.last)
         elif not lease.confirmed_flow:
-            self._take_unconfirmed(lease, intake, offer)
+            self._accept_unconfirmed(lease, intake, offer)
         elif not self._duplicate(lease, intake, offer):
             if lease.stage is not None and isinstance(intake.stopped, LogStopped):
                 # A stage's log is not opened again while its writer waits: the writer has to use another stage.
@@ -185,21 +185,21 @@ class Writers:
             elif self._full(lease, intake):
                 self._push_back(lease, offer.first, offer.last)
             else:
-                self._take(lease, intake, offer, content.resource)
+                self._accept(lease, intake, offer, content.resource)
 
-    def _take(self, lease: WriterLease, intake: Intake, offer: Offer, resource: str) -> None:
-        self._keep(lease, intake, _arrival(lease, offer))
+    def _accept(self, lease: WriterLease, intake: Intake, offer: Offer, resource: str) -> None:
+        self._accept_arrival(lease, intake, _arrival(lease, offer))
         usual = lease.usual
         if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
             lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
 
-    def _keep(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
+    def _accept_arrival(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
         lease.spend(arrival.last)
         lease.unconfirmed.add(arrival)
         intake.add(arrival)
         self._intakes.wait(intake)
 
-    def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
+    def _accept_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
         """Under confirm "none" numbers are not checked, and contents that do not fit are dropped and counted."""
         if self._full(lease, intake):
             self.counts["overloads"] += 1
@@ -238,7 +238,7 @@ class Writers:
             return "too large"
         return "a reserved property name" if c.reserved(offer.properties) else None
 
-    def _in_turn(self, lease: WriterLease, offer: Offer) -> bool:
+    def _is_in_order(self, lease: WriterLease, offer: Offer) -> bool:
         """The gap check. A number above the expected one is pushed back once, then ignored until the run is closed."""
         if offer.first < 1:
             self._refuse(lease, offer.first)
@@ -281,7 +281,7 @@ class Writers:
     def durable(self, group: Sequence[Arrival]) -> None:
         """A group is on disk: confirm each lease's durable prefix."""
         for lease in {id(x.lease): _lease(x) for x in group if x.lease.confirmed_flow}.values():
-            last = lease.unconfirmed.take_done()
+            last = lease.unconfirmed.pop_durable()
             if last:
                 self._confirm(lease, last)
 

@@ -40,7 +40,7 @@ def test_a_broker_without_data_is_ready_and_idle() -> None:
     broker = assemble(settings, Restored(), bytes, lambda *_: None, a.Now(0.0, 0))
     assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
     assert broker.next_due is not None
-    assert broker.take() == []
+    assert broker.pop_actions() == []
     assert not any(broker.statistics().values())
 
 
@@ -59,9 +59,9 @@ def test_inputs_have_no_effect_before_advance(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a"))
     flow.queue(*c.encode(c.Content(1, "a", EMPTY, b"x")))
     assert rig.broker.busy
-    assert rig.broker.take() == []
+    assert rig.broker.pop_actions() == []
     rig.broker.advance()
-    (action,) = rig.broker.take()
+    (action,) = rig.broker.pop_actions()
     assert isinstance(action, Append)
     rig._perform(action)
     rig.run()

@@ -29,7 +29,7 @@ def outbox() -> Outbox:
 
 
 def saves(outbox: Outbox) -> list[Save]:
-    found = outbox.take()
+    found = outbox.pop_actions()
     assert all(isinstance(x, Save) for x in found)
     return found  # type: ignore[return-value]
 
@@ -71,7 +71,7 @@ def test_a_timer_set_by_a_timer_runs_in_the_next_round(outbox: Outbox) -> None:
 def test_an_action_is_answered_once(outbox: Outbox) -> None:
     got: list[Any] = []
     outbox.submit(lambda number: Trim(number, "x", 1), got.append)
-    (action,) = outbox.take()
+    (action,) = outbox.pop_actions()
     assert isinstance(action, Trim)
     assert not outbox.idle
     outbox.completed(action.id, "result")
@@ -85,13 +85,13 @@ def test_commands_and_replies_are_actions(outbox: Outbox) -> None:
     outbox.command(peer, c.Response(3, 403))
     outbox.reply((b"id", b""), w.Ok())
     outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]))
-    sent, good, bad = outbox.take()
+    sent, good, bad = outbox.pop_actions()
     assert sent == a.Send(peer, *c.encode(c.Response(3, 403)))
     assert isinstance(good, a.SendReply)
     assert (good.envelope, good.frames[0]) == ((b"id", b""), b"200")
     assert isinstance(bad, a.SendReply)
     assert bad.frames[0] == b"404"
-    assert outbox.take() == []
+    assert outbox.pop_actions() == []
 
 
 def test_only_a_failure_makes_a_refusal() -> None:
@@ -109,7 +109,7 @@ def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
     outbox.save_surely((record("a"),), (), (), got.append, got.append)
     (save,) = saves(outbox)
     outbox.completed(save.id, None)
-    assert (got, outbox.take()) == ([None], [])
+    assert (got, outbox.pop_actions()) == ([None], [])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_failed_save_is_undone(
     (back,) = saves(outbox)
     assert (list(back.put), list(back.forget)) == (back_put, back_forget)
     outbox.completed(back.id, FAILED)
-    assert (got, outbox.take()) == ([], [])
+    assert (got, outbox.pop_actions()) == ([], [])
     outbox.now = a.Now(broker_limits.SAVE_RETRY_S, 0)
     outbox.run_due()
     (again,) = saves(outbox)

@@ -9,7 +9,7 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Leaving, Outbox, remove
+from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.errors import StorageFailed
 from mtl.storage.api import Save
 from mtl.storage.records import WriterRecord
@@ -23,11 +23,11 @@ class Desk:
         self.outbox = Outbox()
         self.over: list[bool] = []
         self.answers: list[Any] = []
-        leavings = [Leaving((A,), self.over.append), Leaving((B,), self.over.append, ((OLD, NEW),))]
+        leavings = [Deletion((A,), self.over.append), Deletion((B,), self.over.append, ((OLD, NEW),))]
         remove(self.outbox, leavings, self.answers.append)
 
     def save(self) -> Save:
-        (save,) = self.outbox.take()
+        (save,) = self.outbox.pop_actions()
         assert isinstance(save, Save)
         return save
 
@@ -68,8 +68,8 @@ def test_the_answer_has_a_deadline() -> None:
     assert (desk.over, len(desk.answers)) == ([False, False], 1)
 
 
-@pytest.mark.parametrize("nothing", [[], [Leaving((), lambda _: None)]])
-def test_removing_no_records_is_answered_at_once(nothing: list[Leaving]) -> None:
+@pytest.mark.parametrize("nothing", [[], [Deletion((), lambda _: None)]])
+def test_removing_no_records_is_answered_at_once(nothing: list[Deletion]) -> None:
     outbox, answers = Outbox(), []  # type: ignore[var-annotated]
     remove(outbox, nothing, answers.append)
-    assert (answers, outbox.take()) == ([None], [])
+    assert (answers, outbox.pop_actions()) == ([None], [])

@@ -13,7 +13,7 @@ def mapping(size: int) -> array[int]:
 class Owner:
     def __init__(self) -> None:
         self.dropped = 0
-        self.gone = False
+        self.removed = False
 
     def drop_index(self) -> None:
         self.dropped += 1
@@ -40,10 +40,10 @@ def test_a_ghost_is_a_removed_file_still_in_use() -> None:
     cache.keep_mapping(Owner(), mapping(1), 1)
     cache.keep_mapping(shown, seen, 2)
     assert cache.ghost_bytes == 0
-    cache.leave(shown)
-    cache.leave(Owner())
+    cache.drop_owner(shown)
+    cache.drop_owner(Owner())
     assert (cache.ghost_bytes, cache.may_map) == (2, True)
-    cache.leave(key)  # not kept any more, but lent out before
+    cache.drop_owner(key)  # not kept any more, but lent out before
     assert (cache.ghost_bytes, cache.may_map) == (10, False)
     del evicted
     gc.collect()
@@ -103,8 +103,8 @@ def test_bodies_removed_from_the_log_are_dropped() -> None:
 def test_a_segment_removed_during_a_read_is_not_cached() -> None:
     cache = ReadCache(ghost_limit=3)
     owner, seen = Owner(), mapping(4)
-    owner.gone = True
-    cache.leave(owner)
+    owner.removed = True
+    cache.drop_owner(owner)
     cache.keep_mapping(owner, seen, 4)
     cache.keep_index(owner, 100)
     assert (cache.mapping(owner), owner.dropped) == (None, 1)

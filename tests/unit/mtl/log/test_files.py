@@ -203,14 +203,14 @@ def test_bring_loads_octets_of_a_mapping_or_fails_behind_the_end(place: Place) -
     size = 4 * mmap.PAGESIZE
     write(disk, f"{root}/a", bytes(range(256)) * (size // 256))
     mapped = disk.map(f"{root}/a", size)
-    assert disk.bring(mapped, 3, size - 3)
+    assert disk.load_mapped(mapped, 3, size - 3)
     if isinstance(disk, FaultyDisk):
         disk.shorten(f"{root}/a", mmap.PAGESIZE)
     else:
         os.truncate(f"{root}/a", mmap.PAGESIZE)
-    assert disk.bring(mapped, 3, 1)
-    assert not disk.bring(mapped, mmap.PAGESIZE + 3, 1)
-    assert not disk.bring(mapped, 3, mmap.PAGESIZE)
+    assert disk.load_mapped(mapped, 3, 1)
+    assert not disk.load_mapped(mapped, mmap.PAGESIZE + 3, 1)
+    assert not disk.load_mapped(mapped, 3, mmap.PAGESIZE)
 
 
 def test_entropy_differs(place: Place) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mtl.log.chunk import HEADER_SIZE, ChunkPlace, NewChunk, RunEntry, checksum, encode
 from mtl.log.files import write_fully
-from mtl.log.flips import flipped_bit, one_bit_off
+from mtl.log.flips import find_flipped_header, flipped_bit
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
 SALT = 77
@@ -52,7 +52,7 @@ def test_each_flipped_bit_of_a_chunk_is_found(offset: int) -> None:
     disk, file, size = written(offset)
     for at in range(offset, size):
         disk.flip("/f", at, at % 8)
-        header = one_bit_off(file, offset, size, SALT, 5)
+        header = find_flipped_header(file, offset, size, SALT, 5)
         assert header is not None, at
         assert (header.contents, header.stored) == (3, size - offset)
         disk.flip("/f", at, at % 8)
@@ -61,9 +61,9 @@ def test_each_flipped_bit_of_a_chunk_is_found(offset: int) -> None:
 def test_a_flipped_bit_of_a_large_chunk_is_found() -> None:
     disk, file, size = written(64, random.Random(2).randbytes(4 << 20))
     disk.flip("/f", 3_000_000, 3)
-    assert one_bit_off(file, 64, size, SALT, 5) is not None
+    assert find_flipped_header(file, 64, size, SALT, 5) is not None
     disk.flip("/f", 1_000_000, 3)
-    assert one_bit_off(file, 64, size, SALT, 5) is None
+    assert find_flipped_header(file, 64, size, SALT, 5) is None
 
 
 @pytest.mark.parametrize("offset", [64, 448, 512])
@@ -73,7 +73,7 @@ def test_an_unwritten_sector_is_not_a_flipped_bit(offset: int) -> None:
     for sector in range(offset // 512, (size + 511) // 512):
         start, end = max(offset, sector * 512), min(size, sector * 512 + 512)
         disk.put("/f", whole[:start] + bytes(end - start) + whole[end:])
-        assert one_bit_off(disk.open("/f", "read"), offset, size, SALT, 5) is None
+        assert find_flipped_header(disk.open("/f", "read"), offset, size, SALT, 5) is None
 
 
 def test_a_chunk_with_a_sector_of_zeros_counts_as_unfinished() -> None:
@@ -82,13 +82,13 @@ def test_a_chunk_with_a_sector_of_zeros_counts_as_unfinished() -> None:
     body[:1000] = bytes(1000)
     disk, file, size = written(512, bytes(body))
     disk.flip("/f", size - 64, 0)
-    assert one_bit_off(file, 512, size, SALT, 5) is None
+    assert find_flipped_header(file, 512, size, SALT, 5) is None
 
 
 def test_a_chunk_cut_short_or_of_another_place_is_not_a_flipped_bit() -> None:
     disk, file, size = written(64)
     disk.flip("/f", 64 + HEADER_SIZE + 70)
-    assert one_bit_off(file, 64, size - 1, SALT, 5) is None
-    assert one_bit_off(file, 64, size, SALT + 1, 5) is None
-    assert one_bit_off(file, 64, size, SALT, 6) is None
-    assert one_bit_off(file, size, size, SALT, 6) is None
+    assert find_flipped_header(file, 64, size - 1, SALT, 5) is None
+    assert find_flipped_header(file, 64, size, SALT + 1, 5) is None
+    assert find_flipped_header(file, 64, size, SALT, 6) is None
+    assert find_flipped_header(file, size, size, SALT, 6) is None

@@ -16,7 +16,7 @@ from mtl.errors import Damaged
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.files import RealDisk
-from mtl.log.log import give_manifest, open_log
+from mtl.log.log import open_log, rebuild_manifest
 from mtl.log.verify import verify_log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, Stored, read_all
@@ -73,8 +73,8 @@ def test_a_log_of_format_1_gets_a_manifest(tmp_path: Path) -> None:
     disk = RealDisk()
     with pytest.raises(Damaged, match="the file is missing"):
         open_log(disk, directory, now_us=0, earliest=1)
-    assert give_manifest(disk, directory, b"whose it is", 1)
-    assert not give_manifest(disk, directory, b"another's", 1)
+    assert rebuild_manifest(disk, directory, b"whose it is", 1)
+    assert not rebuild_manifest(disk, directory, b"another's", 1)
     assert not [problem for report in verify_log(disk, directory) for problem in report.problems]
     reader, writer, _ = open_log(disk, directory, now_us=0)
     assert read_all(reader) == BODIES

@@ -47,7 +47,7 @@ def test_a_group_enters_the_index_as_a_whole_when_kept() -> None:
     group.add(NewChunk(2, b""))
     group.write()
     assert len(active.index) == 0
-    group.keep()
+    group.add_to_index()
     assert (len(active.index), active.index.contents, active.index.length) == (2, 5, group.end)
     assert [(item.header.sequence, item.header.time, item.header.durable) for item in found_in(file)] == [
         (0, 500, 64),
@@ -67,7 +67,7 @@ def test_a_copied_chunk_has_its_own_header_and_no_runs() -> None:
     group = Group(active, 100, 2_500, sync=True)
     group.add_copy(copied)
     group.write()
-    group.keep()
+    group.add_to_index()
     (found,) = found_in(file)
     assert (found.header.sequence, found.header.time, found.header.contents) == (0, 1_500, 3)
     assert found.body() == b"abc" * 50
@@ -81,7 +81,7 @@ def write(active: Active, *sizes: int) -> Group:
     for size in sizes:
         group.add(NewChunk(1, b"x" * size))
     group.write()
-    group.keep()
+    group.add_to_index()
     return group
 
 
@@ -100,7 +100,7 @@ def test_a_large_group_is_written_ahead_and_starts_its_sync(sync: bool) -> None:
     assert sizes == [0, ends[1], ends[1]], "half of the bound is not written ahead"
     assert begun == ([(group.start, ends[1] - group.start)] if sync else [])
     group.write()
-    group.keep()
+    group.add_to_index()
     assert file.size() == group.end
     assert len(found_in(file)) == 3
 

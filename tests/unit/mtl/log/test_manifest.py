@@ -16,11 +16,11 @@ from mtl.log.manifest import (
     MANIFEST,
     Epoch,
     Manifest,
-    begun,
     decode_manifest,
     encode_manifest,
     epoch_of,
     run_id,
+    with_epoch,
 )
 from mtl.log.store import Store
 from tests.support.faulty_disk import FaultyDisk
@@ -76,15 +76,15 @@ def test_a_later_version_is_refused_but_not_damage() -> None:
 
 def test_an_epoch_replaces_those_at_or_above_its_start() -> None:
     history = (Epoch(1, "1.a"), Epoch(5, "2.b"), Epoch(9, "3.c"))
-    assert begun(history, Epoch(12, "4.d")) == (*history, Epoch(12, "4.d"))
-    assert begun(history, Epoch(9, "4.d")) == (*history[:2], Epoch(9, "4.d"))
-    assert begun(history, Epoch(2, "4.d")) == (history[0], Epoch(2, "4.d"))
+    assert with_epoch(history, Epoch(12, "4.d")) == (*history, Epoch(12, "4.d"))
+    assert with_epoch(history, Epoch(9, "4.d")) == (*history[:2], Epoch(9, "4.d"))
+    assert with_epoch(history, Epoch(2, "4.d")) == (history[0], Epoch(2, "4.d"))
 
 
 def test_beyond_the_limit_the_oldest_epochs_are_dropped() -> None:
     history: tuple[Epoch, ...] = ()
     for number in range(1, LOG_EPOCHS + 3):
-        history = begun(history, Epoch(number, f"{number}.a"))
+        history = with_epoch(history, Epoch(number, f"{number}.a"))
     assert len(history) == LOG_EPOCHS
     assert history[0] == Epoch(3, "3.a")
 

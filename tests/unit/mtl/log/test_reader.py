@@ -6,7 +6,7 @@ import pytest
 
 from mtl.log.chunk import NewChunk
 from mtl.log.log import open_log
-from mtl.log.questions import ByTime, Chunk, Contents, NewestTime, NotAtHand, RangeFrom
+from mtl.log.questions import ByTime, Chunk, Contents, NewestTime, NotInMemory, RangeFrom
 from mtl.log.retention import Hold, RetentionPlan, RetentionPolicy, plan
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of
@@ -25,10 +25,10 @@ def test_only_the_tail_is_in_memory(twin: FaultyDisk) -> None:
     assert chunk is not None
     assert (chunk.ref.base, bytes(chunk.body), chunk.place) == (27, b"newest", None)
     for question in (Contents(1, 25, 10, 64), RangeFrom(1), ByTime(0), NewestTime(1)):
-        with pytest.raises(NotAtHand):
-            reader.at_hand(question)
-    assert reader.at_hand(Contents(25, 27, 10, 64)) == (reader.tail(25),)
-    assert reader.at_hand(RangeFrom(25, contents=2)) == range_of(reader, 25, contents=2)
+        with pytest.raises(NotInMemory):
+            reader.answer_from_memory(question)
+    assert reader.answer_from_memory(Contents(25, 27, 10, 64)) == (reader.tail(25),)
+    assert reader.answer_from_memory(RangeFrom(25, contents=2)) == range_of(reader, 25, contents=2)
     writer.close()
 
 

@@ -10,7 +10,7 @@ from mtl.errors import Damaged, NewerVersion
 from mtl.log.cache import ReadCache
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, RunEntry, padded
-from mtl.log.log import delete_log, give_manifest, open_log
+from mtl.log.log import delete_log, open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import index_name, segment_name
 from mtl.log.verify import verify_log
@@ -266,7 +266,7 @@ def test_a_segment_under_a_wrong_name_is_damage(log: LogUnderTest) -> None:
     log.close()
     log.disk.rename(FIRST, f"{LOG}/{segment_name(7)}")
     log.disk.unlink(f"{LOG}/{MANIFEST}")
-    give_manifest(log.disk, LOG, b"")
+    rebuild_manifest(log.disk, LOG, b"")
     with pytest.raises(Damaged, match="belongs to another segment"):
         open_log(log.disk, LOG, now_us=0)
 

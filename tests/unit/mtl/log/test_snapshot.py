@@ -423,7 +423,7 @@ def test_octets_that_a_mapping_cannot_load_are_read(twin: FaultyDisk) -> None:
     ref = reader.snapshot().find(3)
     assert ref is not None
     reader.snapshot().read(ref)
-    twin.fail("bring", count=2)
+    twin.fail("load_mapped", count=2)
     assert bytes(reader.snapshot().read(ref)) == b"\1" + BODY
     twin.fail("read")
     with pytest.raises(StorageFailed):

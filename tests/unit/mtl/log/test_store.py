@@ -75,8 +75,8 @@ def test_a_file_is_adopted_by_link_or_copy(twin: FaultyDisk, code: int) -> None:
     if code:
         twin.fail("link", error=code)
     store = Store(twin, "/data")
-    store.take("/source", "taken")
-    store.take("/source", "taken")  # again is the same
+    store.adopt_file("/source", "taken")
+    store.adopt_file("/source", "taken")  # again is the same
     assert twin.content("/data/taken") == bytes(range(256)) * 50
     twin.crash(keep="none")
     assert twin.exists("/data/taken")
@@ -86,7 +86,7 @@ def test_an_unexpected_error_of_a_link_is_raised(twin: FaultyDisk) -> None:
     twin.put("/source", b"x")
     twin.fail("link", error=errno.ENOSPC)
     with pytest.raises(OSError, match="space"):
-        Store(twin, "/data").take("/source", "taken")
+        Store(twin, "/data").adopt_file("/source", "taken")
 
 
 def test_headers_and_snapshots_are_verified(twin: FaultyDisk) -> None:

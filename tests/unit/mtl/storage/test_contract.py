@@ -19,7 +19,7 @@ from mtl.storage.api import (
     Mark,
     NewChunk,
     NewestTime,
-    NotAtHand,
+    NotInMemory,
     OpenLog,
     Prepare,
     Range,
@@ -182,8 +182,8 @@ def test_contents_in_memory_equal_those_read(caller: Caller) -> None:
             (read,) = caller.ask(a, Contents(sequence, sequence + 1, octets=0, most=1))
             assert (read.ref, bytes(read.body)) == (chunk.ref, bytes(chunk.body))
         for question in (RangeFrom(sequence, 3), ByTime(sequence), NewestTime(sequence)):
-            with contextlib.suppress(NotAtHand):
-                assert view.at_hand(question) == caller.ask(a, question)
+            with contextlib.suppress(NotInMemory):
+                assert view.answer_from_memory(question) == caller.ask(a, question)
 
 
 def test_an_empty_log_has_no_contents(caller: Caller) -> None:

@@ -162,4 +162,4 @@ def test_a_damage_of_unknown_kind_affects_every_kind() -> None:
     unreadable = Unreadable([RecordDamage(None, None, "lost")])
     for kind in (CursorRecord, WriterRecord):
         assert unreadable.reason(kind, record_key("/", "a")) == "lost"
-        assert not unreadable.is_known(kind, record_key("/", "a"))
+        assert not unreadable.has_key(kind, record_key("/", "a"))

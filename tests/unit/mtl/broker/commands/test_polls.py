@@ -175,13 +175,13 @@ def test_a_commit_checks_only_polls_of_its_resource(
     others = [filled.begin(w.ResourceDescribe(resource="b", after={"b": 1}, wait=1_000)) for _ in range(50)]
     asked = filled.begin(request_)
     looks = []
-    is_news = _Poll.is_news
+    is_news = _Poll.is_changed
 
     def looked(poll: _Poll, resource: Resource) -> bool:
         looks.append(poll)
         return is_news(poll, resource)
 
-    monkeypatch.setattr(_Poll, "is_news", looked)
+    monkeypatch.setattr(_Poll, "is_changed", looked)
     filled.fill("a", [b"y"])
     assert asked.answered
     assert len(looks) == 1
@@ -195,4 +195,4 @@ def test_answered_polls_leave_no_state(rig: Rig, filled: Client) -> None:
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
     rig.sleep(2)
     polls = rig.broker.parts.polls
-    assert (polls._polls, polls._asking, polls._open) == ({}, {}, {})
+    assert (polls._polls, polls._by_resource, polls._open) == ({}, {}, {})

@@ -175,7 +175,7 @@ def test_dead_letters_of_contents_removed_by_retention_are_dropped(rig: Rig) -> 
     rig.broker.parts.resources.need("/", "a.dead").intake.stop(StorageFailed("stopped for a test"))
     flow.reject(9, multiple=True)
     rig.sleep(10, 0.1)
-    rig.broker.parts.resources.need("/", "a.dead").intake.go_on()
+    rig.broker.parts.resources.need("/", "a.dead").intake.resume()
     rig.sleep(2, 0.1)
     earliest = client.describe("a").earliest
     assert earliest > 2

@@ -22,7 +22,7 @@ def state(low: int = 1, **more: Any) -> QueueState:
 
 def take(queue: QueueState, most: int = 1, consumer: str = "a", *, alone: bool = False) -> Run | None:
     first = queue.peek(END, consumer, alone=alone)
-    return None if first is None else queue.take(first, first + most - 1, QueueEvent.DELIVER)
+    return None if first is None else queue.hand_out(first, first + most - 1, QueueEvent.DELIVER)
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_confirmed_contents_are_settled_in_any_order() -> None:
 
 def test_claimed_contents_are_settled_in_the_record_before_sending() -> None:
     queue = state()
-    queue.take(1, 3, QueueEvent.CLAIM)
+    queue.hand_out(1, 3, QueueEvent.CLAIM)
     assert (queue.settled.low, queue.claimed().low) == (1, 4)
     queue.sent([1])
     queue.release([2, 3], left=False)
@@ -115,7 +115,7 @@ def test_a_rejected_content_stays_dead_until_its_letter_is_kept() -> None:
     queue.confirm([1, 2])
     assert queue.letters == {2: Letter(1, "rejected", 1)}
     assert queue.settled.low == 2
-    queue.kept(2)
+    queue.letter_stored(2)
     assert (queue.settled.low, queue.letters, queue.buried) == (3, {}, 1)
 
 
@@ -289,7 +289,7 @@ class Queueing(RuleBasedStateMachine):
         first = self.queue.peek(self.written, consumer, alone=alone)
         if first is None:
             return range(0)
-        run = self.queue.take(first, min(first + most, self.written) - 1, event)
+        run = self.queue.hand_out(first, min(first + most, self.written) - 1, event)
         for sequence in range(run.first, run.last + 1):
             assert self.earliest <= sequence < self.written
             assert sequence not in self.done, "handed out after it was done with"
@@ -354,7 +354,7 @@ class Queueing(RuleBasedStateMachine):
                 assert sequence not in self.done, "a dead letter of a content that was done with"
                 self.numbers.add(letter.number)
                 self.done[sequence] = "dead"
-            self.queue.kept(sequence)
+            self.queue.letter_stored(sequence)
 
     @rule()
     def crash(self) -> None:
@@ -369,7 +369,7 @@ class Queueing(RuleBasedStateMachine):
             hand.clear()
         for sequence, letter in list(self.queue.letters.items()):
             if letter.number in self.numbers:
-                self.queue.kept(sequence)
+                self.queue.letter_stored(sequence)
         self.queue.trim(self.earliest)
         self.saved = self.snapshot()
 

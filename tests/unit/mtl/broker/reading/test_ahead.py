@@ -12,7 +12,7 @@ def chunk(base: int, count: int = 2, size: int = 10) -> Chunk:
 
 def filled(*bases: int) -> Ahead:
     ahead = Ahead()
-    ahead.put([chunk(base) for base in bases], 0)
+    ahead.append([chunk(base) for base in bases], 0)
     return ahead
 
 
@@ -30,15 +30,15 @@ def test_a_chunk_is_found_by_any_of_its_sequences() -> None:
 
 def test_following_chunks_are_appended_and_used_ones_dropped() -> None:
     ahead = filled(11, 13, 15)
-    ahead.put([chunk(17)], 14)
+    ahead.append([chunk(17)], 14)
     assert bases(ahead) == [13, 15, 17]
 
 
 def test_chunks_elsewhere_replace_the_present_ones() -> None:
     ahead = filled(11, 13, 15)
-    ahead.put([chunk(3)], 0)
+    ahead.append([chunk(3)], 0)
     assert bases(ahead) == [3]
-    ahead.put([], 0)
+    ahead.append([], 0)
     assert bases(ahead) == [3]
 
 
@@ -62,6 +62,6 @@ def test_beyond_the_limit_the_chunks_filled_first_are_dropped() -> None:
     limit.ended(one)
     limit.grew(two)
     large = Ahead()
-    large.put([chunk(1, size=99)], 0)
+    large.append([chunk(1, size=99)], 0)
     limit.grew(large)
     assert (three.octets, large.octets) == (0, 99), "one is always kept"

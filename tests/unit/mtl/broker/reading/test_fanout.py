@@ -211,13 +211,13 @@ def test_a_reader_without_room_is_probed_with_few_contents(
         writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
     rig.run()
     lease = next(x for x in rig.broker.parts.leases if isinstance(x, FanoutLease))
-    take = lease.take
+    take = lease.pop_unsent
 
     def taken(most: int) -> list[c.Content]:
         tried.append(most)
         return take(most)
 
-    monkeypatch.setattr(lease, "take", taken)
+    monkeypatch.setattr(lease, "pop_unsent", taken)
     for _ in range(3):
         slow.send(c.Pong())
     slow.room(None)
@@ -254,10 +254,10 @@ def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(broker_limits, "FANOUT_RING_OCTETS", 1_000)
     lease = FanoutLease(None)  # type: ignore[arg-type]  # sending would need its terms
     lease.flow = cast(Any, SimpleNamespace(peer=(Port.PLAIN, b"peer")))
-    dropped = [lease.keep(c.Content(n, "resource", EMPTY, bytes(300 - OVERHEAD))) for n in range(5)]
+    dropped = [lease.append(c.Content(n, "resource", EMPTY, bytes(300 - OVERHEAD))) for n in range(5)]
     assert dropped == [0, 0, 0, 1, 1]
-    assert lease.keep(c.Content(9, "resource", EMPTY, bytes(5_000))) == 3
-    assert [x.sequence for x in lease.take(TURN)] == [9], "one always fits"
+    assert lease.append(c.Content(9, "resource", EMPTY, bytes(5_000))) == 3
+    assert [x.sequence for x in lease.pop_unsent(TURN)] == [9], "one always fits"
     assert lease.octets == 0
 
 
@@ -286,4 +286,4 @@ def test_a_blocked_content_of_a_dismissed_summon_is_dropped() -> None:
     lease = FanoutLease(None)  # type: ignore[arg-type]  # no terms are needed here
     fanout.blocked(lease, c.Content(1, "resource", EMPTY, b""))
     fanout.flush(lease)
-    assert outbox.take() == []
+    assert outbox.pop_actions() == []

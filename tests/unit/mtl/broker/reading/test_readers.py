@@ -219,7 +219,7 @@ def test_a_turn_of_a_reader_is_bounded_in_octets(
     for flow in flows:
         flow.queue(*c.encode(c.Summon(9, "a")))
     rig.broker.advance()
-    rig.carry_out(rig.broker.take())
+    rig.carry_out(rig.broker.pop_actions())
     assert [len(flow.sent()) for flow in flows] == [2, 2]  # a Response and one chunk
     assert rig.broker.busy
     rig.run()
@@ -236,7 +236,7 @@ def test_chunks_prepared_for_a_full_queue_are_bounded(rig: Rig, client: Client) 
     rig.sockets.room[flow.peer] = 1
     flow.queue(*c.encode(c.Summon(99, "a")))
     rig.broker.advance()
-    made = rig.broker.take()
+    made = rig.broker.pop_actions()
     assert sum(isinstance(action, a.Deliver) for action in made) == broker_limits.TURN_SENDS
     rig.carry_out(made)
     del rig.sockets.room[flow.peer]
@@ -504,7 +504,7 @@ def test_a_stored_pack_that_does_not_decode_ends_only_its_reader(
     bad = Chunk(chunk.ref, memoryview(b"no pack"))
     tail = resource.log.tail
     monkeypatch.setattr(resource.log, "tail", lambda n: bad if n <= 5 else tail(n))
-    monkeypatch.setattr(resource.log, "at_hand", lambda _: (bad,))
+    monkeypatch.setattr(resource.log, "answer_from_memory", lambda _: (bad,))
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
     assert flow.contents() == []

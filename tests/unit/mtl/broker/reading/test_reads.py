@@ -40,7 +40,7 @@ def test_a_read_from_memory_is_answered_at_once(rig: Rig, resource: Resource, re
     answers: list[Any] = []
     reads.ask(resource, Contents(7, 8, octets=0, most=1), answers.append)
     assert answers[0][0].ref.base == 7
-    assert rig.broker.take() == []
+    assert rig.broker.pop_actions() == []
 
 
 def test_a_read_of_cold_contents_is_an_action(rig: Rig, resource: Resource, reads: Reads) -> None:
@@ -110,7 +110,7 @@ def test_contents_that_could_not_be_read_are_read_again(rig: Rig, resource: Reso
     outcomes: list[Refused | None] = []
     reads.check(resource, 1, outcomes.append)
     assert outcomes == [None], "nothing is known against them"
-    resource.not_read(1, 2, StorageFailed("Input/output error"))
+    resource.add_unread(1, 2, StorageFailed("Input/output error"))
     rig.disk.fail("read", count=100, when=lambda path: path.endswith(".segment"))
     reads.check(resource, 1, outcomes.append)
     rig.run()

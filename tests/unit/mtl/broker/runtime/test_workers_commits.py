@@ -38,7 +38,7 @@ class Setting:
         return here
 
     def _perform(self, action: LogAction) -> None:
-        self.commits.took(self.disk_s)
+        self.commits.record_duration(self.disk_s)
         self.commits.finished(action.id)
 
 

@@ -41,7 +41,7 @@ class Machine:
 
     def take(self) -> None:
         """Store the record that the ages want saved."""
-        for action in self.outbox.take():
+        for action in self.outbox.pop_actions():
             assert isinstance(action, Save)
             (self.noted,) = action.put
 
@@ -52,7 +52,7 @@ class Machine:
 
     def note(self) -> None:
         self.look()
-        self.ages.note()
+        self.ages.save_clocks()
         self.take()
 
     def pass_by(self, seconds: float, *, asleep: bool = False) -> None:

@@ -56,7 +56,7 @@ def test_the_end_of_a_busy_log_is_not_recorded(rig: Rig, client: Client) -> None
 def test_the_end_of_an_idle_log_is_recorded_once(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     rig.sleep(IDLE)
-    assert not rig.broker.parts.idle_logs.any
+    assert not rig.broker.parts.idle_logs.has_logs
     steps = rig.disk.steps
     rig.sleep(3 * IDLE)
     assert rig.disk.steps == steps

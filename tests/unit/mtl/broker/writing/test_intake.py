@@ -63,7 +63,7 @@ class Desk:
         self.intake.start()
 
     def actions(self) -> list[Any]:
-        return self.outbox.take()
+        return self.outbox.pop_actions()
 
     def answer(self, result: object, action: Any = None) -> None:
         self.outbox.completed((action or self.actions()[0]).id, result)
@@ -74,7 +74,7 @@ class Desk:
 
 def append(outbox: Outbox) -> Append:
     """The only pending action."""
-    (action,) = outbox.take()
+    (action,) = outbox.pop_actions()
     assert isinstance(action, Append)
     return action
 
@@ -106,7 +106,7 @@ def test_arrivals_before_the_turn_of_a_log_are_one_group() -> None:
     for number in (1, 2, 3):
         waiting.add(number)
         busy.add(number + 1)
-    assert outbox.take() == []
+    assert outbox.pop_actions() == []
     busy.answer(["change"], first)
     second = append(outbox)
     assert [d.count for d in second.drafts] == [3]
@@ -120,14 +120,14 @@ def test_a_held_log_passes_its_turn_and_gets_another() -> None:
     turns, outbox = Turns(1), Outbox()
     busy, held, other = (Desk(turns=turns, outbox=outbox) for _ in range(3))
     busy.add(1)
-    (first,) = outbox.take()
+    (first,) = outbox.pop_actions()
     held.add(1)
     other.add(1)
     held.intake.hold(lambda: None)
     busy.answer(FAILED, first)
-    (second,) = outbox.take()
+    (second,) = outbox.pop_actions()
     other.answer(["change"], second)
-    assert (busy.failed, other.durable, outbox.take()) == ([1], [1], [])
+    assert (busy.failed, other.durable, outbox.pop_actions()) == ([1], [1], [])
     held.intake.release()
     held.answer(["change"])
     assert held.durable == [1]
@@ -305,7 +305,7 @@ def test_octets_are_counted_until_durable_or_failed() -> None:
 
 def test_releasing_octets_twice_is_an_error() -> None:
     with pytest.raises(AssertionError):
-        Inbound().give(1)
+        Inbound().subtract(1)
 
 
 def test_a_stopped_log_fails_all_waiting_contents() -> None:
@@ -329,7 +329,7 @@ def test_a_stopped_intake_can_be_resumed() -> None:
     desk.add(1)
     desk.intake.stop(FAILED)
     assert (desk.failed, desk.inbound.octets) == ([1], 0)
-    desk.intake.go_on()
+    desk.intake.resume()
     desk.intake.release()
     desk.add(1)
     desk.answer(["change"])

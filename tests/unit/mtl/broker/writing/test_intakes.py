@@ -29,7 +29,7 @@ def intakes(outbox: Outbox) -> Intakes:
 
 def add(intakes: Intakes, key: str) -> None:
     """Add a content for a log; it waits for the disk."""
-    intake = intakes.make(key, READER, {})
+    intake = intakes.create(key, READER, {})
     intake.add(Arrival(SENDER, 1, 1, (b"x",), EMPTY))
     intakes.wait(intake)
 
@@ -38,10 +38,10 @@ def test_waiting_contents_are_written_once(outbox: Outbox, intakes: Intakes) -> 
     add(intakes, "resources/a")
     add(intakes, "resources/b")
     intakes.start()
-    assert [cast(Append, x).log for x in outbox.take()] == ["resources/a", "resources/b"]
+    assert [cast(Append, x).log for x in outbox.pop_actions()] == ["resources/a", "resources/b"]
     assert not intakes.any_waits
     intakes.start()
-    assert outbox.take() == []
+    assert outbox.pop_actions() == []
 
 
 def test_no_contents_are_written_after_the_close(outbox: Outbox, intakes: Intakes) -> None:
@@ -55,6 +55,6 @@ def test_the_loss_of_contents_is_an_event(outbox: Outbox, intakes: Intakes) -> N
     intakes.lost.leads_to(lambda arrivals: lost.extend(x.last for x in arrivals))
     add(intakes, "resources/a")
     intakes.start()
-    (append,) = outbox.take()
+    (append,) = outbox.pop_actions()
     outbox.completed(cast(Append, append).id, StorageError("the disk is gone"))
     assert lost == [1]

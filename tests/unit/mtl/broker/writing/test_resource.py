@@ -26,7 +26,7 @@ def resource(rig: Rig) -> Resource:
 
 
 def test_damage_names_its_own_range_of_contents(resource: Resource) -> None:
-    resource.not_read(1, 2, Damaged("bad", first=1, end=3))
+    resource.add_unread(1, 2, Damaged("bad", first=1, end=3))
     assert resource.unread.places == [(1, 3)]
     assert resource.unread.covers(2)
     assert not resource.unread.covers(3)

@@ -18,16 +18,16 @@ def beginning(who: str, begun: list[str], *, wanted: bool = True) -> Callable[[]
 def test_concurrent_turns_are_bounded_and_in_order_of_request() -> None:
     turns, begun = Turns(2), list[str]()
     for who in "abcde":
-        turns.ask(who, beginning(who, begun))
+        turns.request(who, beginning(who, begun))
     assert begun == ["a", "b"]
-    turns.done()
+    turns.release()
     assert begun == ["a", "b", "c"]
-    turns.done()
-    turns.done()
+    turns.release()
+    turns.release()
     assert begun == ["a", "b", "c", "d", "e"]
-    turns.done()
-    turns.done()
-    turns.ask("f", beginning("f", begun))
+    turns.release()
+    turns.release()
+    turns.request("f", beginning("f", begun))
     assert begun[-1] == "f"
 
 
@@ -41,18 +41,18 @@ def test_concurrent_turns_are_bounded_and_in_order_of_request() -> None:
 def test_turns_are_given_in_order(asked: str, had: str) -> None:
     turns, begun = Turns(1), list[str]()
     for who in asked:
-        turns.ask(who, beginning(who, begun))
+        turns.request(who, beginning(who, begun))
     for _ in had:
-        turns.done()
+        turns.release()
     assert "".join(begun) == had
 
 
 def test_a_turn_that_is_no_longer_needed_passes_to_the_next() -> None:
     turns, begun = Turns(1), list[str]()
-    turns.ask("a", beginning("a", begun))
-    turns.ask("b", beginning("b", begun, wanted=False))
-    turns.ask("c", beginning("c", begun))
-    turns.done()
+    turns.request("a", beginning("a", begun))
+    turns.request("b", beginning("b", begun, wanted=False))
+    turns.request("c", beginning("c", begun))
+    turns.release()
     assert begun == ["a", "b", "c"]
-    turns.ask("d", beginning("d", begun))
+    turns.request("d", beginning("d", begun))
     assert begun == ["a", "b", "c"]

@@ -28,17 +28,17 @@ def filled(*ranges: tuple[int, int, bool]) -> Unconfirmed:
 
 def test_only_the_durable_prefix_is_confirmed() -> None:
     held = filled((1, 3, True), (4, 4, True), (5, 8, False), (9, 9, True))
-    assert (held.take_done(), held.lowest, len(held)) == (4, 5, 2)
-    assert (held.take_done(), held.lowest) == (0, 5)
+    assert (held.pop_durable(), held.lowest, len(held)) == (4, 5, 2)
+    assert (held.pop_durable(), held.lowest) == (0, 5)
     for waiting in held:
         waiting.settle()
-    assert (held.take_done(), held.lowest, len(held)) == (9, None, 0)
+    assert (held.pop_durable(), held.lowest, len(held)) == (9, None, 0)
 
 
 def test_ranges_are_ordered_by_number_not_by_arrival() -> None:
     held = filled((5, 8, True), (1, 2, True), (3, 3, False))
     assert [one.first for one in held] == [1, 3, 5]
-    assert held.take_done() == 2
+    assert held.pop_durable() == 2
 
 
 def test_ranges_to_be_repeated_are_dropped() -> None:

@@ -14,9 +14,9 @@ def test_unreadable_ranges_are_kept_until_read() -> None:
     assert not unread.add(3, 5, failed), "it is known"
     assert [unread.covers(n) for n in (2, 3, 4, 5)] == [False, True, True, False]
     assert unread.why is failed
-    unread.was_read(5)
+    unread.forget(5)
     assert unread.places == [(3, 5)]
-    unread.was_read(4)
+    unread.forget(4)
     assert not unread.places
     assert unread.why is None
 
