@@ -114,7 +114,7 @@ class Flow:
         self._link: Link | None = None
         self._heartbeat = Heartbeat(loop.clock(), 0.0)
         self._timer: Timer | None = None
-        self._heartbeat_timer: Timer | None = None
+        self._ping_timer: Timer | None = None
         self._sequence = 0
         self._queue: deque[c.Command] = deque()
         self._pings: list[Ponged] = []
@@ -298,7 +298,7 @@ class Flow:
         self._attempts = 0
         self._backoff.succeeded()
         self._heartbeat = Heartbeat(self._loop.clock(), self._interval(self.lease))
-        self._set_heartbeat_timer()
+        self._set_ping_timer()
         self._user.bound()
         pings, self._pings = self._pings, []
         for then in pings:
@@ -459,24 +459,22 @@ class Flow:
             return
         if verdict is HeartbeatVerdict.PING:
             self._ping(None)
-        self._set_heartbeat_timer()
+        self._set_ping_timer()
 
-    def _set_heartbeat_timer(self) -> None:
+    def _set_ping_timer(self) -> None:
         """Set the timer of the next check: an idle flow needs one round of the loop per heartbeat interval."""
         due = self._heartbeat.due
         if due < math.inf:
-            self._heartbeat_timer = self._loop.after(
-                max(_SOON_S, due - self._loop.clock()), self._check_heartbeat
-            )
+            self._ping_timer = self._loop.after(max(_SOON_S, due - self._loop.clock()), self._check_heartbeat)
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _unlink(self) -> None:
         """Close the connection, if any. Pings with a waiting caller are sent again on the next connection."""
-        for timer in (self._timer, self._heartbeat_timer):
+        for timer in (self._timer, self._ping_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._heartbeat_timer = None
+        self._timer = self._ping_timer = None
         self._queue.clear()
         self._like = None
         self._pings = [then for then in self._pongs if then is not None] + self._pings
