@@ -16,7 +16,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 @pytest.fixture
 def logs(client: FakeClient) -> Iterator[None]:
-    """Resources `a` and `b` with 50 and 9 contents; what a stream does to SIGTERM is undone."""
+    """Resources `a` and `b` with 50 and 9 contents; the SIGTERM handler of a stream is removed at the end."""
     client.logs.update(a=FakeLog([b""] * 50), b=FakeLog([b""] * 9))
     before = signal.getsignal(signal.SIGTERM)
     yield

@@ -34,12 +34,12 @@ ROWS = StructType([
 ])  # fmt: skip
 
 
-def test_spark_finds_it_by_its_name() -> None:
+def test_the_data_source_is_found_by_name() -> None:
     assert DefaultSource is MtlDataSource
     assert DefaultSource.name() == "mtl"
 
 
-def test_its_schema_depends_on_its_options() -> None:
+def test_the_schema_depends_on_the_options() -> None:
     assert source().schema() == "resource string, sequence bigint, timestamp timestamp, body binary"
     assert source(includeProperties="true").schema().endswith(", properties map<string,string>")
 
@@ -49,7 +49,7 @@ def test_an_unknown_option_is_an_error_right_away() -> None:
         source(resorces="a")
 
 
-def test_it_makes_readers_and_writers() -> None:
+def test_the_data_source_creates_readers_and_writers() -> None:
     found = pickle.loads(pickle.dumps(source(resources="a")))
     assert isinstance(found.reader(ROWS), BatchReader)
     assert isinstance(found.streamReader(schema=ROWS), LimitedStreamReader)
@@ -57,7 +57,7 @@ def test_it_makes_readers_and_writers() -> None:
     pickle.loads(pickle.dumps(source(resource="a").streamWriter(BODY, overwrite=False)))
 
 
-def test_an_error_of_a_streaming_read_is_kept_for_later() -> None:
+def test_an_error_of_a_streaming_read_is_raised_later() -> None:
     found = source()
     with pytest.raises(OptionError, match="neither is given"):
         found.reader(ROWS)
@@ -82,7 +82,7 @@ def test_a_frame_without_a_body_is_an_error() -> None:
         source(resource="a").streamWriter(value, overwrite=False)
 
 
-def test_nothing_is_overwritten_unless_that_is_said() -> None:
+def test_an_overwrite_needs_the_option() -> None:
     with pytest.raises(OptionError, match=r"mode\('append'\)"):
         source(resource="a").writer(BODY, overwrite=True)
     with pytest.raises(OptionError, match=r"outputMode\('append'\)"):
@@ -104,7 +104,7 @@ def test_before_spark_4_2_a_streaming_read_has_no_limits(monkeypatch: pytest.Mon
         reader.latestOffset()
 
 
-def test_typed_bodies_have_the_columns_that_a_user_gives() -> None:
+def test_typed_bodies_have_the_schema_given_by_the_user() -> None:
     value = StructType([StructField("id", LongType())])
     found = source(resources="a", bodyFormat="json")
     pickle.loads(pickle.dumps(found.reader(value)))
@@ -118,13 +118,13 @@ def test_typed_bodies_have_the_columns_that_a_user_gives() -> None:
         found.streamReader(required).initialOffset()
 
 
-def test_a_type_that_arrow_has_not_is_an_error_of_the_schema() -> None:
+def test_a_type_unknown_to_arrow_is_a_schema_error() -> None:
     interval = StructType([StructField("i", YearMonthIntervalType())])
     with pytest.raises(SchemaError, match="a type that bodies cannot hold"):
         source(resources="a", bodyFormat="json").streamReader(interval).initialOffset()
 
 
-def test_typed_rows_are_written_without_a_column_body() -> None:
+def test_typed_rows_need_no_body_column() -> None:
     value = StructType([StructField("id", LongType(), nullable=False), StructField("resource", StringType())])
     target = source(resource="a", bodyFormat="json")
     pickle.loads(pickle.dumps(target.writer(value, overwrite=False)))

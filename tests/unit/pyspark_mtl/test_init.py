@@ -19,31 +19,31 @@ def run(program: str) -> str:
     return result.stdout + result.stderr
 
 
-def test_what_needs_spark_is_loaded_by_name() -> None:
+def test_the_data_source_is_imported_on_access() -> None:
     assert pyspark_mtl.DefaultSource is pyspark_mtl.MtlDataSource is MtlDataSource
 
 
-def test_the_listener_is_loaded_by_name_too() -> None:
+def test_the_listener_is_imported_on_access() -> None:
     assert pyspark_mtl.LagListener is LagListener
     assert "mtl.errors.SparkMissing" in run("import pyspark_mtl; pyspark_mtl.LagListener")
 
 
-def test_there_is_nothing_else() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'pyspark_mtl' has no attribute 'Nothing'"):
         _ = pyspark_mtl.Nothing
 
 
-def test_it_imports_without_spark_and_zmq() -> None:
+def test_the_package_is_imported_without_spark_and_zmq() -> None:
     assert run("import pyspark_mtl; print(pyspark_mtl.__version__)").strip() == pyspark_mtl.__version__
 
 
-def test_a_missing_spark_is_said_in_words() -> None:
+def test_a_missing_spark_is_a_named_error() -> None:
     said = run("import pyspark_mtl; pyspark_mtl.DefaultSource")
     assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.0 or newer" in said
     assert "pip install 'pyspark-mtl[spark]'" in said
 
 
-def test_its_name_is_found_without_zmq() -> None:
+def test_the_name_of_the_data_source_is_found_without_zmq() -> None:
     program = (
         "import sys; sys.modules.pop('pyspark'); import pyspark_mtl; print(pyspark_mtl.DefaultSource.name())"
     )

@@ -24,30 +24,30 @@ BEHIND = source(
 )
 
 
-def test_the_lag_is_what_a_batch_left() -> None:
+def test_the_lag_is_the_contents_left_by_a_batch() -> None:
     assert lags([BEHIND], NOW) == {"a": Lag(3, 90, 6.0), "b": Lag()}
 
 
-def test_offsets_may_be_text_as_pyspark_shows_them() -> None:
+def test_offsets_may_be_json_text() -> None:
     assert lags([{key: json.dumps(value) for key, value in BEHIND.items()}], NOW) == lags([BEHIND], NOW)
 
 
-def test_of_two_sides_of_a_self_join_the_one_behind_counts() -> None:
+def test_of_two_sides_of_a_self_join_the_larger_lag_counts() -> None:
     done = source(offset(a={"i": "x", "n": 8}), offset(a={"i": "x", "n": 8}))
     assert lags([BEHIND, done], NOW)["a"] == lags([done, BEHIND], NOW)["a"] == Lag(3, 90, 6.0)
 
 
-def test_a_resource_made_again_or_not_reached_yet_has_none() -> None:
+def test_a_recreated_or_unread_resource_has_no_lag() -> None:
     latest = offset(a={"i": "x", "n": 8})
     assert lags([source(offset(a={"i": "old", "n": 5}), latest), source(offset(), latest)], NOW) == {}
 
 
 @pytest.mark.parametrize("other", [None, "null", "no JSON", "5", '{"topic":{"0":7}}', 17, []])
-def test_sources_of_other_formats_are_passed_over(other: Any) -> None:
+def test_sources_of_other_formats_are_skipped(other: Any) -> None:
     assert lags([source(other, offset()), source(offset(), other), {}], NOW) == {}
 
 
-def test_clocks_that_differ_make_no_negative_age() -> None:
+def test_an_age_is_not_negative_with_different_clocks() -> None:
     early = source(
         offset(a={"i": "x", "n": 5}), offset(a={"i": "x", "n": 6, "bytes": 1, "since": 99_000_000})
     )

@@ -37,13 +37,13 @@ def test_the_last_lag_of_each_query_is_kept_and_logged(caplog: pytest.LogCapture
     assert caplog.messages[1] == "query q is behind in a: 3 contents, 30 bytes, 2.0 s"
 
 
-def test_queries_that_read_something_else_are_passed_over() -> None:
+def test_queries_without_an_mtl_source_are_skipped() -> None:
     heard = LagListener()
     heard.onQueryProgress(event("q", 1, sources=[]))
     assert heard.lag == {}
 
 
-def test_a_query_whose_resources_are_gone_is_behind_in_nothing() -> None:
+def test_a_query_whose_resources_are_deleted_has_no_lag() -> None:
     heard = LagListener()
     heard.onQueryProgress(event("q", 1))
     nothing = {"resources": {}, "version": 1}
@@ -51,7 +51,7 @@ def test_a_query_whose_resources_are_gone_is_behind_in_nothing() -> None:
     assert heard.lag == {}
 
 
-def test_it_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "LAST_QUERIES", 2)
     heard = LagListener()
     for name in ("one", "two", "one", "three"):

@@ -8,12 +8,12 @@ from pyspark_mtl.options.settings import parse
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
-def test_newer_versions_of_spark_have_it_all(version: str) -> None:
+def test_newer_versions_of_spark_have_all_features(version: str) -> None:
     assert versions.has_limits(version)
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.4"])
-def test_older_ones_have_no_limits(version: str) -> None:
+def test_older_versions_of_spark_have_no_limits(version: str) -> None:
     assert not versions.has_limits(version)
     assert versions.missing(version).startswith(f"Spark {version} asks")
 

@@ -19,13 +19,13 @@ def _nothing_set_aside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_a_worker_sets_aside_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_freezes_its_loaded_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     set_modules_aside()
     assert gc.get_freeze_count() > len(sys.modules)
 
 
-def test_it_does_so_again_only_when_more_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_freezes_again_only_after_more_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     set_modules_aside()
     gc.unfreeze()
@@ -36,7 +36,7 @@ def test_it_does_so_again_only_when_more_is_loaded(monkeypatch: pytest.MonkeyPat
     assert gc.get_freeze_count() > 0
 
 
-def test_a_process_that_is_no_worker_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_not_a_worker_freezes_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     set_modules_aside()
     assert gc.get_freeze_count() == 0

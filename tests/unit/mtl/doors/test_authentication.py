@@ -18,7 +18,7 @@ WRONG = Refused(401, NOT_AUTHORIZED, "the broker did not accept the password of 
 
 
 class Checking:
-    """What the broker says, and whom it was asked about."""
+    """A broker with a prepared answer, and the log-ins that it was asked to check."""
 
     def __init__(self, answer: MtlError | None = None) -> None:
         self.answer = answer
@@ -37,7 +37,7 @@ async def turned(authenticator: PeerAuthenticator, header: str | None, address: 
 
 
 @in_loop
-async def test_where_nothing_is_configured_nobody_is_asked() -> None:
+async def test_without_authentication_a_peer_needs_no_credentials() -> None:
     assert (
         await PeerAuthenticator(DoorConfig(), Checking(WRONG)).authenticate(basic("alice", "x"), "here", None)
         is None
@@ -45,7 +45,7 @@ async def test_where_nothing_is_configured_nobody_is_asked() -> None:
 
 
 @in_loop
-async def test_the_broker_says_whether_a_password_is_right() -> None:
+async def test_a_password_is_checked_by_the_broker() -> None:
     checking = Checking()
     assert (
         await PeerAuthenticator(CONFIG, checking).authenticate(basic("alice", "secret"), "here", None)
@@ -63,14 +63,14 @@ async def test_the_broker_says_whether_a_password_is_right() -> None:
     ],
 )
 @in_loop
-async def test_what_it_says_otherwise(answer: MtlError, status: HTTPStatus) -> None:
+async def test_failures_of_the_check_become_http_statuses(answer: MtlError, status: HTTPStatus) -> None:
     said = await turned(PeerAuthenticator(CONFIG, Checking(answer)), basic("alice", "secret"))
     assert said.status is status
     assert "10.0.0.7" not in said.words
 
 
 @in_loop
-async def test_a_token_is_no_password_and_the_other_way_round() -> None:
+async def test_tokens_and_passwords_are_not_interchangeable() -> None:
     checking = Checking()
     authenticator = PeerAuthenticator(CONFIG, checking)
     for header in (bearer("secret"), "Basic x", None):
@@ -80,7 +80,7 @@ async def test_a_token_is_no_password_and_the_other_way_round() -> None:
 
 
 @in_loop
-async def test_who_guesses_is_not_even_asked_about_any_more() -> None:
+async def test_after_too_many_failures_log_ins_are_refused_without_a_check() -> None:
     checking = Checking(WRONG)
     authenticator = PeerAuthenticator(CONFIG, checking)
     for number in range(DOOR_FAILED_LOGINS):
@@ -92,7 +92,7 @@ async def test_who_guesses_is_not_even_asked_about_any_more() -> None:
 
 
 @in_loop
-async def test_all_together_guess_less_often_than_locks_the_door_out() -> None:
+async def test_failures_of_all_peers_stay_below_the_brokers_lock_out() -> None:
     authenticator = PeerAuthenticator(CONFIG, Checking(WRONG))
     for number in range(DOOR_FAILED_LOGINS_ALL):
         said = await turned(authenticator, basic("alice", "wrong"), f"address {number}")

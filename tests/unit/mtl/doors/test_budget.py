@@ -9,7 +9,7 @@ from tests.support.aio import in_loop
 
 
 @in_loop
-async def test_what_does_not_fit_waits_in_turn() -> None:
+async def test_requests_that_do_not_fit_wait_in_order() -> None:
     budget, order = Budget(10), list[str]()
 
     async def take(name: str, octets: int) -> None:
@@ -26,7 +26,7 @@ async def test_what_does_not_fit_waits_in_turn() -> None:
 
 
 @in_loop
-async def test_more_than_the_limit_waits_until_it_is_alone() -> None:
+async def test_a_request_above_the_limit_waits_for_an_empty_budget() -> None:
     budget = Budget(10)
     await budget.acquire(1)
     task = asyncio.create_task(budget.acquire(100))
@@ -38,7 +38,7 @@ async def test_more_than_the_limit_waits_until_it_is_alone() -> None:
 
 
 @in_loop
-async def test_a_cancelled_wait_lets_the_next_one_in_and_holds_nothing() -> None:
+async def test_a_cancelled_wait_releases_its_place() -> None:
     budget = Budget(10)
     await budget.acquire(5)
     large, small = asyncio.create_task(budget.acquire(9)), asyncio.create_task(budget.acquire(5))

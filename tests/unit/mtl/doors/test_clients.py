@@ -27,12 +27,12 @@ def future() -> asyncio.Future[None]:
 
 
 async def turns() -> None:
-    """Let everything that can run do so."""
+    """Let all runnable tasks run."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-# --- opened, and kept up --------------------------------------------------------------------------------------
+# --- opened, and kept up ------------------------------------------------------------------------------------
 
 
 class FakeConnection:
@@ -54,7 +54,7 @@ async def test_a_connection_is_opened_when_it_is_ready() -> None:
 
 
 @in_loop
-async def test_one_that_does_not_get_ready_is_closed() -> None:
+async def test_a_connection_that_fails_to_get_ready_is_closed() -> None:
     connection, ready = FakeConnection(), future()
     settle(ready, Refused(403, "denied"))
     with pytest.raises(Refused):
@@ -63,7 +63,7 @@ async def test_one_that_does_not_get_ready_is_closed() -> None:
 
 
 @in_loop
-async def test_one_that_nobody_waits_for_any_more_is_closed() -> None:
+async def test_a_connection_is_closed_when_its_opening_is_cancelled() -> None:
     connection = FakeConnection()
     opening = asyncio.create_task(wait_opened(connection, future()))
     await turns()
@@ -74,7 +74,7 @@ async def test_one_that_nobody_waits_for_any_more_is_closed() -> None:
 
 
 class Lives:
-    """Connections, each of so many seconds, one after the other; None is one that nobody answers, at once."""
+    """Successive connections with lifetimes in seconds; None is a connection refused at once."""
 
     def __init__(self, *lives: float | Refused | None) -> None:
         self.now = 100.0
@@ -99,7 +99,7 @@ class Lives:
 
 
 @in_loop
-async def test_nobody_there_is_unreachable_after_the_deadline() -> None:
+async def test_without_a_peer_the_client_is_unreachable_after_the_deadline() -> None:
     lives = Lives()
     with pytest.raises(Unreachable) as caught:
         await lives.lived(5.0)
@@ -110,7 +110,7 @@ async def test_nobody_there_is_unreachable_after_the_deadline() -> None:
 
 
 @in_loop
-async def test_the_deadline_and_the_pause_begin_anew_with_everyone_who_answers() -> None:
+async def test_deadline_and_pause_are_reset_by_each_successful_connection() -> None:
     lives = Lives(None, None, 60.0, None, 60.0)
     with pytest.raises(Unreachable) as caught:
         await lives.lived(1.0)
@@ -120,18 +120,18 @@ async def test_the_deadline_and_the_pause_begin_anew_with_everyone_who_answers()
 
 
 @in_loop
-async def test_what_a_life_raises_is_the_end() -> None:
+async def test_an_exception_of_a_connection_ends_the_client() -> None:
     lives = Lives(None, Refused(403, "denied"))
     with pytest.raises(Refused):
         await lives.lived(5.0)
     assert lives.slept == [RECONNECT_DELAY_S]
 
 
-# --- under way ------------------------------------------------------------------------------------------------
+# --- sends in flight ----------------------------------------------------------------------------------------
 
 
 @in_loop
-async def test_settling_what_nobody_waits_for_changes_nothing() -> None:
+async def test_settling_a_cancelled_future_has_no_effect() -> None:
     cancelled = future()
     cancelled.cancel()
     settle(cancelled)
@@ -144,7 +144,7 @@ async def test_settling_what_nobody_waits_for_changes_nothing() -> None:
 
 
 @in_loop
-async def test_a_failure_that_nobody_asks_for_is_no_complaint() -> None:
+async def test_an_unretrieved_failure_is_not_logged() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     settle(future(), Closed("it ended"))
@@ -172,7 +172,7 @@ async def test_a_full_window_waits_in_order() -> None:
 
 
 @in_loop
-async def test_what_could_not_begin_takes_no_place() -> None:
+async def test_a_send_that_fails_to_start_uses_no_place_in_the_window() -> None:
     window = SendWindow(1)
 
     def refused() -> asyncio.Future[None]:
@@ -206,7 +206,7 @@ class Answered(AnsweredWriter):
 
 
 @in_loop
-async def test_a_writer_flushes_at_the_end_of_a_block_that_did_not_fail() -> None:
+async def test_a_writer_flushes_at_the_end_of_a_successful_block() -> None:
     writer, sent = Answered(), future()
     writer.send(sent)
     await writer.leave(failed=True)
@@ -217,11 +217,11 @@ async def test_a_writer_flushes_at_the_end_of_a_block_that_did_not_fail() -> Non
     await leaving
 
 
-# --- the inbox ------------------------------------------------------------------------------------------------
+# --- the inbox ----------------------------------------------------------------------------------------------
 
 
 @in_loop
-async def test_what_came_is_taken_in_order_and_waited_for() -> None:
+async def test_an_inbox_returns_items_in_order_and_waits() -> None:
     inbox: Inbox[int] = Inbox(10)
     inbox.put(1)
     inbox.put(2)
@@ -234,7 +234,7 @@ async def test_what_came_is_taken_in_order_and_waited_for() -> None:
 
 
 @in_loop
-async def test_what_came_together_is_taken_one_by_one() -> None:
+async def test_items_added_together_are_returned_singly() -> None:
     inbox: Inbox[int] = Inbox(2)
     inbox.put_all([1, 2, 3])
     waiting = asyncio.create_task(inbox.room())
@@ -244,7 +244,7 @@ async def test_what_came_together_is_taken_one_by_one() -> None:
 
 
 @in_loop
-async def test_two_tasks_take_one_each() -> None:
+async def test_two_waiting_tasks_get_one_item_each() -> None:
     inbox: Inbox[int] = Inbox(10)
     taking = [asyncio.create_task(inbox.get()) for _ in range(2)]
     await turns()
@@ -256,7 +256,7 @@ async def test_two_tasks_take_one_each() -> None:
 
 
 @in_loop
-async def test_there_is_room_below_the_limit() -> None:
+async def test_an_inbox_has_room_below_its_limit() -> None:
     inbox: Inbox[int] = Inbox(2)
     await inbox.room()
     inbox.put(1)
@@ -270,7 +270,7 @@ async def test_there_is_room_below_the_limit() -> None:
 
 
 @in_loop
-async def test_the_end_is_behind_what_came_before_and_stays() -> None:
+async def test_an_inbox_fails_after_its_remaining_items() -> None:
     inbox: Inbox[int] = Inbox(1)
     inbox.put(1)
     inbox.fail(Refused(404, "unknown-resource"))
@@ -284,7 +284,7 @@ async def test_the_end_is_behind_what_came_before_and_stays() -> None:
 
 
 @in_loop
-async def test_whoever_waits_hears_of_the_end() -> None:
+async def test_waiting_tasks_get_the_failure_of_an_inbox() -> None:
     inbox: Inbox[int] = Inbox(1)
     taking = [asyncio.create_task(inbox.get()) for _ in range(2)]
     await turns()
@@ -293,7 +293,7 @@ async def test_whoever_waits_hears_of_the_end() -> None:
 
 
 @in_loop
-async def test_what_is_drained_is_not_taken() -> None:
+async def test_drained_items_are_not_returned_again() -> None:
     inbox: Inbox[int] = Inbox(2)
     inbox.put(1)
     inbox.put(2)
@@ -317,7 +317,7 @@ class Numbers(ContentReader):
 
 
 @in_loop
-async def test_a_reader_gives_all_it_has_and_is_closed_at_the_end_of_its_block() -> None:
+async def test_a_reader_returns_all_items_and_is_closed_at_the_end_of_its_block() -> None:
     numbers, seen = Numbers(), []
     async for received in numbers:
         seen.append(received.sequence)

@@ -11,7 +11,7 @@ from mtl.doors.mbws.peers import PeerConfig
 from mtl.errors import OptionError
 
 
-def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
+def test_doors_are_tables_of_the_broker_configuration(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
     path.write_text(
         'data = "d"\n[doors.mc0]\nlisten = "tcp://127.0.0.1:1"\ncreate = ["a*"]\n[doors.reactive]\n'
@@ -41,14 +41,14 @@ def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
         ("[doors.mc0", "broker.toml"),
     ],
 )
-def test_what_cannot_be_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_members_are_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "broker.toml"
     path.write_text(text)
     with pytest.raises(OptionError, match=words):
         load(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         load(tmp_path / "none")
 
@@ -89,7 +89,9 @@ def test_an_error_names_its_door(tmp_path: Path, text: str, words: str) -> None:
         ("mbws", {"curve_key_file": "k"}, "curve-key-file"),
     ],
 )
-def test_an_option_without_a_meaning_is_an_error(door: str, members: dict[str, Any], option: str) -> None:
+def test_an_option_without_effect_at_a_door_is_an_error(
+    door: str, members: dict[str, Any], option: str
+) -> None:
     with pytest.raises(OptionError, match=f"{option} has no meaning for the door {door} at "):
         DoorConfig(**members).check(door, Settings())
 
@@ -104,11 +106,11 @@ def test_an_option_without_a_meaning_is_an_error(door: str, members: dict[str, A
         ("mbws", {"certificate_file": "c", "key_file": "k", "origins": ("*",), "page": True}),
     ],
 )
-def test_an_option_with_one_is_none(door: str, members: dict[str, Any]) -> None:
+def test_an_option_with_effect_at_a_door_is_accepted(door: str, members: dict[str, Any]) -> None:
     DoorConfig(**members).check(door, Settings())
 
 
-def test_members_for_the_connection_to_the_broker_are_settings_of_a_connection() -> None:
+def test_members_of_the_inner_connection_are_client_settings() -> None:
     table = {
         "curve-key-file": "door.key",
         "virtual-host": "other",
@@ -137,16 +139,16 @@ def test_members_for_the_connection_to_the_broker_are_settings_of_a_connection()
         ({"tokens-file": "t"}, "--act-as"),
     ],
 )
-def test_a_door_has_to_be_able_to_log_in(table: dict[str, Any], words: str) -> None:
+def test_a_door_without_usable_credentials_is_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         parse("mbws", table)
 
 
-def test_nothing_is_made_unless_that_is_said() -> None:
+def test_doors_create_no_resources_by_default() -> None:
     assert DoorConfig().create == ()
 
 
-# --- beyond this machine --------------------------------------------------------------------------------------
+# --- beyond this machine ------------------------------------------------------------------------------------
 
 OUTSIDE = {"mc0": "0.0.0.0:0", "micromessage": "[::]:0", "reactive": "*:0", "mbws": "192.0.2.1:0"}
 TLS: dict[str, Any] = {"certificate_file": "c", "key_file": "k"}
@@ -163,7 +165,7 @@ def authenticating(door: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("door", "listen"), OUTSIDE.items())
-def test_beyond_this_machine_a_door_encrypts_and_asks_who_is_there(door: str, listen: str) -> None:
+def test_a_door_reachable_by_others_needs_encryption_and_authentication(door: str, listen: str) -> None:
     encrypted, authenticated = encrypting(door), authenticating(door)
     with pytest.raises(
         OptionError, match=rf"nothing is encrypted; set {next(iter(encrypted))[:5]}.*--insecure"
@@ -176,7 +178,7 @@ def test_beyond_this_machine_a_door_encrypts_and_asks_who_is_there(door: str, li
     DoorConfig().check(door, Settings())
 
 
-def test_on_websocket_there_is_more_than_one_way_to_prove_who_one_is() -> None:
+def test_a_websocket_door_has_several_ways_of_authentication() -> None:
     ways: list[dict[str, Any]] = [{"basic": True}, {"tokens_file": "t"}, {"client_authority_file": "a"}]
     for how in ways:
         DoorConfig(listen="0.0.0.0:0", **TLS, **how).check("mbws", DOOR)
@@ -192,6 +194,6 @@ def test_on_websocket_there_is_more_than_one_way_to_prove_who_one_is() -> None:
         ({"peer_keys": {"alice": ("x",)}}, "need curve-key-file"),
     ],
 )
-def test_what_belongs_together(members: dict[str, Any], words: str) -> None:
+def test_incomplete_combinations_of_members_are_refused(members: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         DoorConfig(**members)

@@ -22,17 +22,17 @@ GONE = Refused(404, "unknown-resource", "there is no such resource")
         (None, None, "a peer without an address"),
     ],
 )
-def test_a_peer_is_named_by_its_place_and_user(name: object, user: str | None, words: str) -> None:
+def test_a_peer_is_named_by_address_and_user(name: object, user: str | None, words: str) -> None:
     assert str(PeerAddress.at(name, user)) == words
 
 
-def test_a_failure_is_told_with_resource_peer_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_with_resource_peer_and_reason(caplog: pytest.LogCaptureFixture) -> None:
     FailureLog(lambda: 0.0).record(PeerAddress("192.0.2.1"), "or\nders", GONE)
     assert caplog.messages == [f"the subscription of 192.0.2.1 to 'or\\nders' failed: {GONE}"]
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_one_address_has_so_many_lines_and_others_have_theirs(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_per_address_are_bounded_separately(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     failures = FailureLog(lambda: now)
     for _ in range(DOOR_FAILURES + 5):

@@ -32,7 +32,7 @@ def encoded(text: str) -> str:
         ("Digest abc", None),
     ],
 )
-def test_an_authorization_header(header: str, said: Basic | Bearer | None) -> None:
+def test_an_authorization_header_is_parsed(header: str, said: Basic | Bearer | None) -> None:
     assert parse(header) == said
 
 
@@ -60,7 +60,9 @@ def named(*names: str) -> Certified:
         (named("alice", "bob"), None),
     ],
 )
-def test_a_certificate_is_the_user_of_its_one_common_name(tls: Certified | None, user: str | None) -> None:
+def test_a_certificate_identifies_the_user_of_its_single_common_name(
+    tls: Certified | None, user: str | None
+) -> None:
     assert user_of_certificate(cast("ssl.SSLObject | None", tls)) == user
 
 
@@ -71,7 +73,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_token_is_its_users(file: Path) -> None:
+def test_a_token_identifies_its_user(file: Path) -> None:
     file.write_text("# ours\n\nalice 0123456789abcdef\nbob smith fedcba9876543210\n")
     tokens = Tokens(file)
     assert tokens.user("0123456789abcdef") == "alice"
@@ -80,7 +82,7 @@ def test_a_token_is_its_users(file: Path) -> None:
         assert tokens.user(wrong) is None
 
 
-def test_tokens_that_others_can_read_or_guess_are_errors(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readable_or_guessable_tokens_are_errors(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.net.private._is_shut", lambda _: False)
     file.write_text("alice 0123456789abcdef\nbob short\n")
     with pytest.raises(OptionError, match=r"line 2 of .* 16 characters") as wrong:
@@ -93,7 +95,7 @@ def test_tokens_that_others_can_read_or_guess_are_errors(file: Path, monkeypatch
         Tokens(file.with_name("none"))
 
 
-def test_a_curve_key_is_one_users(tmp_path: Path) -> None:
+def test_a_curve_key_belongs_to_one_user(tmp_path: Path) -> None:
     key = make_keys()[0].decode()
     _, public = write_keys(tmp_path / "alice")
     users = users_of({"alice": (str(public),), "bob": (key, key)})

@@ -27,7 +27,7 @@ from mtl.wire.control import NOT_AUTHORIZED, READ_ONLY, UNKNOWN_RESOURCE, UNKNOW
         ContentTooLarge(5 << 20, 4 << 20),
     ],
 )
-def test_of_its_own_mistake_a_peer_learns_everything(error: MtlError) -> None:
+def test_errors_of_the_peer_are_sent_to_it_in_full(error: MtlError) -> None:
     assert peer_message(error) == str(error)
 
 
@@ -46,14 +46,14 @@ def test_of_its_own_mistake_a_peer_learns_everything(error: MtlError) -> None:
         (Refused(503, READ_ONLY, "/var/lib/mtl is full"), "503 read-only"),
     ],
 )
-def test_of_the_broker_it_learns_neither_place_nor_options(error: MtlError, words: str) -> None:
+def test_errors_of_the_broker_are_sent_without_endpoint_and_options(error: MtlError, words: str) -> None:
     said = peer_message(error)
     assert words in said
     for secret in ("10.0.0.7", "5975", "/etc", "/var", "door", "mtl grant", "mtl resource", "inner", "retry"):
         assert secret not in said
 
 
-def test_of_a_bug_it_learns_the_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_errors_are_sent_with_their_type_only(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         assert peer_message(KeyError("secret")) == "internal error (KeyError)"
     assert "secret" in caplog.text

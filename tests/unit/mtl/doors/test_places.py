@@ -1,4 +1,4 @@
-"""Where doors listen: one syntax for all of them, and side by side on one machine unless told otherwise."""
+"""Listening endpoints of doors: one syntax for all, and separate defaults on one machine."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
 
 
-def test_no_two_doors_listen_at_the_same_place() -> None:
+def test_default_endpoints_of_doors_differ() -> None:
     ports = [place.rpartition(":")[2] for place in (DEFAULT_ENDPOINT, *DEFAULTS.values())]
     assert len(set(ports)) == len(ports)
 
 
 @pytest.mark.requirement("MC0-30")
-def test_every_door_has_a_default_on_this_machine() -> None:
+def test_every_default_endpoint_is_local() -> None:
     assert DEFAULTS.keys() == TRANSPORTS.keys()
     assert all(place_of(door, None).local for door in DEFAULTS)
     assert str(place_of("mc0", None)).endswith(":61616")
 
 
 @pytest.mark.parametrize("door", TRANSPORTS)
-def test_host_and_port_are_enough_for_any_door(door: str) -> None:
+def test_host_and_port_suffice_for_every_door(door: str) -> None:
     transport = TRANSPORTS[door][0]
     for said in ("127.0.0.1:80", f"{transport}://127.0.0.1:80"):
         assert place_of(door, said) == ListenPlace(transport, "127.0.0.1", 80)
     assert str(place_of(door, "[::1]:80")) == f"{transport}://[::1]:80"
 
 
-def test_other_transports_are_named() -> None:
+def test_other_transports_need_their_scheme() -> None:
     assert place_of("mc0", "ipc:///run/mc0") == ListenPlace("ipc", "/run/mc0", 0)
     assert str(place_of("mc0", "ipc:///run/mc0")) == "ipc:///run/mc0"
     assert place_of("reactive", "ws://[::]:0") == ListenPlace("ws", "::", 0)
@@ -51,7 +51,7 @@ def test_other_transports_are_named() -> None:
         ),
     ],
 )
-def test_what_cannot_be_listened_on_is_named(door: str, listen: str, secure: bool) -> None:
+def test_an_invalid_endpoint_is_named(door: str, listen: str, secure: bool) -> None:
     with pytest.raises(OptionError, match=listen):
         place_of(door, listen, secure=secure)
 
@@ -71,11 +71,11 @@ def test_what_cannot_be_listened_on_is_named(door: str, listen: str, secure: boo
         ("192.0.2.1:0", False),
     ],
 )
-def test_what_others_reach_is_not_local(listen: str, local: bool) -> None:
+def test_endpoints_reachable_by_others_are_not_local(listen: str, local: bool) -> None:
     assert place_of("mc0", listen).local is local
 
 
-def test_hosts_and_ports() -> None:
+def test_hosts_and_ports_are_parsed() -> None:
     assert host_and_port("127.0.0.1:80") == ("127.0.0.1", 80)
     assert host_and_port("[::1]:0") == ("::1", 0)
     for wrong in ("80", ":80", "host:", "host:x", "host:99999", "host:" + "9" * 5_000):

@@ -11,11 +11,11 @@ NAMES = st.text(max_size=20).filter(lambda name: not name.startswith("mtl-"))
 
 
 @given(st.dictionaries(NAMES, st.text(max_size=20)))
-def test_text_comes_back_as_it_was(headers: dict[str, str]) -> None:
+def test_text_properties_are_restored(headers: dict[str, str]) -> None:
     assert to_texts(from_texts(headers.items())) == headers
 
 
-def test_values_of_other_types_are_shown_as_text() -> None:
+def test_values_of_other_types_are_converted_to_text() -> None:
     assert to_texts({"n": 7, "ok": True, "none": None}) == {"n": "7", "ok": "true", "none": ""}
 
 
@@ -23,6 +23,6 @@ def test_values_of_other_types_are_shown_as_text() -> None:
     ("headers", "words"),
     [([("mtl-sequence", "1")], "broker's"), ([("k", "1"), ("k", "2")], "twice")],
 )
-def test_names_that_cannot_be(headers: list[tuple[str, str]], words: str) -> None:
+def test_invalid_names_are_refused(headers: list[tuple[str, str]], words: str) -> None:
     with pytest.raises(Refused, match=words):
         from_texts(headers)

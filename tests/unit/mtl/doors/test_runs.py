@@ -22,5 +22,5 @@ def test_a_run_is_bounded_by_contents() -> None:
     assert not run.fits(b"", b"")
 
 
-def test_one_content_may_be_of_any_size() -> None:
+def test_the_first_content_of_a_run_may_have_any_size() -> None:
     assert ContentRun("orders").fits(bytes(2 * DOOR_RUN_OCTETS), b"")

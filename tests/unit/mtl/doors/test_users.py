@@ -12,7 +12,7 @@ from tests.support.aio import in_loop
 
 
 class Connection:
-    """Of a user, as far as bridges look at it."""
+    """The connection of a user, as far as bridges use it."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -41,7 +41,7 @@ def bridges() -> tuple[Bridges, Logins, Connection]:
 
 
 @in_loop
-async def test_a_user_has_a_connection_of_its_own_opened_once_and_when_it_is_needed() -> None:
+async def test_a_user_has_its_own_connection_opened_once_on_demand() -> None:
     one, logins, own = bridges()
     assert await one.of(None).connection() is cast("Any", own)
     alice = one.of("alice")
@@ -57,7 +57,7 @@ async def test_a_user_has_a_connection_of_its_own_opened_once_and_when_it_is_nee
 
 
 @in_loop
-async def test_one_that_could_not_be_opened_is_tried_again() -> None:
+async def test_a_failed_opening_is_retried() -> None:
     one, logins, _ = bridges()
     logins.failing = True
     with pytest.raises(Refused):
@@ -68,7 +68,9 @@ async def test_one_that_could_not_be_opened_is_tried_again() -> None:
 
 
 @in_loop
-async def test_the_one_that_is_idle_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_longest_idle_connection_is_closed_for_another_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mtl.doors.users.DOOR_USERS", 2)
     one, logins, _ = bridges()
     alice, bob = one.of("alice"), one.of("bob")
@@ -84,7 +86,7 @@ async def test_the_one_that_is_idle_longest_makes_room(monkeypatch: pytest.Monke
 
 
 @in_loop
-async def test_where_all_are_busy_nobody_else_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_all_connections_are_busy_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.doors.users.DOOR_USERS", 1)
     one, _, _ = bridges()
     one.of("alice")._held = 1

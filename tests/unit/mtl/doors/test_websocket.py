@@ -1,4 +1,4 @@
-"""The end of a WebSocket that all doors share, on loopback sockets."""
+"""The WebSocket server shared by all doors, on loopback sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = Origin("https://example.org")
 
 
 async def known(user: str, password: str) -> None:
-    """Who logs in at the broker."""
+    """The user that logs in at the broker."""
     if (user, password) != ("alice", "secret"):
         raise Refused(401, NOT_AUTHORIZED, "the broker did not accept the password")
 
@@ -81,7 +81,7 @@ async def http(endpoint: str, request: str) -> bytes:
 
 
 @in_loop
-async def test_the_clients_first_choice_of_what_we_have_is_spoken() -> None:
+async def test_the_clients_first_supported_subprotocol_is_selected() -> None:
     async with listening(echo) as server:
         async with connect(server.endpoint, subprotocols=[THREE, TWO, *ONE]) as c:
             assert c.subprotocol == "two"
@@ -94,8 +94,8 @@ async def test_the_clients_first_choice_of_what_we_have_is_spoken() -> None:
 
 
 @in_loop
-async def test_a_close_is_answered_when_the_door_says_so() -> None:
-    """And what came before it is heard before."""
+async def test_a_close_is_answered_on_request_of_the_door() -> None:
+    """Messages before the close are delivered first."""
     heard: list[object] = []
     release = asyncio.Event()
 
@@ -121,8 +121,8 @@ async def test_a_close_is_answered_when_the_door_says_so() -> None:
 
 
 @in_loop
-async def test_nothing_follows_a_close_that_waits_for_its_answer() -> None:
-    """A message then would have the library give the connection up."""
+async def test_messages_behind_an_unanswered_close_are_ignored() -> None:
+    """Such a message would make the library abort the connection."""
 
     async def serve(there: DoorSocket) -> None:
         while await there.message() is not None:
@@ -138,7 +138,7 @@ async def test_nothing_follows_a_close_that_waits_for_its_answer() -> None:
 
 @in_loop
 async def test_a_flood_of_empty_fragments_is_a_close_code(caplog: pytest.LogCaptureFixture) -> None:
-    """Those behind the last that is taken are read, too, and are no message's beginning."""
+    """Fragments behind the last accepted one are read as well, and do not start a message."""
     async with listening(echo) as server, connect(server.endpoint, subprotocols=ONE) as c:
         empty = bytes((0x80, 0, 0, 0, 0))  # masked by zeros
         c.transport.write(b"\x02" + empty + (b"\x00" + empty) * 100_000)
@@ -149,7 +149,7 @@ async def test_a_flood_of_empty_fragments_is_a_close_code(caplog: pytest.LogCapt
 
 
 @in_loop
-async def test_a_connection_without_a_handshake_holds_up_no_end() -> None:
+async def test_a_connection_without_handshake_does_not_delay_the_end() -> None:
     async with listening(echo) as server:
         reader, writer = await asyncio.open_connection(*server.endpoint.removeprefix("ws://").split(":"))
         async with connect(server.endpoint, subprotocols=ONE):
@@ -161,7 +161,7 @@ async def test_a_connection_without_a_handshake_holds_up_no_end() -> None:
 
 
 @in_loop
-async def test_an_end_without_a_close_delivers_what_was_sent() -> None:
+async def test_an_end_without_close_delivers_sent_messages() -> None:
     async def serve(there: DoorSocket) -> None:
         await there.send("last")
         await there.end_without_close()
@@ -184,7 +184,7 @@ async def test_an_end_without_a_close_delivers_what_was_sent() -> None:
     ],
 )
 @in_loop
-async def test_what_a_peer_may_not_send_is_a_close_code(
+async def test_forbidden_messages_are_answered_with_a_close_code(
     message: str | bytes | list[bytes], code: CloseCode
 ) -> None:
     async def serve(there: DoorSocket) -> None:
@@ -214,7 +214,7 @@ async def test_text_is_utf8() -> None:
 
 
 @in_loop
-async def test_tls_is_a_certificate_and_its_key(tmp_path: Path) -> None:
+async def test_tls_needs_a_certificate_and_its_key(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     config = DoorConfig(certificate_file=certificates.certificate, key_file=certificates.key)
     async with listening(echo, config) as server:
@@ -233,14 +233,14 @@ async def test_tls_is_a_certificate_and_its_key(tmp_path: Path) -> None:
     ],
 )
 @in_loop
-async def test_what_cannot_be_configured(config: DoorConfig, words: str) -> None:
+async def test_invalid_configurations_are_refused(config: DoorConfig, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         async with listening(echo, config):
             pass
 
 
 @in_loop
-async def test_a_place_that_is_taken() -> None:
+async def test_an_endpoint_in_use_is_refused() -> None:
     async with listening(echo) as server:
         place = place_of("mbws", server.endpoint)
         with pytest.raises(BindFailed, match="choose another"):
@@ -249,7 +249,7 @@ async def test_a_place_that_is_taken() -> None:
 
 
 @in_loop
-async def test_a_full_door_says_so_and_has_room_again() -> None:
+async def test_a_full_door_answers_503_until_a_session_ends() -> None:
     async with listening(echo, DoorConfig(max_sessions=1)) as server:
         async with connect(server.endpoint, subprotocols=ONE):
             with pytest.raises(InvalidStatus, match="503"):
@@ -259,7 +259,7 @@ async def test_a_full_door_says_so_and_has_room_again() -> None:
 
 
 @in_loop
-async def test_a_page_is_served_where_it_is_configured() -> None:
+async def test_a_page_is_served_if_configured() -> None:
     ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n\n"
     async with listening(echo, DoorConfig(page=True), page="<p>größer</p>") as server:
         answer = await http(server.endpoint, ask)
@@ -278,7 +278,7 @@ async def test_a_page_is_served_where_it_is_configured() -> None:
 
 
 @in_loop
-async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path) -> None:
+async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch(0o600)
     tokens.write_text("bob 0123456789abcdef\n")
@@ -313,8 +313,8 @@ async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path
 
 
 @in_loop
-async def test_the_page_is_shown_to_those_who_may_use_it() -> None:
-    """A browser that had to show credentials for it shows them again at the upgrade."""
+async def test_the_page_needs_the_credentials_of_the_door() -> None:
+    """A browser that sent credentials for the page sends them again at the upgrade."""
     ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n{}\n"
     async with listening(echo, DoorConfig(page=True, basic=True), page="<p>") as server:
         assert b" 401 " in await http(server.endpoint, ask.format(""))
@@ -323,7 +323,7 @@ async def test_the_page_is_shown_to_those_who_may_use_it() -> None:
 
 
 @in_loop
-async def test_another_origins_page_cannot_use_what_the_browser_knows() -> None:
+async def test_a_page_of_another_origin_cannot_use_cached_credentials() -> None:
     async with listening(echo, DoorConfig(basic=True)) as server:
         with pytest.raises(InvalidStatus, match="403"):
             await connect(
@@ -335,7 +335,7 @@ async def test_another_origins_page_cannot_use_what_the_browser_knows() -> None:
 
 
 @in_loop
-async def test_who_is_not_let_in_is_told() -> None:
+async def test_an_upgrade_from_another_origin_is_answered_403() -> None:
     async with listening(echo, DoorConfig(origins=(HERE,))) as server:
         for origin in (HERE, Origin(server.endpoint.replace("ws://", "http://")), None):
             async with connect(server.endpoint, origin=origin, subprotocols=ONE):
@@ -361,7 +361,7 @@ async def test_who_is_not_let_in_is_told() -> None:
         ("null", "localhost", ("*",), False, True),
     ],
 )
-def test_origins(
+def test_origins_are_compared(
     origin: str | None, host: str, allowed: tuple[str, ...], *, secure: bool, admitted: bool
 ) -> None:
     assert admits(origin, host, allowed, secure=secure) is admitted
@@ -378,11 +378,11 @@ def test_origins(
         (RuntimeError("e"), CloseCode.INTERNAL_ERROR, "internal error (RuntimeError)"),
     ],
 )
-def test_close_codes(error: Exception, code: CloseCode, words: str) -> None:
+def test_close_codes_are_mapped(error: Exception, code: CloseCode, words: str) -> None:
     assert closing(error)[0] is code
     assert closing(error)[1].startswith(words)
 
 
-def test_a_reason_is_cut_at_a_character() -> None:
+def test_a_close_reason_is_cut_at_a_character_boundary() -> None:
     _, reason = closing(Malformed("ü" * 100))
     assert reason == "ü" * 61

@@ -37,7 +37,7 @@ class Opener:
 
 
 @in_loop
-async def test_many_share_one_writer() -> None:
+async def test_concurrent_callers_share_one_writer() -> None:
     opener = Opener()
     writers = ResourceWriters(opener, 2)
     assert len(set(await asyncio.gather(*(writers.get("a") for _ in range(5))))) == 1
@@ -45,7 +45,7 @@ async def test_many_share_one_writer() -> None:
 
 
 @in_loop
-async def test_the_one_unused_for_longest_is_closed() -> None:
+async def test_the_least_recently_used_writer_is_closed() -> None:
     opener = Opener()
     writers = ResourceWriters(opener, 2)
     for resource in ("a", "b", "a", "c"):
@@ -57,7 +57,7 @@ async def test_the_one_unused_for_longest_is_closed() -> None:
 
 
 @in_loop
-async def test_what_failed_is_opened_anew() -> None:
+async def test_a_failed_opening_is_repeated() -> None:
     opener = Opener()
     opener.refusing = True
     writers = ResourceWriters(opener, 2)
@@ -71,7 +71,7 @@ async def test_what_failed_is_opened_anew() -> None:
 
 
 @in_loop
-async def test_a_caller_that_is_cancelled_does_not_take_the_writer_from_the_others() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_shared_opening() -> None:
     opener = Opener()
     writers = ResourceWriters(opener, 2)
     one, two = asyncio.create_task(writers.get("a")), asyncio.create_task(writers.get("a"))

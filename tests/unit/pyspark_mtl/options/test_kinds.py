@@ -50,7 +50,7 @@ from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace, ReadPl
         (kinds.one_of("error", "latest"), "Error", "error"),
     ],
 )
-def test_takes(parse: Callable[[str], object], text: str, value: object) -> None:
+def test_valid_values_are_parsed(parse: Callable[[str], object], text: str, value: object) -> None:
     assert parse(text) == value
 
 
@@ -98,7 +98,7 @@ def test_takes(parse: Callable[[str], object], text: str, value: object) -> None
         (kinds.one_of("error", "latest"), "never"),
     ],
 )
-def test_refuses(parse: Callable[[str], object], text: str) -> None:
+def test_invalid_values_are_refused(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse(text)
 
@@ -116,14 +116,14 @@ def test_refuses(parse: Callable[[str], object], text: str) -> None:
     ],
 )
 @given(st.text(max_size=30))
-def test_any_text_is_taken_or_refused(parse: Callable[[str], object], text: str) -> None:
+def test_any_text_is_parsed_or_refused(parse: Callable[[str], object], text: str) -> None:
     try:
         parse(text)
     except ValueError:
         pass
 
 
-def test_a_place_for_each_resource() -> None:
+def test_positions_per_resource_are_parsed() -> None:
     named = kinds.starting('{"a": 17}')
     assert named.of("a", EARLIEST) == ReadPlace("sequence", 17)
     assert named.of("found later", EARLIEST) == EARLIEST

@@ -21,7 +21,7 @@ from pyspark_mtl.options.settings import (
 
 
 def lowered(**options: str) -> dict[str, str]:
-    """As Spark hands them over."""
+    """Options as Spark passes them, in lower case."""
     return {name.lower(): value for name, value in options.items()}
 
 
@@ -51,12 +51,12 @@ def sink(*, streaming: bool = True, **options: str) -> WriteSettings:
         ("txnappid2", "txnAppId"),
     ],
 )
-def test_a_misspelt_option_is_an_error_that_suggests_the_right_one(key: str, suggested: str) -> None:
+def test_a_misspelt_option_is_an_error_with_a_suggestion(key: str, suggested: str) -> None:
     with pytest.raises(OptionError, match=f"unknown option '{key}'; did you mean '{suggested}'"):
         parse({key: "x"})
 
 
-def test_an_option_like_no_other_is_an_error_that_names_all() -> None:
+def test_an_unknown_option_without_similar_one_is_an_error_with_all_names() -> None:
     with pytest.raises(
         OptionError, match=r"unknown option 'zzzz'; the options are bodyFormat, .*virtualHost"
     ):
@@ -64,13 +64,13 @@ def test_an_option_like_no_other_is_an_error_that_names_all() -> None:
 
 
 @given(st.text(min_size=8, alphabet=st.characters(categories=["L", "N"])))
-def test_the_value_of_an_unknown_option_is_never_shown(secret: str) -> None:
+def test_the_value_of_an_unknown_option_is_not_in_the_error(secret: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse({"pasword": f"<{secret}>"})
     assert f"<{secret}>" not in str(caught.value)
 
 
-def test_sparks_own_options_are_none_of_ours() -> None:
+def test_options_of_spark_are_ignored() -> None:
     given = parse({"path": "x", "checkpointlocation": "/tmp/c", "queryname": "q", "__internal": "1"})
     assert not given.values
 
@@ -80,7 +80,7 @@ def test_a_value_that_does_not_fit_names_its_option() -> None:
         parse({"failondataloss": "yes"})
 
 
-def test_names_in_any_case_are_known() -> None:
+def test_names_are_case_insensitive() -> None:
     assert "maxOffsetsPerTrigger" in parse({"MaxOffsetsPerTRIGGER": "5"})
 
 
@@ -103,12 +103,12 @@ def test_the_defaults_of_a_batch() -> None:
     assert (batch().starting, batch().ending) == (ReadPlaces(EARLIEST), ReadPlaces(LATEST))
 
 
-def test_a_group_is_where_one_starts_unless_told_otherwise() -> None:
+def test_with_a_group_reading_starts_at_its_cursor_by_default() -> None:
     assert stream(group="g").starting == ReadPlaces(GROUP)
     assert stream(group="g", startingOffsets="earliest").starting == ReadPlaces(EARLIEST)
 
 
-def test_limits_go_together() -> None:
+def test_limits_can_be_combined() -> None:
     limits = stream(
         maxOffsetsPerTrigger="1000", maxBytesPerTrigger="1m", minOffsetsPerTrigger="10", maxTriggerDelay="30s"
     ).limits
@@ -116,7 +116,7 @@ def test_limits_go_together() -> None:
     assert limits.any
 
 
-def test_a_pattern_takes_places_of_some() -> None:
+def test_a_pattern_may_have_positions_for_some_resources() -> None:
     given = parse(lowered(resourcePattern="a.*", startingOffsets='{"a1": 5}'))
     settings = read_settings(given, streaming=True)
     assert settings.starting.of("a1", EARLIEST) == ReadPlace("sequence", 5)
@@ -158,7 +158,7 @@ def test_a_pattern_takes_places_of_some() -> None:
         (True, {"resources": "a", "requestTimeout": "60s"}, "is longer than retryDeadline"),
     ],
 )
-def test_a_read_that_cannot_be_meant_is_an_error(
+def test_contradictory_options_of_a_read_are_errors(
     streaming: bool, options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(OptionError, match=words):
@@ -175,7 +175,7 @@ def test_the_defaults_of_a_write() -> None:
     assert (settings.resource, settings.application, settings.version) == (None, None, None)
 
 
-def test_what_a_created_resource_is_like() -> None:
+def test_options_of_created_resources() -> None:
     assert sink(createResource="false").create is None
     assert sink(createResource="true").create == Creation("sync")
     wanted: dict[str, Any] = {
@@ -190,7 +190,7 @@ def test_what_a_created_resource_is_like() -> None:
     assert sink(createResource="true", **wanted).create == made
 
 
-def test_an_overwrite_has_to_be_meant() -> None:
+def test_truncate_applies_only_to_an_overwrite() -> None:
     given = parse(lowered(resource="a", overwriteMode="truncate"))
     assert not write_settings(given, streaming=False).truncate
     assert write_settings(given, streaming=False, overwrite=True).truncate
@@ -199,7 +199,7 @@ def test_an_overwrite_has_to_be_meant() -> None:
         write_settings(given, streaming=True, overwrite=True)
 
 
-def test_a_batch_write_is_repeatable_with_both() -> None:
+def test_a_batch_write_with_application_and_version_is_repeatable() -> None:
     settings = sink(streaming=False, txnAppId="loader", txnVersion="0")
     assert (settings.application, settings.version) == ("loader", 0)
 
@@ -217,7 +217,7 @@ def test_a_batch_write_is_repeatable_with_both() -> None:
         (False, {"overwriteMode": "replace"}, "'replace' is not one of truncate"),
     ],
 )
-def test_a_write_that_cannot_be_meant_is_an_error(
+def test_contradictory_options_of_a_write_are_errors(
     streaming: bool, options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(OptionError, match=words):
@@ -228,7 +228,7 @@ def test_a_write_that_cannot_be_meant_is_an_error(
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_how_to_log_in_reaches_every_connection(*, streaming: bool) -> None:
+def test_credentials_reach_every_connection(*, streaming: bool) -> None:
     said = {
         "user": "etl",
         "password": " secret ",
@@ -246,11 +246,11 @@ def test_how_to_log_in_reaches_every_connection(*, streaming: bool) -> None:
     assert stream(user="etl", passwordEnv="SECRET").connect.password_env == "SECRET"
 
 
-def test_a_secret_is_not_shown_by_the_options_that_have_it() -> None:
+def test_secrets_are_hidden_in_the_repr_of_options() -> None:
     assert "secret" not in repr(parse(lowered(password="secret")))
 
 
-def test_a_secret_is_not_in_an_error_about_it() -> None:
+def test_secrets_are_not_in_errors() -> None:
     with pytest.raises(OptionError, match="password: it is empty"):
         stream(user="etl", password="")
     with pytest.raises(OptionError) as caught:
@@ -260,7 +260,7 @@ def test_a_secret_is_not_in_an_error_about_it() -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("which", ["starting", "ending"])
-def test_of_several_places_the_foremost_counts_as_in_kafka(which: str, streaming: bool) -> None:
+def test_precedence_of_starting_options_is_that_of_kafka(which: str, streaming: bool) -> None:
     options = {
         "resources": "a",
         f"{which}Offsets": '{"a": 7}',
@@ -278,13 +278,13 @@ def test_of_several_places_the_foremost_counts_as_in_kafka(which: str, streaming
 # --- bodies -------------------------------------------------------------------------------------------------
 
 
-def test_bodies_are_raw_unless_told_otherwise() -> None:
+def test_bodies_are_raw_by_default() -> None:
     assert stream().bodies is None
     assert stream(bodyFormat="raw").bodies is None
     assert sink(resource="a").bodies is None
 
 
-def test_typed_bodies() -> None:
+def test_options_of_typed_bodies() -> None:
     assert stream(bodyFormat="JSON").bodies == Bodies("json")
     assert sink(bodyFormat="arrow", includeMetadata="true").bodies == Bodies("arrow", metadata=True)
     given = batch(
@@ -312,6 +312,6 @@ def test_typed_bodies() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_about_bodies_is_an_error(options: dict[str, str], words: str) -> None:
+def test_contradictory_options_of_bodies_are_errors(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         stream(**options)

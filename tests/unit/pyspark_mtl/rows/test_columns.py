@@ -18,12 +18,12 @@ from pyspark_mtl.rows.columns import (
 BODY = Column("body", "binary")
 
 
-def test_rows_are_contents() -> None:
+def test_columns_of_a_source() -> None:
     assert ddl(SOURCE) == "resource string, sequence bigint, timestamp timestamp, body binary"
     assert ddl(of_source(include_properties=True)).endswith("body binary, properties map<string,string>")
 
 
-def test_a_schema_that_is_ours_fits() -> None:
+def test_the_schema_of_the_source_is_accepted() -> None:
     for include_properties in (False, True):
         check_source(
             list(of_source(include_properties=include_properties)), include_properties=include_properties
@@ -40,17 +40,19 @@ def test_a_schema_that_is_ours_fits() -> None:
         ((*SOURCE[:3], Column("body", "binary", nullable=False)), "every column is nullable"),
     ],
 )
-def test_another_schema_is_an_error_that_shows_ours(given: tuple[Column, ...], words: str) -> None:
+def test_another_schema_is_an_error_that_shows_the_expected_one(
+    given: tuple[Column, ...], words: str
+) -> None:
     with pytest.raises(SchemaError, match=words):
         check_source(given, include_properties=False)
 
 
-def test_a_sink_takes_the_rows_of_a_source() -> None:
+def test_a_sink_accepts_the_rows_of_a_source() -> None:
     check_sink(of_source(include_properties=True), resource=None)
     assert set(SINK) == {column.name for column in of_source(include_properties=True)}
 
 
-def test_a_body_is_enough_where_the_resource_is_known() -> None:
+def test_a_body_column_suffices_if_the_resource_is_an_option() -> None:
     check_sink([BODY], resource="orders")
     check_sink([Column("body", "string", nullable=False)], resource="orders")
 
@@ -67,21 +69,21 @@ def test_a_body_is_enough_where_the_resource_is_known() -> None:
         ((BODY, Column("properties", "map<string,int>")), "orders", "has to be map<string,string>"),
     ],
 )
-def test_what_a_sink_does_not_take_is_an_error(
+def test_columns_that_a_sink_does_not_accept_are_errors(
     given: tuple[Column, ...], resource: str | None, words: str
 ) -> None:
     with pytest.raises(SchemaError, match=words):
         check_sink(given, resource=resource)
 
 
-def test_only_text_has_columns_that_nobody_gave() -> None:
+def test_only_text_bodies_have_a_default_schema() -> None:
     assert ddl(of_typed_source("text", metadata=False)) == "body string"
     assert ddl(of_typed_source("text", metadata=True)).endswith("timestamp timestamp, body string")
     with pytest.raises(SchemaError, match="bodyFormat=json needs a schema"):
         of_typed_source("json", metadata=False)
 
 
-def test_a_column_of_the_body_says_nothing_about_where_to_write() -> None:
+def test_a_body_column_named_resource_does_not_select_the_target() -> None:
     column = Column("resource", "string")
     check_target([column], resource=None, metadata=True)
     check_target([column], resource="orders", metadata=False)

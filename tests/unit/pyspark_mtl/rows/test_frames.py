@@ -28,7 +28,7 @@ def pack(bodies: list[bytes], properties: list[bytes | None] | None = None) -> p
 
 @given(BODIES, st.data())
 def test_the_rows_of_a_pack_are_its_contents(bodies: list[bytes], data: st.DataObject) -> None:
-    """Also of one that was trimmed to the range of a task."""
+    """Also of a pack trimmed to the range of a task."""
     skip = data.draw(st.integers(0, len(bodies) - 1))
     received = decode_pack(encode_batch(pack(bodies)), len(bodies)).slice(skip)
     found = rows(received, "orders", 7 + skip, 1_700_000_000_000_001, include_properties=False)
@@ -46,21 +46,21 @@ def test_bodies_are_not_copied() -> None:
     assert found.column("body").buffers()[2].address == received.column("body").buffers()[2].address
 
 
-def test_properties_are_a_column_where_they_are_wanted() -> None:
+def test_properties_are_a_column_if_requested() -> None:
     received = pack([b"a", b"b"], [encode_table({"k": "v", "n": 7}), None])
     found = rows(received, "orders", 1, 0, include_properties=True)
     assert found.schema.equals(ROWS_WITH_PROPERTIES)
     assert found.column("properties").to_pylist() == [[("k", "v"), ("n", "7")], []]
 
 
-def test_the_largest_pack_has_all_its_sequences() -> None:
+def test_sequences_of_the_largest_pack() -> None:
     found = rows(pack([b""] * MAX_PACK_CONTENTS), "orders", 1 << 40, None, include_properties=False)
     assert found.column("sequence")[-1].as_py() == (1 << 40) + MAX_PACK_CONTENTS - 1
     assert found.column("timestamp").null_count == MAX_PACK_CONTENTS
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 1_023, 1_024, MAX_PACK_CONTENTS - 1, MAX_PACK_CONTENTS])
-def test_every_row_has_its_resources_name(count: int) -> None:
+def test_every_row_has_the_name_of_its_resource(count: int) -> None:
     for resource in ("orders", "paid"):
         found = rows(pack([b""] * count), resource, 1, None, include_properties=False)
         found.validate(full=True)
@@ -74,14 +74,16 @@ def frame(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def test_all_rows_go_where_the_option_says() -> None:
+def test_all_rows_are_written_to_the_resource_of_the_option() -> None:
     given = frame(body=pa.array([b"1", b"2"]), resource=pa.array(["a", None]))
     ((resource, batch),) = contents(given, "orders")
     assert (resource, batch.schema, batch.column("body").to_pylist()) == ("orders", SCHEMA, [b"1", b"2"])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.binary(max_size=4)), min_size=1, max_size=40))
-def test_rows_go_where_their_column_says_in_their_order(given_rows: list[tuple[str, bytes]]) -> None:
+def test_rows_are_written_to_the_resource_of_their_column_in_order(
+    given_rows: list[tuple[str, bytes]],
+) -> None:
     names, bodies = zip(*given_rows, strict=True)
     found = list(contents(frame(body=pa.array(bodies, pa.binary()), resource=pa.array(names)), None))
     assert [name for name, _ in found] == list(dict.fromkeys(names))
@@ -89,7 +91,7 @@ def test_rows_go_where_their_column_says_in_their_order(given_rows: list[tuple[s
         assert batch.column("body").to_pylist() == [body for one, body in given_rows if one == name]
 
 
-def test_the_types_that_spark_may_choose_are_taken() -> None:
+def test_types_that_spark_may_choose_are_accepted() -> None:
     required = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
     given = frame(
         body=pa.array([b"1"], pa.large_binary()),
@@ -103,7 +105,7 @@ def test_the_types_that_spark_may_choose_are_taken() -> None:
     ]
 
 
-def test_text_is_a_body_in_utf8() -> None:
+def test_text_becomes_a_body_in_utf8() -> None:
     ((_, batch),) = contents(frame(body=pa.array(["\u00e4", ""])), "orders")
     assert batch.column("body").to_pylist() == ["\u00e4".encode(), b""]
 
@@ -127,7 +129,7 @@ def test_nulls_are_errors(given: pa.RecordBatch, words: str) -> None:
 
 
 @given(st.lists(BODIES, max_size=8), st.integers(1, 400))
-def test_small_frames_are_gathered_and_nothing_is_lost(frames: list[list[bytes]], octets: int) -> None:
+def test_small_frames_are_gathered_without_loss(frames: list[list[bytes]], octets: int) -> None:
     packs = [pack(bodies) for bodies in frames]
     found = list(gathered(packs, octets))
     assert [body for one in found for body in one.column("body").to_pylist()] == list(
@@ -140,7 +142,7 @@ def test_small_frames_are_gathered_and_nothing_is_lost(frames: list[list[bytes]]
 
 
 @given(BODIES, st.integers(1, 200), st.data())
-def test_splitting_loses_nothing_and_keeps_the_limit(
+def test_splitting_keeps_all_contents_and_the_limit(
     bodies: list[bytes], max_pack: int, data: st.DataObject
 ) -> None:
     skip = data.draw(st.integers(0, len(bodies) - 1))
@@ -168,7 +170,7 @@ def test_splitting_keeps_the_limit_of_contents() -> None:
     assert [part.num_rows for part in split(batch, 1, 1)] == [MAX_PACK_CONTENTS, MAX_PACK_CONTENTS, 1]
 
 
-def test_no_more_packs_than_needed() -> None:
+def test_splitting_makes_as_few_packs_as_possible() -> None:
     assert [part.num_rows for part in split(pack([b"12", b"34", b"56", b"7"]), 2, 4)] == [2, 2]
 
 
@@ -178,7 +180,7 @@ def test_a_body_above_the_limit_is_an_error_with_its_size() -> None:
 
 
 def test_rows_are_made_without_pandas() -> None:
-    """pyarrow imports pandas, where it is there, with the first Python value it is given: 0.4 s in every new worker."""
+    """pyarrow imports pandas, if installed, with the first Python value that it gets: 0.4 s in every new worker."""
     code = """
 import sys
 from importlib.abc import MetaPathFinder

@@ -21,25 +21,27 @@ def column(maps: list[dict[str, str | None] | None]) -> pa.MapArray:
 
 
 @given(MAPS, st.data())
-def test_maps_come_back(maps: list[dict[str, str | None] | None], data: st.DataObject) -> None:
+def test_maps_become_tables_and_maps_again(
+    maps: list[dict[str, str | None] | None], data: st.DataObject
+) -> None:
     first = data.draw(st.integers(0, len(maps)))
     tables = to_tables(len(maps) - first, column(maps).slice(first), None)
     assert [dict(one) for one in to_maps(tables).to_pylist()] == [one or {} for one in maps[first:]]
 
 
 @given(MAPS)
-def test_tables_are_the_ones_that_the_wire_knows(maps: list[dict[str, str | None] | None]) -> None:
+def test_tables_are_decoded_by_the_wire_codec(maps: list[dict[str, str | None] | None]) -> None:
     tables = to_tables(len(maps), column(maps), None).to_pylist()
     assert [None if table is None else decode_table(table) for table in tables] == [
         one or None for one in maps
     ]
 
 
-def test_no_column_is_no_properties() -> None:
+def test_without_a_column_there_are_no_properties() -> None:
     assert to_tables(3, None, None).to_pylist() == [None, None, None]
 
 
-def test_a_timestamp_is_carried_to_the_microsecond() -> None:
+def test_a_timestamp_has_microseconds() -> None:
     times = pa.array([0, None, 1_700_000_000_123_456], pa.timestamp("us", "UTC"))
     tables = to_tables(3, None, times).to_pylist()
     assert tables[1] is None
@@ -47,7 +49,7 @@ def test_a_timestamp_is_carried_to_the_microsecond() -> None:
     assert decode_table(tables[2]) == {"timestamp": "2023-11-14T22:13:20.123456Z"}
 
 
-def test_a_timestamp_takes_the_place_of_an_older_one() -> None:
+def test_a_timestamp_replaces_an_older_one() -> None:
     maps = column([{"timestamp": "old", "a": "1"}, {"timestamp": "old"}])
     times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "Etc/UTC"))
     assert [dict(one) for one in to_maps(to_tables(2, maps, times)).to_pylist()] == [
@@ -70,18 +72,18 @@ def test_a_timestamp_without_a_plain_year_is_an_error() -> None:
         ("a\nb", "control characters"),
     ],
 )
-def test_a_name_that_no_property_can_have_is_an_error(name: str, words: str) -> None:
+def test_an_invalid_property_name_is_an_error(name: str, words: str) -> None:
     with pytest.raises(FieldError, match=words):
         to_tables(1, column([{name: "1"}]), None)
 
 
-def test_properties_that_are_a_body_are_an_error() -> None:
+def test_properties_as_large_as_a_body_are_an_error() -> None:
     maps = column([{f"name-{at}": "x" * 1000 for at in range(70)}])
     with pytest.raises(FieldError, match="put large values into the body"):
         to_tables(1, maps, None)
 
 
-def test_a_typed_value_is_read_as_text() -> None:
+def test_a_typed_value_is_converted_to_text() -> None:
     table = encode_table({"none": None, "octets": b"\x00\xff", "list": [1, "a", True]})
     maps = to_maps(pa.array([table], pa.binary()))
     assert maps.to_pylist() == [[("none", None), ("octets", "AP8="), ("list", '[1,"a",true]')]]

@@ -46,7 +46,7 @@ def test_rows_have_the_columns_of_the_schema_in_its_order() -> None:
     assert bad == []
 
 
-def test_permissive_makes_nulls_and_shows_the_body() -> None:
+def test_permissive_gives_nulls_and_the_corrupt_body() -> None:
     ((made, bad),) = TypedRows(shape([ID, ("_corrupt_record", pa.string())]))(pack(*BODIES), "orders", 5, 6)
     assert made.to_pylist() == [
         {"id": 1, "_corrupt_record": None},
@@ -56,7 +56,7 @@ def test_permissive_makes_nulls_and_shows_the_body() -> None:
     assert [(one.sequence, one.body) for one in bad] == [(6, BODIES[1])]
 
 
-def test_dropmalformed_leaves_bad_bodies_out() -> None:
+def test_dropmalformed_omits_bad_bodies() -> None:
     typed = TypedRows(shape([*METADATA, ID], metadata=True, mode="dropmalformed"))
     ((made, bad),) = typed(pack(*BODIES), "orders", 5, 6)
     assert made.select(["sequence", "id"]).to_pylist() == [{"sequence": 5, "id": 1}, {"sequence": 7, "id": 3}]
@@ -71,7 +71,7 @@ def test_failfast_names_the_first_bad_content() -> None:
 
 
 @pytest.mark.parametrize("mode", ["permissive", "dropmalformed"])
-def test_every_row_of_an_arrow_body_has_its_contents_sequence(mode: str) -> None:
+def test_every_row_of_an_arrow_body_has_the_sequence_of_its_content(mode: str) -> None:
     (two,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
     typed = TypedRows(
         shape([*METADATA, ID, ("_corrupt_record", pa.string())], "arrow", metadata=True, mode=mode)
@@ -84,7 +84,7 @@ def test_every_row_of_an_arrow_body_has_its_contents_sequence(mode: str) -> None
     ]
 
 
-def test_a_pack_whose_rows_take_much_memory_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_with_large_rows_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_arrow, "MAX_BODY_OCTETS", 20)
     (two,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
     typed = TypedRows(shape([*METADATA, ID], "arrow", metadata=True))
@@ -100,7 +100,7 @@ def test_a_pack_whose_rows_take_much_memory_comes_in_parts(monkeypatch: pytest.M
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def test_columns_of_the_content_stay_beside_the_body() -> None:
+def test_columns_of_the_content_are_not_part_of_the_body() -> None:
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "resource": ["a", "b"]})
     (frame,) = raw(of_sink(rows.schema, Bodies("json", metadata=True)), [rows])
     assert frame.to_pylist() == [

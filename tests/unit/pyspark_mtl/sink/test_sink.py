@@ -17,7 +17,7 @@ from tests.support.fake_client import FakeClient, FakeLog
 
 
 class FakeTask:
-    """Stands for pyspark's TaskContext: the local properties of a streaming task."""
+    """In the place of pyspark's TaskContext: the local properties of a streaming task."""
 
     properties: ClassVar[dict[str, str]] = {}
 
@@ -68,13 +68,13 @@ def test_a_batch_is_published_by_its_commit(client: FakeClient) -> None:
     assert client.commits["query"][0] == 7
 
 
-def test_a_task_without_rows_does_not_speak_to_the_broker(client: FakeClient) -> None:
+def test_a_task_without_rows_sends_no_request(client: FakeClient) -> None:
     assert message(StreamWriter(settings()), 0, 0) == StageMessage(query="query")
     assert client.writers == []
 
 
-def test_a_batch_without_rows_has_its_place_in_the_order(client: FakeClient) -> None:
-    """Without it a repetition that has lost its rows would pass, and they would be published by the next batch."""
+def test_a_batch_without_rows_counts_as_a_version(client: FakeClient) -> None:
+    """Otherwise a repetition that has lost its rows would succeed, and the next batch would publish them."""
     writer = StreamWriter(settings())
     writer.commit([message(writer), message(writer), None], 7)
     assert client.commits["query"][0] == 7
@@ -88,7 +88,7 @@ def test_a_batch_without_tasks_commits_nothing(client: FakeClient) -> None:
     assert client.commits == {}
 
 
-def test_a_repeated_commit_is_recognised_and_told_in_one_line(
+def test_a_repeated_commit_is_recognised_and_logged_in_one_line(
     client: FakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pyspark_mtl.sink.sink")
@@ -102,7 +102,7 @@ def test_a_repeated_commit_is_recognised_and_told_in_one_line(
 
 
 def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None:
-    """A checkpoint whose last entry was removed, or a copied one, plans another batch under the same number."""
+    """A copied checkpoint, or one without its last entry, plans another batch under the same number."""
     writer = StreamWriter(settings())
     writer.commit([message(writer, 3)], 7)
     for count in (2, 4):
@@ -115,7 +115,7 @@ def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None
     assert len(client.logs["a"].bodies) == 3
 
 
-def test_a_repeated_commit_of_other_rows_may_be_meant(
+def test_a_repeated_commit_of_other_rows_is_accepted_without_fail_on_loss(
     client: FakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = StreamWriter(settings(failOnDataLoss="false"))
@@ -125,8 +125,8 @@ def test_a_repeated_commit_of_other_rows_may_be_meant(
     assert len(client.logs["a"].bodies) == 3
 
 
-def test_arrow_bodies_may_come_again_in_other_numbers(client: FakeClient) -> None:
-    """A restart with another minPartitions, say, lays the same rows into more tasks, and so into more bodies."""
+def test_a_repeated_commit_may_have_another_number_of_arrow_bodies(client: FakeClient) -> None:
+    """For example a restart with another minPartitions splits the same rows into more tasks and bodies."""
     writer = StreamWriter(settings(bodyFormat="arrow"))  # without a shape its rows are bodies already
     writer.commit([message(writer, 1)], 7)
     writer.commit([message(writer, 1), message(writer, 1)], 7)
@@ -135,13 +135,13 @@ def test_arrow_bodies_may_come_again_in_other_numbers(client: FakeClient) -> Non
         writer.commit([message(writer)], 7)
 
 
-def test_an_application_of_ones_own_name(client: FakeClient) -> None:
+def test_the_application_name_may_be_an_option(client: FakeClient) -> None:
     writer = StreamWriter(settings(txnAppId="mine"))
     writer.commit([message(writer, 3)], 7)
     assert list(client.commits) == ["mine"]
 
 
-def test_a_users_application_begins_with_the_users_name(client: FakeClient) -> None:
+def test_the_application_of_a_user_has_its_name_as_prefix(client: FakeClient) -> None:
     client.user = "etl"
     stream, batch = StreamWriter(settings()), BatchWriter(settings())
     stream.commit([message(stream, 3)], 7)
@@ -150,7 +150,7 @@ def test_a_users_application_begins_with_the_users_name(client: FakeClient) -> N
     assert client.forgotten == [name for name in client.commits if "write" in name]
 
 
-def test_at_least_once_has_nothing_to_commit(client: FakeClient) -> None:
+def test_at_least_once_commits_no_stages(client: FakeClient) -> None:
     writer = StreamWriter(settings(deliveryGuarantee="at-least-once"))
     messages = [message(writer, 3)]
     assert len(client.logs["a"].bodies) == 3
@@ -159,13 +159,13 @@ def test_at_least_once_has_nothing_to_commit(client: FakeClient) -> None:
     assert (client.commits, client.aborted) == ({}, [])
 
 
-def test_an_abort_throws_the_stages_away(client: FakeClient) -> None:
+def test_an_abort_discards_the_stages(client: FakeClient) -> None:
     writer = StreamWriter(settings())
     writer.abort([message(writer, 3), None, StageMessage()], 7)
     assert client.aborted == ["query/7/0"]
 
 
-def test_an_abort_never_hides_why_the_batch_failed(
+def test_an_abort_does_not_hide_the_cause_of_the_failure(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unreachable(_stages: object) -> None:
@@ -178,7 +178,7 @@ def test_an_abort_never_hides_why_the_batch_failed(
     assert "1 stages of a failed batch stay until they expire" in caplog.text
 
 
-def test_a_task_that_spark_tells_no_query_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_query_id_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTask, "properties", {})
     with pytest.raises(OptionError, match=r"did not set the property 'sql.streaming.queryId'"):
         StreamWriter(settings()).write(frames(1))
@@ -188,7 +188,7 @@ def visible(client: FakeClient, name: str = "a") -> int:
     return client.logs[name].next - client.logs[name].earliest
 
 
-def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
+def test_an_overwriting_batch_replaces_the_former_one(client: FakeClient) -> None:
     writer = StreamWriter(settings(overwrite=True))
     for batch, counts in enumerate([(2, 1), (4,), (4,), (0, 0)]):
         messages = [message(writer, count) for count in counts]
@@ -199,7 +199,7 @@ def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
     assert visible(client) == 0, "batch 3 was there already"
 
 
-def test_with_a_column_only_what_rows_go_to_is_replaced(client: FakeClient) -> None:
+def test_an_overwrite_by_column_replaces_only_resources_with_rows(client: FakeClient) -> None:
     client.logs.update(b=FakeLog([b"stays"]))
     writer = StreamWriter(settings(overwrite=True, resource=""))
     rows = pa.RecordBatch.from_arrays(
@@ -212,7 +212,7 @@ def test_with_a_column_only_what_rows_go_to_is_replaced(client: FakeClient) -> N
     assert visible(client) == 1, "no row says which resource is to be empty"
 
 
-def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(client: FakeClient) -> None:
+def test_an_overwrite_without_rows_creates_the_resource_if_requested(client: FakeClient) -> None:
     with pytest.raises(OptionError, match="'new' to write to does not exist"):
         BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([StageMessage()])
     wanted = settings(streaming=False, overwrite=True, resource="new", createResource="true")
@@ -220,7 +220,7 @@ def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(clien
     assert visible(client, "new") == 0
 
 
-def test_an_overwrite_that_no_task_ran_for_cannot_say_whose_it_is(client: FakeClient) -> None:
+def test_an_overwrite_without_tasks_is_an_error(client: FakeClient) -> None:
     with pytest.raises(OptionError, match="the id of the query is unknown"):
         StreamWriter(settings(overwrite=True)).commit([], 7)
     assert client.commits == {}
@@ -229,7 +229,7 @@ def test_an_overwrite_that_no_task_ran_for_cannot_say_whose_it_is(client: FakeCl
 # --- batches ------------------------------------------------------------------------------------------------
 
 
-def test_a_write_is_all_or_nothing_and_its_own_application(client: FakeClient) -> None:
+def test_a_batch_write_is_atomic_under_its_own_application(client: FakeClient) -> None:
     writer = BatchWriter(settings(streaming=False))
     messages = [message(writer, 3), message(writer, 2)]
     assert client.logs["a"].bodies == []
@@ -238,7 +238,7 @@ def test_a_write_is_all_or_nothing_and_its_own_application(client: FakeClient) -
     assert client.forgotten == list(client.commits)
 
 
-def test_two_writes_do_not_meet(client: FakeClient) -> None:
+def test_two_batch_writes_are_independent(client: FakeClient) -> None:
     for _ in range(2):
         writer = BatchWriter(settings(streaming=False))
         writer.commit([message(writer, 3)])
@@ -253,7 +253,7 @@ def test_a_repeatable_write_happens_once(client: FakeClient) -> None:
     assert client.forgotten == []
 
 
-def test_a_repeatable_write_that_comes_again_with_other_rows_is_an_error(client: FakeClient) -> None:
+def test_a_repeatable_write_repeated_with_other_rows_is_an_error(client: FakeClient) -> None:
     writer = BatchWriter(settings(streaming=False, txnAppId="loader", txnVersion="4"))
     writer.commit([message(writer, 3)])
     for counts in ((), (2,)):
@@ -269,7 +269,7 @@ def test_a_write_without_rows_commits_nothing(client: FakeClient) -> None:
     assert client.commits == {}
 
 
-def test_a_write_that_failed_is_thrown_away(client: FakeClient) -> None:
+def test_a_failed_write_is_discarded(client: FakeClient) -> None:
     writer = BatchWriter(settings(streaming=False))
     writer.abort([message(writer, 3), None])
     assert len(client.aborted) == 1

@@ -27,14 +27,14 @@ def _logs(client: FakeClient) -> None:
     client.logs.update(a=FakeLog(), b=FakeLog())
 
 
-def test_a_frames_resources_share_a_stage(client: FakeClient) -> None:
+def test_resources_of_a_frame_share_a_stage(client: FakeClient) -> None:
     written = write(settings(), [frame(("a", b"1"), ("b", b"2")), frame(("a", b"3"))], "app", 7)
     assert written == Written(("app/7/0",), (("a", 2), ("b", 1)))
     assert client.stages == {"app/7/0": {"a": [b"1", b"3"], "b": [b"2"]}}
     assert client.logs["a"].bodies == []
 
 
-def test_what_a_later_frame_brings_has_a_stage_of_its_own(
+def test_new_resources_of_a_later_frame_get_their_own_stage(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "GATHERED_OCTETS", 1)
@@ -44,7 +44,7 @@ def test_what_a_later_frame_brings_has_a_stage_of_its_own(
 
 
 @pytest.mark.parametrize("options", [{}, {"resource": "a"}])
-def test_small_frames_make_one_pack(client: FakeClient, options: dict[str, str]) -> None:
+def test_small_frames_are_sent_in_one_pack(client: FakeClient, options: dict[str, str]) -> None:
     frames = [frame(("a", b"%d" % n)) for n in range(5)]
     assert write(settings(**options), frames, "app", 7).contents == (("a", 5),)
     assert [writer.packs for writer in client.writers] == [[5]]
@@ -56,7 +56,7 @@ def test_at_least_once_appends(client: FakeClient) -> None:
     assert client.logs["a"].bodies == [b"1"]
 
 
-def test_a_task_that_fails_leaves_nothing_behind(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_task_leaves_no_stage(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "GATHERED_OCTETS", 1)
     with pytest.raises(SchemaError, match="null"):
         write(settings(), [frame(("a", b"1"), ("b", b"2")), frame(("a", None))], "app", 7)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def test_a_body_above_the_brokers_limit_is_an_error() -> None:
         write(settings(), [frame(("a", b"x" * 101))], "app", 7)
 
 
-def test_a_resource_that_does_not_exist_is_an_error_unless_it_is_to_be_made(client: FakeClient) -> None:
+def test_a_missing_resource_is_an_error_unless_create_resource_is_set(client: FakeClient) -> None:
     with pytest.raises(
         OptionError, match=r"the resource 'new' to write to does not exist.*createResource=true"
     ):

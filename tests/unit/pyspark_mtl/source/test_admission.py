@@ -20,7 +20,7 @@ def test_a_share_is_within_its_bounds(sizes: list[int], total: int) -> None:
 
 
 @given(SIZES, st.integers(1, 100_000))
-def test_a_larger_resource_never_gets_less(sizes: list[int], total: int) -> None:
+def test_a_larger_resource_never_gets_a_smaller_share(sizes: list[int], total: int) -> None:
     parts = share(sizes, total)
     by_size = sorted(zip(sizes, parts, strict=True))
     assert all(smaller[1] <= larger[1] + 1 for smaller, larger in pairwise(by_size))
@@ -37,7 +37,7 @@ def test_a_larger_resource_never_gets_less(sizes: list[int], total: int) -> None
         ([], 5, []),
     ],
 )
-def test_shares(sizes: list[int], total: int, parts: list[int]) -> None:
+def test_examples_of_shares(sizes: list[int], total: int, parts: list[int]) -> None:
     assert share(sizes, total) == parts
 
 
@@ -61,7 +61,7 @@ def test_both_limits_hold_together() -> None:
     assert found == [Allowance("a", 1, 251, 90_000), Allowance("b", 1, 251, 10_000)]
 
 
-def test_the_broker_is_not_asked_where_bytes_cannot_matter() -> None:
+def test_the_broker_is_not_asked_if_the_byte_limit_cannot_apply() -> None:
     assert allow([waiting("a", 1, 101, 5_000)], None, 5_000) == [Allowance("a", 1, 101, None)]
 
 
@@ -75,10 +75,10 @@ def test_an_estimate_alone_does_not_lift_the_limit() -> None:
     st.none() | st.integers(1, 200),
     st.none() | st.integers(1, 20_000),
 )
-def test_a_query_with_limits_reads_everything_in_the_end(
+def test_a_query_with_limits_eventually_reads_all_contents(
     sizes: list[tuple[int, int, int]], max_contents: int | None, max_bytes: int | None
 ) -> None:
-    """Whatever the limits, every batch takes something of whatever waits, so the end is reached."""
+    """With any limits, every batch reads some of the waiting contents, so the end is reached."""
     left = [waiting(str(at), first, first + count, octets) for at, (first, count, octets) in enumerate(sizes)]
     for _ in range(100):
         for allowance in allow(left, max_contents, max_bytes):
@@ -99,13 +99,13 @@ def test_a_query_with_limits_reads_everything_in_the_end(
         (1, None, 0.0, False),
     ],
 )
-def test_waits_for_the_minimum_but_not_for_ever(
+def test_a_batch_waits_for_the_minimum_up_to_the_delay(
     count: int, minimum: int | None, since_last: float, held: bool
 ) -> None:
     assert is_held_back(count, minimum, 60.0, since_last) is held
 
 
-def test_nothing_waits_behind_the_end() -> None:
+def test_contents_behind_the_end_do_not_count_as_waiting() -> None:
     assert capped(waiting("a", 10, 90, 800), 50) == Waiting("a", 10, 50, 400, 800)
     assert capped(waiting("a", 10, 40, 800), 50) == waiting("a", 10, 40, 800)
     assert capped(waiting("a", 70, 90), 50).count == 0

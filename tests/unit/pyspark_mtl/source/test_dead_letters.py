@@ -26,21 +26,21 @@ def letters(target: str | None = "dead") -> DeadLetterWriter:
     return DeadLetterWriter(DEFAULT, RANGE, shape([("id", pa.int64())], dead_letter=target))
 
 
-def test_a_dead_letter_says_where_it_came_from() -> None:
+def test_a_dead_letter_has_its_origin_in_properties() -> None:
     bad = letter(7, encode_table({"k": "v", "dead-letter-sequence": 3}))
     assert properties(bad, RANGE) == {
         "k": "v", **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "no JSON",
     }  # fmt: skip
 
 
-def test_its_own_properties_and_a_long_reason_give_way() -> None:
+def test_properties_and_a_long_reason_are_cut_to_fit() -> None:
     bad = BadContent(7, b"", encode_table({"k": "v" * (MAX_TABLE - 20)}), "x" * 10_000)
     assert properties(bad, RANGE) == {
         **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "x" * DEAD_LETTER_REASON,
     }  # fmt: skip
 
 
-def test_the_name_of_the_writer_is_that_of_all_attempts_and_of_no_others() -> None:
+def test_attempts_of_a_task_and_only_these_share_a_writer_name() -> None:
     assert writer_name(RANGE, SHAPE) == writer_name(OffsetRange("a", "i1", 1, 11), SHAPE)
     others = [
         (OffsetRange("b", "i1", 1, 11), SHAPE),
@@ -53,28 +53,28 @@ def test_the_name_of_the_writer_is_that_of_all_attempts_and_of_no_others() -> No
     assert len({writer_name(*one) for one in [(RANGE, SHAPE), *others]}) == len(others) + 1
 
 
-def test_a_users_writer_begins_with_the_users_name(client: FakeClient) -> None:
+def test_the_writer_of_a_user_has_its_name_as_prefix(client: FakeClient) -> None:
     client.user = "etl"
     with letters() as found:
         found.write([letter(1)])
     assert client.writers[0].name == f"etl.{writer_name(RANGE, SHAPE)}"
 
 
-def test_nothing_is_opened_without_a_reason(client: FakeClient) -> None:
+def test_no_writer_is_opened_without_dead_letters(client: FakeClient) -> None:
     with letters(None) as to_nowhere, letters() as of_nothing:
         to_nowhere.write([letter(1)])
         of_nothing.write([])
     assert client.writers == []
 
 
-def test_the_resource_is_made_if_it_does_not_exist(client: FakeClient) -> None:
+def test_the_dead_letter_resource_is_created_if_missing(client: FakeClient) -> None:
     with letters() as found:
         found.write([letter(1)])
     assert client.logs["dead"].bodies == [b"1"]
     assert [writer.ended for writer in client.writers] == ["abandoned"]
 
 
-def test_another_attempt_goes_on_behind_what_is_there(client: FakeClient) -> None:
+def test_another_attempt_continues_after_written_dead_letters(client: FakeClient) -> None:
     with letters() as first:
         first.write([letter(1), letter(2)])
     with letters() as second:
@@ -85,7 +85,7 @@ def test_another_attempt_goes_on_behind_what_is_there(client: FakeClient) -> Non
     assert [one["dead-letter-sequence"] for one in client.letters] == [1, 2, 3, 4]
 
 
-def test_a_writer_that_was_taken_over_is_taken_back(client: FakeClient) -> None:
+def test_a_fenced_writer_is_opened_again(client: FakeClient) -> None:
     client.logs["dead"] = FakeLog()
     with letters() as found:
         found.write([letter(1)])
@@ -94,7 +94,7 @@ def test_a_writer_that_was_taken_over_is_taken_back(client: FakeClient) -> None:
     assert client.logs["dead"].bodies == [b"1", b"2", b"3"]
 
 
-def test_and_not_for_ever(client: FakeClient) -> None:
+def test_a_repeatedly_fenced_writer_is_an_error(client: FakeClient) -> None:
     client.logs["dead"] = FakeLog()
     client.fences = FENCED_DEAD_LETTERS
     with letters() as found, pytest.raises(Fenced):

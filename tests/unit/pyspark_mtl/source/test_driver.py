@@ -28,16 +28,16 @@ def _logs(client: FakeClient) -> None:
 # --- looking and locating -----------------------------------------------------------------------------------
 
 
-def test_it_looks_at_the_resources_of_the_options(client: FakeClient) -> None:
+def test_the_driver_describes_the_resources_of_the_options(client: FakeClient) -> None:
     assert list(Driver(settings()).find()) == ["a", "b"]
     assert client.patterns == []
 
 
-def test_it_looks_by_pattern() -> None:
+def test_the_driver_describes_resources_by_pattern() -> None:
     assert list(Driver(settings(resourcePattern="b|c")).find()) == ["b"]
 
 
-def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> None:
+def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
     del client.logs["b"]
     assert list(Driver(settings(resources="a,b,c.d")).find()) == ["a"]
     assert client.patterns == [r"a|b|c\.d"]
@@ -47,13 +47,13 @@ def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> N
     ("place", "sequence"),
     [(EARLIEST, 7), (LATEST, 51), (ReadPlace("sequence", 20), 20), (ReadPlace("time", 5), 30)],
 )
-def test_places(client: FakeClient, place: ReadPlace, sequence: int) -> None:
+def test_positions_are_located(client: FakeClient, place: ReadPlace, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
     assert driver.locate(driver.find()["a"], place) == sequence
 
 
-def test_a_time_after_all_contents_is_an_error_unless_it_means_the_end() -> None:
+def test_a_time_after_all_contents_is_an_error_unless_latest_is_chosen() -> None:
     at = ReadPlace("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
@@ -63,7 +63,7 @@ def test_a_time_after_all_contents_is_an_error_unless_it_means_the_end() -> None
     assert driver.locate_end(driver.find()["a"], at) == 51
 
 
-def test_a_group_begins_at_its_cursor_and_gets_one_where_it_is_to(client: FakeClient) -> None:
+def test_a_group_starts_at_its_cursor_which_is_created_on_request(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     found = driver.find()["a"]
     assert driver.locate(found, GROUP) == 7
@@ -80,7 +80,7 @@ def test_octets_are_located_by_the_broker() -> None:
 # --- holding and confirming ---------------------------------------------------------------------------------
 
 
-def test_a_resource_is_held_once_in_the_drivers_name(client: FakeClient) -> None:
+def test_a_resource_is_held_once_by_the_driver(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     assert [driver.hold("a", Position("i1", 7)), driver.hold("a", Position("i1", 20))] == [7, 7]
     (holder,) = client.readers
@@ -101,7 +101,7 @@ def test_a_commit_is_a_confirm_and_a_ping(client: FakeClient) -> None:
     assert (holder.confirmed, holder.pings) == ([19], 1)
 
 
-def test_what_has_not_moved_costs_nothing(client: FakeClient) -> None:
+def test_an_unchanged_position_is_not_confirmed_again(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     for _ in range(3):
         driver.confirm({"a": Position("i1", 20), "b": Position("i1", 1)})
@@ -109,19 +109,19 @@ def test_what_has_not_moved_costs_nothing(client: FakeClient) -> None:
     assert (holder.confirmed, holder.pings) == ([19], 1)
 
 
-def test_after_a_restart_a_durable_group_is_confirmed_before_anything_is_read(client: FakeClient) -> None:
+def test_after_a_restart_a_group_is_confirmed_before_reading(client: FakeClient) -> None:
     Driver(settings(group="g")).confirm({"a": Position("i1", 20)})
     assert client.readers[0].confirmed == [19]
 
 
-def test_what_is_gone_has_nothing_to_confirm(client: FakeClient) -> None:
+def test_positions_of_deleted_resources_are_not_confirmed(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     driver.confirm({"a": Position("former", 20), "deleted": Position("i1", 5)})
     driver.confirm({"b": Position("i1", 5)})
     assert [reader.confirmed for reader in client.readers] == [[4]]
 
 
-def test_another_incarnation_is_held_anew(client: FakeClient) -> None:
+def test_another_incarnation_gets_a_new_holder(client: FakeClient) -> None:
     driver = Driver(settings())
     driver.hold("a", Position("i1", 7))
     client.logs["a"].incarnation = "i2"
@@ -129,7 +129,7 @@ def test_another_incarnation_is_held_anew(client: FakeClient) -> None:
     assert [reader.closed for reader in client.readers] == [True, False]
 
 
-def test_a_driver_that_was_fenced_is_told(client: FakeClient) -> None:
+def test_a_fenced_driver_raises_fenced(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     driver.hold("a", Position("i1", 7))
     client.fenced = True
@@ -138,10 +138,10 @@ def test_a_driver_that_was_fenced_is_told(client: FakeClient) -> None:
 
 
 @pytest.mark.parametrize("group", [{}, {"group": "g"}])
-def test_a_holding_that_was_lost_is_taken_up_where_reading_is(
+def test_a_lost_holder_lease_is_replaced_at_the_current_position(
     client: FakeClient, group: dict[str, str]
 ) -> None:
-    """After a restart of the broker a lease cannot begin again where retention has taken what was confirmed."""
+    """After a restart of the broker a lease cannot start at confirmed contents removed by retention."""
     driver = Driver(settings(**group))
     driver.hold("a", Position("i1", 7))
     client.readers[0].lost = True
@@ -151,7 +151,7 @@ def test_a_holding_that_was_lost_is_taken_up_where_reading_is(
     assert (after.start, after.confirmed, after.pings) == (20, [19], 1)
 
 
-def test_a_holding_of_what_was_deleted_is_over(client: FakeClient) -> None:
+def test_the_holder_of_a_deleted_resource_is_closed(client: FakeClient) -> None:
     driver = Driver(settings())
     driver.hold("a", Position("i1", 7))
     client.readers[0].lost = True
@@ -160,7 +160,7 @@ def test_a_holding_of_what_was_deleted_is_over(client: FakeClient) -> None:
     assert [reader.closed for reader in client.readers] == [True]
 
 
-def test_closing_lets_go(client: FakeClient) -> None:
+def test_close_closes_the_holders(client: FakeClient) -> None:
     driver = Driver(settings())
     driver.hold("a", Position("i1", 7))
     driver.close()
@@ -168,9 +168,7 @@ def test_closing_lets_go(client: FakeClient) -> None:
     assert client.readers[0].closed
 
 
-def test_closing_does_not_wait_for_a_broker_that_is_silent(
-    client: FakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_does_not_wait_for_a_silent_broker(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark_mtl.source.driver.RELEASE_S", 0.05)
     silent = threading.Event()
     monkeypatch.setattr(FakeReader, "close", lambda reader: silent.wait(60))

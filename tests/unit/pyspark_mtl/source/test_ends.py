@@ -13,12 +13,12 @@ def nobody(_found: Description, _place: ReadPlace) -> int:
     raise AssertionError("nobody is to be asked")
 
 
-def test_without_an_end_there_is_none() -> None:
+def test_without_an_end_the_read_is_unbounded() -> None:
     ends = Ends(ReadPlaces(LATEST), nobody)
     assert (ends.known("a", "i"), ends.bound(found(9))) == (None, None)
 
 
-def test_a_sequence_is_known_from_the_beginning() -> None:
+def test_an_end_by_sequence_is_known_at_once() -> None:
     ends = Ends(ReadPlaces(None, {"a": ReadPlace("sequence", 70)}), nobody)
     assert (ends.known("a", "i"), ends.bound(found(9))) == (70, 70)
     assert (
@@ -27,7 +27,7 @@ def test_a_sequence_is_known_from_the_beginning() -> None:
     )
 
 
-def test_a_time_is_asked_for_until_a_later_content_is_there() -> None:
+def test_an_end_by_time_is_located_until_a_later_content_exists() -> None:
     answers = [9, 20]
     ends = Ends(ReadPlaces(ReadPlace("time", 5)), lambda _found, _place: answers.pop(0))
     assert (ends.bound(found(9)), ends.known("a", "i")) == (9, None)
@@ -36,10 +36,10 @@ def test_a_time_is_asked_for_until_a_later_content_is_there() -> None:
     assert not answers
 
 
-def test_an_end_by_time_is_of_one_incarnation() -> None:
+def test_an_end_by_time_is_located_per_incarnation() -> None:
     ends = Ends(ReadPlaces(ReadPlace("time", 5)), lambda found, _place: {"i": 20, "j": 3}[found.incarnation])
     assert (ends.bound(found(30)), ends.bound(found(30, "j"))) == (20, 3)
 
 
-def test_an_end_before_the_start_says_both() -> None:
+def test_an_end_before_the_start_is_an_error_with_both() -> None:
     assert "the read of 'a' ends (5) before it starts (9)" in str(ends_too_early("a", 9, 5))

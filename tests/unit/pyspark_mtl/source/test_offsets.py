@@ -27,18 +27,18 @@ OFFSETS = st.builds(Offset, st.dictionaries(NAMES, positions(), max_size=5))
 
 
 @given(OFFSETS)
-def test_parses_what_it_writes(offset: Offset) -> None:
+def test_an_encoded_offset_is_parsed(offset: Offset) -> None:
     assert parse(json.loads(json.dumps(offset.json()))) == offset
 
 
 @given(OFFSETS)
-def test_the_text_does_not_depend_on_the_order_of_resources(offset: Offset) -> None:
+def test_the_encoding_is_independent_of_the_order_of_resources(offset: Offset) -> None:
     backwards = Offset(dict(reversed(list(offset.resources.items()))))
     assert json.dumps(backwards.json()) == json.dumps(offset.json())
 
 
 @pytest.mark.parametrize("line", GOLDEN.read_text(encoding="utf-8").splitlines())
-def test_every_offset_ever_written_stays_as_it_is(line: str) -> None:
+def test_golden_offsets_are_parsed_and_encoded_unchanged(line: str) -> None:
     assert json.dumps(parse(json.loads(line)).json()) == line
 
 
@@ -60,7 +60,7 @@ def test_every_offset_ever_written_stays_as_it_is(line: str) -> None:
         ({"version": 1, "resources": {}, "new": False}, "new"),
     ],
 )
-def test_what_it_did_not_write_is_an_error(value: object, words: str) -> None:
+def test_invalid_offsets_are_errors(value: object, words: str) -> None:
     with pytest.raises(OffsetError, match=words):
         parse(value)
 
@@ -70,30 +70,30 @@ def test_the_initial_offset_is_a_constant() -> None:
     assert parse(INITIAL.json()) == INITIAL
 
 
-def test_an_offset_that_was_reached_is_not_the_initial_one() -> None:
+def test_a_reached_offset_differs_from_the_initial_one() -> None:
     assert INITIAL.with_positions({}) == INITIAL.without(["a"]).with_positions({}) == Offset() != INITIAL
     assert parse({"resources": {}, "version": 1}) == Offset()
 
 
-def test_nothing_moves_nothing_changes() -> None:
+def test_unchanged_positions_give_the_same_offset() -> None:
     offset = Offset({"a": Position("i", 5, 1), "parked": Position("j", 9)})
     assert offset.with_positions({}) is offset
     assert offset.with_positions({"a": Position("i", 5, 1)}) is offset
 
 
-def test_where_a_resource_began_is_told_once() -> None:
+def test_the_start_of_a_resource_is_in_one_offset_only() -> None:
     first = INITIAL.with_positions({"a": Position("i", 5, 1), "b": Position("k", 1, 1)})
     second = first.with_positions({"a": Position("i", 8)})
     assert second.resources == {"a": Position("i", 8), "b": Position("k", 1)}
 
 
-def test_a_new_incarnation_tells_where_it_began() -> None:
+def test_a_new_incarnation_has_its_start_in_the_offset() -> None:
     before = Offset({"a": Position("old", 50)})
     after = before.with_positions({"a": Position("new", 3, 1)})
     assert between(before, after) == [OffsetRange("a", "new", 1, 3)]
 
 
-def test_a_parked_resource_stays_and_resumes() -> None:
+def test_a_missing_resource_keeps_its_position_and_resumes() -> None:
     start = Offset({"a": Position("i", 5), "parked": Position("j", 9)})
     without = start.with_positions({"a": Position("i", 6)})
     back = without.with_positions({"parked": Position("j", 12)})
@@ -103,7 +103,7 @@ def test_a_parked_resource_stays_and_resumes() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 40), max_size=3), max_size=8))
 def test_consecutive_ranges_hold_every_content_once(steps: list[dict[str, int]]) -> None:
-    """Offsets as a query makes them: a resource begins somewhere, then only moves on."""
+    """Offsets as in a query: a resource starts at a position that then only increases."""
     offset, read = INITIAL, {name: list[int]() for name in "abc"}
     began: dict[str, int] = {}
     for step in steps:

@@ -35,7 +35,7 @@ def test_every_content_is_in_exactly_one_task(whole: list[OffsetRange], split: S
 
 
 @given(ranges(), SPLITS)
-def test_the_bounds_of_a_split_hold(whole: list[OffsetRange], split: Split) -> None:
+def test_the_bounds_of_a_split_are_kept(whole: list[OffsetRange], split: Split) -> None:
     tasks = plan(whole, split)
     assert all(task.count >= 1 for task in tasks)
     if split.max_records is not None:
@@ -57,18 +57,18 @@ def test_without_a_split_a_resource_is_one_task() -> None:
     assert plan(whole, Split()) == whole
 
 
-def test_a_large_resource_is_cut_into_more_tasks() -> None:
+def test_a_large_resource_is_split_into_more_tasks() -> None:
     tasks = plan(
         [OffsetRange("large", "i", 1, 901), OffsetRange("small", "j", 1, 101)], Split(min_partitions=10)
     )
     assert [task.resource for task in tasks] == ["large"] * 9 + ["small"]
 
 
-def test_nothing_to_read_is_no_task() -> None:
+def test_an_empty_range_has_no_tasks() -> None:
     assert plan([], Split(min_partitions=8)) == []
 
 
-def test_too_many_tasks_are_an_error_and_not_a_hang() -> None:
+def test_too_many_tasks_are_an_error() -> None:
     with pytest.raises(OptionError, match="a batch of 10000000 partitions is planned"):
         plan([OffsetRange("a", "i", 1, 10_000_001)], Split(max_records=1))
 
@@ -94,7 +94,7 @@ LOG = History(((1, ONE), (11, TWO)), 21)
         (1, None, 31, TWO, (21, 31)),
     ],
 )
-def test_what_another_copy_of_the_log_does_not_have_is_lost(
+def test_contents_missing_in_another_copy_of_the_log_are_lost(
     first: int, before: str | None, until: int, last: str | None, gone: tuple[int, int] | None
 ) -> None:
     losses = lost([OffsetRange("a", "i", first, until, before, last)], {"a": ResourceExtent("i", 1, LOG)})
@@ -102,7 +102,7 @@ def test_what_another_copy_of_the_log_does_not_have_is_lost(
     assert all("another copy" in str(loss) for loss in losses)
 
 
-def test_tasks_know_the_epochs_at_both_their_ends() -> None:
+def test_tasks_have_the_epochs_of_both_their_ends() -> None:
     (whole,) = dated([OffsetRange("a", "i", 5, 17)], {"a": ResourceExtent("i", 1, LOG)})
     parts = plan([whole], Split(max_records=4))
     assert [(one.epoch_of(one.first), one.epoch_of(one.until)) for one in parts] == [
@@ -114,25 +114,25 @@ def test_tasks_know_the_epochs_at_both_their_ends() -> None:
     assert (beginning.epoch_of(1), beginning.epoch_of(11)) == (None, ONE)
 
 
-# --- what is lost -------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_lost_while_everything_is_kept() -> None:
+def test_without_retention_no_contents_are_lost() -> None:
     assert lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 5, ending(9))}) == []
 
 
-def test_what_retention_removed_is_told_exactly() -> None:
+def test_contents_removed_by_retention_are_reported_exactly() -> None:
     (loss,) = lost([OffsetRange("a", "i", 5, 90)], {"a": ResourceExtent("i", 12, ending(400))})
     assert (loss.resource, loss.first, loss.end, loss.count) == ("a", 5, 12, 7)
     assert "contents 5 to 11 (7 in all) are gone" in str(loss)
 
 
-def test_no_more_is_lost_than_was_to_be_read() -> None:
+def test_a_loss_is_limited_to_the_planned_range() -> None:
     (loss,) = lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 1200, ending(1300))})
     assert (loss.first, loss.end) == (5, 9)
 
 
-def test_what_lies_behind_the_end_is_lost() -> None:
+def test_contents_behind_the_end_of_the_log_are_lost() -> None:
     (loss,) = lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 1, ending(7))})
     assert (loss.first, loss.end) == (7, 9)
     assert "ends at 7: contents 7 to 8 (2 in all) are gone" in str(loss)
@@ -145,7 +145,9 @@ def test_what_lies_behind_the_end_is_lost() -> None:
         ({"a": ResourceExtent("new", 1, ending(99))}, "'a' was deleted and made again"),
     ],
 )
-def test_another_incarnation_is_a_loss_of_everything(extents: dict[str, ResourceExtent], words: str) -> None:
+def test_another_incarnation_is_a_loss_of_the_whole_range(
+    extents: dict[str, ResourceExtent], words: str
+) -> None:
     (loss,) = lost([OffsetRange("a", "i", 5, 9)], extents)
     assert (loss.first, loss.end) == (5, 9)
     assert words in str(loss)
@@ -163,7 +165,7 @@ def extents_of(draw: st.DrawFn) -> dict[str, ResourceExtent]:
 
 
 @given(ranges(), extents_of())
-def test_what_is_lost_and_what_is_left_make_the_whole(
+def test_losses_and_remaining_ranges_add_up_to_the_plan(
     whole: list[OffsetRange], extents: dict[str, ResourceExtent]
 ) -> None:
     losses = lost(whole, extents)

@@ -19,7 +19,7 @@ from pyspark_mtl.source.progress import WAIT_S, Progress
 
 @dataclass
 class Log:
-    """A resource as the broker describes it: every content of 10 octets, in chunks of 4."""
+    """A resource as described by the broker: contents of 10 octets, in chunks of 4."""
 
     next: int = 1
     earliest: int = 1
@@ -29,7 +29,7 @@ class Log:
 
 @dataclass
 class FakeBroker:
-    """Answers at once, and remembers how long it was allowed to wait."""
+    """Answers at once, and records the allowed waiting times."""
 
     logs: dict[str, Log] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
@@ -103,12 +103,12 @@ def advance(progress: Progress, start: Offset, now: float = 1.0, *, unlimited: b
 # --- beginning ----------------------------------------------------------------------------------------------
 
 
-def test_the_first_offset_pins_where_reading_began() -> None:
+def test_the_first_offset_records_the_start() -> None:
     progress = query(FakeBroker({"a": Log(50, 7)}))
     assert advance(progress, INITIAL) == Offset({"a": Position("i1", 50, 7)})
 
 
-def test_latest_is_pinned_although_there_is_nothing_to_read() -> None:
+def test_latest_is_recorded_even_without_new_contents() -> None:
     broker = FakeBroker({"a": Log(50)})
     first = advance(query(broker, startingOffsets="latest"), INITIAL)
     assert first == Offset({"a": Position("i1", 50, 50)})
@@ -117,17 +117,17 @@ def test_latest_is_pinned_although_there_is_nothing_to_read() -> None:
     assert between(first, advance(again, first))[0].first == 50
 
 
-def test_a_group_begins_at_its_cursor() -> None:
+def test_a_group_starts_at_its_cursor() -> None:
     broker = FakeBroker({"a": Log(50)}, cursors={"a": 20})
     assert advance(query(broker, startingOffsets="group", group="g"), INITIAL).resources["a"].began == 20
 
 
-def test_a_resource_that_never_was_is_an_error() -> None:
+def test_a_resource_that_never_existed_is_an_error() -> None:
     with pytest.raises(Refused, match="the resource 'a' to read does not exist"):
         advance(query(FakeBroker()), INITIAL)
 
 
-def test_it_is_an_error_under_available_now_too() -> None:
+def test_a_resource_that_never_existed_is_an_error_under_available_now() -> None:
     progress = query(FakeBroker())
     progress.fix_the_end()
     with pytest.raises(Refused, match="does not exist"):
@@ -145,7 +145,7 @@ def test_a_start_outside_the_log_is_a_loss(start: str, words: str) -> None:
     assert advance(forgiving, INITIAL).resources["a"].began in {7, 50}
 
 
-def test_what_is_found_later_is_read_from_its_beginning() -> None:
+def test_a_resource_found_later_is_read_from_its_beginning() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker, resourcePattern=".*", startingOffsets="latest")
     first = advance(progress, INITIAL)
@@ -154,7 +154,7 @@ def test_what_is_found_later_is_read_from_its_beginning() -> None:
     assert second.resources == {"a": Position("i1", 50), "b": Position("i1", 9, 1)}
 
 
-def test_what_is_found_after_nothing_was_found_is_read_from_its_beginning() -> None:
+def test_a_resource_found_after_an_empty_offset_is_read_from_its_beginning() -> None:
     broker = FakeBroker()
     progress = query(broker, resourcePattern=".*", startingOffsets="latest")
     first = advance(progress, INITIAL)
@@ -165,14 +165,14 @@ def test_what_is_found_after_nothing_was_found_is_read_from_its_beginning() -> N
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_an_offset_of_the_checkpoint_without_a_resource_is_not_new(fixed: bool) -> None:
-    """The pattern matched nothing in an earlier run, or all that it matched is gone. SPARK-41375 for Kafka."""
+    """The pattern matched no resource in an earlier run, or all of them are deleted. SPARK-41375 for Kafka."""
     progress = query(FakeBroker({"a": Log(50)}), resourcePattern=".*", startingOffsets="latest")
     if fixed:
         progress.fix_the_end()
     assert advance(progress, Offset()) == Offset({"a": Position("i1", 50, 1)})
 
 
-def test_a_first_batch_that_is_planned_twice_begins_where_the_options_say() -> None:
+def test_a_first_batch_planned_twice_starts_at_the_option_each_time() -> None:
     progress = query(FakeBroker({"a": Log(50)}), startingOffsets="latest")
     assert advance(progress, INITIAL) == advance(progress, INITIAL) == Offset({"a": Position("i1", 50, 50)})
 
@@ -180,7 +180,7 @@ def test_a_first_batch_that_is_planned_twice_begins_where_the_options_say() -> N
 # --- standing still -----------------------------------------------------------------------------------------
 
 
-def test_an_idle_query_waits_and_changes_nothing() -> None:
+def test_an_idle_query_waits_and_keeps_its_offset() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker)
     first = advance(progress, INITIAL)
@@ -188,11 +188,11 @@ def test_an_idle_query_waits_and_changes_nothing() -> None:
     assert broker.waits == [0.0, WAIT_S]
 
 
-def test_a_query_that_found_nothing_is_idle_until_there_is_something() -> None:
+def test_a_query_without_news_is_idle_until_news_arrive() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker)
     first = advance(progress, INITIAL)
-    assert not progress.is_idle(first, 1.0)  # what comes after it was not looked for yet
+    assert not progress.is_idle(first, 1.0)  # later contents have not been described yet
     assert advance(progress, first) is first
     assert progress.is_idle(first, 1.1)
     another = Offset(dict(first.resources))
@@ -203,11 +203,11 @@ def test_a_query_that_found_nothing_is_idle_until_there_is_something() -> None:
     assert advance(progress, first).resources["a"].next == 51
 
 
-def test_a_query_that_moved_without_contents_or_has_an_end_is_not_idle() -> None:
+def test_a_query_that_advanced_or_has_an_end_is_not_idle() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker, failOnDataLoss="false")
     first = advance(progress, INITIAL)
-    broker.logs["a"] = Log(incarnation="i2")  # made again: what was known of its end says nothing any more
+    broker.logs["a"] = Log(incarnation="i2")  # recreated: its known end is no longer valid
     moved = advance(progress, first)
     assert moved.resources["a"] == Position("i2", 1, 1)
     assert not progress.is_idle(moved, 1.0)
@@ -218,7 +218,7 @@ def test_a_query_that_moved_without_contents_or_has_an_end_is_not_idle() -> None
     assert not fixed.is_idle(start, 1.0)
 
 
-def test_a_query_whose_contents_are_all_gone_does_not_spin() -> None:
+def test_a_query_whose_contents_were_all_removed_waits() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker, failOnDataLoss="false")
     first = advance(progress, INITIAL)
@@ -228,8 +228,8 @@ def test_a_query_whose_contents_are_all_gone_does_not_spin() -> None:
     assert broker.waits[-1] == WAIT_S
 
 
-def test_a_query_knows_what_it_found_last_and_waits_for_something_else() -> None:
-    """What it does not find would be news with every trigger, and so would one that was made again."""
+def test_a_query_waits_for_changes_of_the_resources_last_found() -> None:
+    """Otherwise a missing or a recreated resource would count as news in every trigger."""
     broker = FakeBroker({"a": Log(9), "b": Log(9)})
     progress = query(broker, resources="a,b", failOnDataLoss="false")
     end = advance(progress, Offset({"a": Position("i1", 9), "b": Position("i1", 9)}))
@@ -249,7 +249,7 @@ def test_a_query_knows_what_it_found_last_and_waits_for_something_else() -> None
     assert broker.waits[-1] == WAIT_S
 
 
-def test_what_was_made_again_after_its_end_is_known() -> None:
+def test_a_resource_recreated_after_its_end_is_known() -> None:
     broker = FakeBroker({"a": Log(5, incarnation="i2")})
     progress = query(broker, endingOffsets='{"a": 60}')
     start = Offset({"a": Position("i1", 60)})
@@ -258,7 +258,7 @@ def test_what_was_made_again_after_its_end_is_known() -> None:
     assert broker.waits[-1] == WAIT_S
 
 
-def test_parked_resources_keep_their_place() -> None:
+def test_missing_resources_keep_their_position() -> None:
     start = Offset({"a": Position("i1", 5), "left": Position("j", 7)})
     end = advance(query(FakeBroker({"a": Log(9)})), start)
     assert end.resources == {"a": Position("i1", 9), "left": Position("j", 7)}
@@ -267,12 +267,12 @@ def test_parked_resources_keep_their_place() -> None:
 # --- losing -------------------------------------------------------------------------------------------------
 
 
-def test_retention_that_overtook_the_query_is_a_loss() -> None:
+def test_contents_removed_before_the_query_read_them_are_a_loss() -> None:
     with pytest.raises(DataLoss, match=r"contents 5 to 11 \(7 in all\) are gone"):
         advance(query(FakeBroker({"a": Log(50, 12)})), Offset({"a": Position("i1", 5)}))
 
 
-def test_a_resource_made_again_is_a_loss_and_then_begins_anew() -> None:
+def test_a_recreated_resource_is_a_loss_and_then_read_from_its_start() -> None:
     broker, start = FakeBroker({"a": Log(9, incarnation="i2")}), Offset({"a": Position("i1", 5)})
     with pytest.raises(DataLoss, match="was deleted and made again"):
         advance(query(broker), start)
@@ -281,7 +281,7 @@ def test_a_resource_made_again_is_a_loss_and_then_begins_anew() -> None:
     assert [(one.first, one.until) for one in between(start, end)] == [(1, 9)]
 
 
-def test_a_deleted_resource_is_a_loss_or_waits_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_resource_is_a_loss_or_is_awaited(caplog: pytest.LogCaptureFixture) -> None:
     broker, start = FakeBroker(), Offset({"a": Position("i1", 5)})
     with pytest.raises(DataLoss, match="was deleted"):
         advance(query(broker), start)
@@ -291,7 +291,7 @@ def test_a_deleted_resource_is_a_loss_or_waits_to_come_back(caplog: pytest.LogCa
     assert len(caplog.records) == 1
 
 
-def test_what_the_pattern_has_found_and_is_deleted_is_a_loss_or_forgotten(
+def test_a_deleted_resource_of_a_pattern_is_a_loss_or_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     start = Offset({"a": Position("i1", 9), "b": Position("i1", 5, 1), "elsewhere": Position("j", 7)})
@@ -329,10 +329,10 @@ def test_an_offset_has_the_epoch_of_the_last_content_before_it() -> None:
         Position("i1", 17, None, TWO),
         Position("i1", 21, None, TWO),
     ]
-    assert "a" in broker.asked, "what is in the middle of a log is not of its last epoch by itself"
+    assert "a" in broker.asked, "the epoch of a position inside a log has to be requested"
 
 
-def test_a_query_that_reads_all_asks_for_no_epochs_until_the_broker_was_restarted() -> None:
+def test_epochs_are_requested_only_after_a_restart_of_the_broker() -> None:
     broker = FakeBroker({"a": Log(11, epochs=((1, ONE),))})
     progress = query(broker)
     end = advance(progress, advance(progress, INITIAL))
@@ -356,7 +356,7 @@ def test_another_copy_of_the_log_is_a_loss(log: Log) -> None:
     assert (caught.value.first, caught.value.end) == (11, 16)
 
 
-def test_another_copy_of_the_log_is_read_from_where_it_parts_if_losses_are_skipped(
+def test_another_copy_of_the_log_is_read_from_its_parting_if_losses_are_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = FakeBroker({"a": Log(99, epochs=((1, ONE), (11, OTHER)))})
@@ -371,8 +371,8 @@ def test_another_copy_of_the_log_is_read_from_where_it_parts_if_losses_are_skipp
     assert len([one for one in caplog.records if "another copy" in one.message]) == 1
 
 
-def test_so_it_is_where_the_query_began_there() -> None:
-    """Both offsets name the same beginning then; the second reads from it again."""
+def test_another_copy_of_the_log_is_read_from_the_querys_start() -> None:
+    """Both offsets have the same start; the second reads from it again."""
     first = Offset({"a": Position("i1", 6, 1, ONE)})
     broker = FakeBroker({"a": Log(4, epochs=((1, "1.cccccccc"),))})
     end = advance(query(broker, failOnDataLoss="false"), first)
@@ -389,7 +389,7 @@ def test_an_offset_without_an_epoch_is_checked_against_the_end_only() -> None:
 # --- limits -------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_takes_no_more_than_its_limit() -> None:
+def test_a_batch_does_not_exceed_its_limit() -> None:
     progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100")
     first = advance(progress, INITIAL)
     second = advance(progress, first)
@@ -402,7 +402,7 @@ def test_a_limit_is_split_over_the_resources() -> None:
     assert {name: one.next - 1 for name, one in end.resources.items()} == {"a": 90, "b": 10}
 
 
-def test_octets_are_asked_of_the_broker_and_both_limits_hold() -> None:
+def test_octets_are_located_by_the_broker_and_both_limits_apply() -> None:
     broker = FakeBroker({"a": Log(1001)})
     by_octets = advance(query(broker, maxBytesPerTrigger="200"), INITIAL)
     by_both = advance(query(broker, maxBytesPerTrigger="200", maxOffsetsPerTrigger="7"), INITIAL)
@@ -410,7 +410,7 @@ def test_octets_are_asked_of_the_broker_and_both_limits_hold() -> None:
     assert [one.resources["a"].next for one in (by_octets, by_both, at_least_a_chunk)] == [21, 8, 5]
 
 
-def test_once_means_everything() -> None:
+def test_trigger_once_ignores_limits() -> None:
     progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100", minOffsetsPerTrigger="100")
     assert advance(progress, INITIAL, unlimited=True).resources["a"].next == 1001
 
@@ -428,7 +428,7 @@ def test_a_batch_waits_for_the_minimum_and_pins_its_start() -> None:
     assert advance(progress, late, now=10.1).resources["a"].next == 200
 
 
-def test_an_idle_query_with_a_minimum_waits_as_any_other() -> None:
+def test_an_idle_query_with_a_minimum_waits_normally() -> None:
     broker = FakeBroker({"a": Log(200)})
     progress = query(broker, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
     first = advance(progress, INITIAL, now=1.0)
@@ -439,7 +439,7 @@ def test_an_idle_query_with_a_minimum_waits_as_any_other() -> None:
 # --- available now ------------------------------------------------------------------------------------------
 
 
-def test_available_now_ends_where_it_began_to_look() -> None:
+def test_available_now_ends_at_the_ends_found_at_its_start() -> None:
     broker = FakeBroker({"a": Log(101)})
     progress = query(broker, resourcePattern=".*", minOffsetsPerTrigger="1000000")
     progress.fix_the_end()
@@ -453,7 +453,7 @@ def test_available_now_ends_where_it_began_to_look() -> None:
 
 @dataclass(frozen=True)
 class Gone:
-    """What became of a resource during a run, and what the query says of it."""
+    """The fate of a resource during a run, and the error of the query."""
 
     logs: dict[str, Log]
     words: str
@@ -474,9 +474,7 @@ BY_PATTERN = {"resourcePattern": "a", "maxOffsetsPerTrigger": "10"}
 
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
-def test_what_is_deleted_before_a_run_with_an_end_has_read_it_is_a_loss(
-    options: dict[str, str], gone: Gone
-) -> None:
+def test_a_resource_deleted_during_a_bounded_run_is_a_loss(options: dict[str, str], gone: Gone) -> None:
     broker = FakeBroker({"a": Log(101)})
     progress = query(broker, **options)
     progress.fix_the_end()
@@ -488,7 +486,7 @@ def test_what_is_deleted_before_a_run_with_an_end_has_read_it_is_a_loss(
 
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
-def test_also_before_the_first_batch(options: dict[str, str], gone: Gone) -> None:
+def test_a_resource_deleted_before_the_first_batch_is_a_loss(options: dict[str, str], gone: Gone) -> None:
     broker = FakeBroker({"a": Log(101)})
     progress = query(broker, **options)
     progress.fix_the_end()
@@ -498,7 +496,7 @@ def test_also_before_the_first_batch(options: dict[str, str], gone: Gone) -> Non
 
 
 @pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
-def test_what_was_made_again_after_a_run_with_an_end_began_without_it_is_a_loss(
+def test_a_resource_recreated_during_a_bounded_run_is_a_loss(
     options: dict[str, str],
 ) -> None:
     broker = FakeBroker()
@@ -511,7 +509,7 @@ def test_what_was_made_again_after_a_run_with_an_end_began_without_it_is_a_loss(
 
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
-def test_what_a_run_with_an_end_has_read_is_for_the_next_run_to_miss(
+def test_a_resource_deleted_after_it_was_read_is_a_loss_of_the_next_run(
     options: dict[str, str], gone: Gone
 ) -> None:
     broker = FakeBroker({"a": Log(11)})
@@ -526,7 +524,7 @@ def test_what_a_run_with_an_end_has_read_is_for_the_next_run_to_miss(
         advance(following, first)
 
 
-def test_what_is_lost_during_available_now_may_be_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_during_available_now_may_be_skipped(caplog: pytest.LogCaptureFixture) -> None:
     broker = FakeBroker({"a": Log(101), "b": Log(101)})
     progress = query(broker, resourcePattern="[ab]", maxOffsetsPerTrigger="20", failOnDataLoss="false")
     progress.fix_the_end()
@@ -542,7 +540,7 @@ def test_what_is_lost_during_available_now_may_be_skipped(caplog: pytest.LogCapt
 # --- ends ---------------------------------------------------------------------------------------------------
 
 
-def test_a_bounded_stream_has_nothing_more_at_its_end_and_does_not_spin() -> None:
+def test_a_bounded_stream_waits_at_its_end() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker, endingOffsets='{"a": 60}')
     first = advance(progress, INITIAL)
@@ -550,13 +548,13 @@ def test_a_bounded_stream_has_nothing_more_at_its_end_and_does_not_spin() -> Non
     second = advance(progress, first)
     assert [first.resources["a"].next, second.resources["a"].next] == [50, 60]
     for _ in range(2):
-        broker.logs["a"].next += 1  # whatever comes wakes nobody
+        broker.logs["a"].next += 1  # new contents do not wake the query
         assert advance(progress, second) is second
     assert broker.waits[-1] == WAIT_S
     assert advance(query(broker, endingOffsets='{"a": 60}'), second) == second
 
 
-def test_an_end_by_time_is_where_the_first_later_content_comes() -> None:
+def test_an_end_by_time_is_the_first_later_content() -> None:
     broker = FakeBroker({"a": Log(50)})
     progress = query(broker, endingTimestamp="1000")
     first = advance(progress, INITIAL)
@@ -567,7 +565,7 @@ def test_an_end_by_time_is_where_the_first_later_content_comes() -> None:
     assert advance(query(broker, endingTimestamp="1000"), second) == second
 
 
-def test_limits_and_available_now_hold_below_the_end() -> None:
+def test_limits_and_available_now_apply_below_the_end() -> None:
     broker = FakeBroker({"a": Log(1001)})
     progress = query(broker, endingOffsets='{"a": 26}', maxOffsetsPerTrigger="10")
     progress.fix_the_end()
@@ -577,20 +575,20 @@ def test_limits_and_available_now_hold_below_the_end() -> None:
     assert [one.resources["a"].next for one in offsets[1:]] == [11, 21, 26, 26]
 
 
-def test_a_resource_without_an_end_is_read_on() -> None:
+def test_a_resource_without_an_end_is_read_continuously() -> None:
     broker = FakeBroker({"a": Log(50), "b": Log(50)})
     end = advance(query(broker, resourcePattern=".*", endingOffsets='{"a": 7}'), INITIAL)
     assert {name: one.next for name, one in end.resources.items()} == {"a": 7, "b": 50}
 
 
 @pytest.mark.parametrize("log", [None, Log(90, 80), Log(5, incarnation="i2")])
-def test_what_becomes_of_a_resource_after_its_end_is_no_loss(log: Log | None) -> None:
+def test_changes_of_a_resource_after_its_end_are_not_a_loss(log: Log | None) -> None:
     broker = FakeBroker({} if log is None else {"a": log})
     start = Offset({"a": Position("i1", 60)})
     assert advance(query(broker, endingOffsets='{"a": 60}'), start) == start
 
 
-def test_a_loss_is_told_up_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loss_is_reported_up_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
     broker, start = FakeBroker({"a": Log(90, 80)}), Offset({"a": Position("i1", 50)})
     with pytest.raises(DataLoss, match=r"contents 50 to 59 \(10 in all\) are gone"):
         advance(query(broker, endingOffsets='{"a": 60}'), start)
@@ -610,7 +608,7 @@ def test_an_end_before_the_start_is_an_error() -> None:
     assert done.resources["a"] == Position("i1", 20, 20)
 
 
-# --- whatever happens ---------------------------------------------------------------------------------------
+# --- random runs --------------------------------------------------------------------------------------------
 
 
 @examples(deadline=None)  # a thousand small batches: no measure of a busy machine
@@ -625,7 +623,7 @@ def test_an_end_before_the_start_is_an_error() -> None:
 def test_every_content_is_read_once(
     appends: list[dict[str, int]], max_contents: int | None, max_bytes: int | None, restarts: bool
 ) -> None:
-    """Contents come, batches are read, the query restarts with Spark's offsets: nothing is lost or doubled."""
+    """Contents arrive, batches are read, the query restarts with Spark's offsets: no content is lost or repeated."""
     options = {"resourcePattern": ".*"}
     if max_contents is not None:
         options["maxOffsetsPerTrigger"] = str(max_contents)

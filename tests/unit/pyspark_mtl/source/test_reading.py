@@ -34,7 +34,7 @@ def test_a_task_reads_its_range() -> None:
     assert batches[0].column("timestamp")[0].as_py().timestamp() == pytest.approx(1.000003)
 
 
-def test_it_reads_on_a_lease_of_its_own_as_a_member(client: FakeClient) -> None:
+def test_a_task_reads_on_its_own_lease_as_a_member(client: FakeClient) -> None:
     rows(Task(OffsetRange("a", "i1", 3, 12), "g", 7))
     (reader,) = client.readers
     assert reader.asked == {
@@ -48,7 +48,7 @@ def test_it_reads_on_a_lease_of_its_own_as_a_member(client: FakeClient) -> None:
     assert reader.closed
 
 
-def test_it_says_of_which_epochs_its_contents_are(client: FakeClient) -> None:
+def test_a_task_requests_the_epochs_of_its_contents(client: FakeClient) -> None:
     epochs = ((1, "1.aaaaaaaa"), (7, "2.bbbbbbbb"))
     client.logs["a"].epochs = epochs
     rows(Task(OffsetRange("a", "i1", 3, 12, epochs=epochs)))
@@ -56,7 +56,7 @@ def test_it_says_of_which_epochs_its_contents_are(client: FakeClient) -> None:
     assert (asked["log_epoch"], asked["until_epoch"]) == ("1.aaaaaaaa", "2.bbbbbbbb")
 
 
-def test_a_task_that_is_stopped_lets_go_of_its_lease(client: FakeClient) -> None:
+def test_a_stopped_task_closes_its_lease(client: FakeClient) -> None:
     generator = read(
         DEFAULT, Task(OffsetRange("a", "i1", 1, 31)), include_properties=False, fail_on_data_loss=True
     )
@@ -65,14 +65,14 @@ def test_a_task_that_is_stopped_lets_go_of_its_lease(client: FakeClient) -> None
     assert client.readers[0].closed
 
 
-def test_what_retention_took_meanwhile_is_a_loss(client: FakeClient) -> None:
+def test_contents_removed_since_the_plan_are_a_loss(client: FakeClient) -> None:
     client.logs["a"].earliest = 5
     with pytest.raises(DataLoss, match=r"contents 3 to 4 \(2 in all\)"):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
     assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(5, 12))
 
 
-def test_a_gap_is_a_loss_and_nothing_is_read_twice(client: FakeClient) -> None:
+def test_a_gap_is_a_loss_without_repeated_contents(client: FakeClient) -> None:
     client.gaps = {5: 9}
     with pytest.raises(DataLoss, match=r"contents 5 to 8 \(4 in all\)"):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
@@ -80,7 +80,7 @@ def test_a_gap_is_a_loss_and_nothing_is_read_twice(client: FakeClient) -> None:
     assert kept == [3, 4, 9, 10, 11]
 
 
-def test_a_lease_that_ends_early_is_a_loss_and_not_the_end(client: FakeClient) -> None:
+def test_a_lease_that_ends_early_is_a_loss(client: FakeClient) -> None:
     client.gaps = {9: 31}
     with pytest.raises(DataLoss, match="contents 9 to 11"):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
@@ -88,7 +88,7 @@ def test_a_lease_that_ends_early_is_a_loss_and_not_the_end(client: FakeClient) -
 
 
 @pytest.mark.parametrize("log", [None, FakeLog([b"new"], incarnation="i2")])
-def test_a_resource_that_vanished_since_the_plan_is_a_loss(client: FakeClient, log: FakeLog | None) -> None:
+def test_a_resource_deleted_since_the_plan_is_a_loss(client: FakeClient, log: FakeLog | None) -> None:
     client.logs = {} if log is None else {"a": log}
     with pytest.raises(DataLoss, match=r"contents 3 to 11 \(9 in all\)"):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
@@ -102,18 +102,16 @@ def test_a_resource_that_vanished_since_the_plan_is_a_loss(client: FakeClient, l
         (
             DataLoss("a", 7, 7, "it was deleted and made again"),
             "made again",
-        ),  # what the client makes of a 409
+        ),  # the client's error for a 409
     ],
 )
-def test_a_resource_that_vanishes_while_it_is_read_is_a_loss(
-    client: FakeClient, told: Refused, words: str
-) -> None:
+def test_a_resource_deleted_during_reading_is_a_loss(client: FakeClient, told: Refused, words: str) -> None:
     client.vanishes_at, client.vanishing = 7, told
     with pytest.raises(DataLoss, match=words):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
     assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]
 
 
-def test_a_task_travels() -> None:
+def test_a_task_can_be_pickled() -> None:
     task = Task(OffsetRange("a", "i1", 3, 12), "g", 7)
     assert pickle.loads(pickle.dumps(task)) == task

@@ -23,7 +23,7 @@ def stream(**options: str) -> LimitedStreamReader:
 # --- streams ------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_from_beginning_to_end(client: FakeClient) -> None:
+def test_a_batch_is_planned_read_and_committed(client: FakeClient) -> None:
     reader = stream()
     assert reader.initialOffset() == BEGINNING
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
@@ -34,13 +34,13 @@ def test_a_batch_from_beginning_to_end(client: FakeClient) -> None:
     assert reader.partitions(end, end) == []
 
 
-def test_making_a_reader_touches_nothing(client: FakeClient) -> None:
+def test_constructing_a_reader_opens_no_connection(client: FakeClient) -> None:
     pickle.dumps(stream())
     assert client.readers == []
     assert client.patterns == []
 
 
-def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
+def test_a_reader_can_be_pickled(client: FakeClient) -> None:
     reader: LimitedStreamReader = pickle.loads(pickle.dumps(stream()))
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     (partition,) = pickle.loads(pickle.dumps(reader.partitions(BEGINNING, end)))
@@ -50,7 +50,7 @@ def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
     assert [n.as_py() for n in rows] == list(range(1, 51))
 
 
-def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
+def test_an_error_of_the_construction_is_raised_at_the_first_call() -> None:
     reader = LimitedStreamReader(OptionError("wrong"))
     assert reader.getDefaultReadLimit() == ReadAllAvailable()
     for call in (
@@ -64,7 +64,7 @@ def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
     reader.stop()
 
 
-def test_a_batch_is_split_into_tasks_that_name_the_holding() -> None:
+def test_a_batch_is_split_into_tasks_with_the_holders_epoch() -> None:
     reader = stream(group="g", minPartitions="3", maxRecordsPerPartition="10")
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     partitions = reader.partitions(BEGINNING, end)
@@ -74,7 +74,7 @@ def test_a_batch_is_split_into_tasks_that_name_the_holding() -> None:
     }
 
 
-def test_what_was_lost_before_the_batch_was_planned_ends_it(client: FakeClient) -> None:
+def test_a_loss_before_the_plan_of_a_batch_is_an_error(client: FakeClient) -> None:
     reader = stream()
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     client.logs["a"].earliest = 20
@@ -82,7 +82,9 @@ def test_what_was_lost_before_the_batch_was_planned_ends_it(client: FakeClient) 
         reader.partitions(BEGINNING, end)
 
 
-def test_or_is_skipped_and_logged_on_the_driver(client: FakeClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loss_before_the_plan_of_a_batch_may_be_skipped_and_is_logged(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
     reader = stream(failOnDataLoss="false")
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     client.logs["a"].earliest = 20
@@ -92,7 +94,7 @@ def test_or_is_skipped_and_logged_on_the_driver(client: FakeClient, caplog: pyte
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
 
-def test_stopping_lets_go(client: FakeClient) -> None:
+def test_stop_closes_the_holders(client: FakeClient) -> None:
     reader = stream()
     reader.stop()
     reader.partitions(BEGINNING, reader.latestOffset(BEGINNING, ReadAllAvailable()))
@@ -100,7 +102,7 @@ def test_stopping_lets_go(client: FakeClient) -> None:
     assert client.readers[0].closed
 
 
-def test_sigterm_ends_the_process_by_an_exit_that_stops_the_reader() -> None:
+def test_sigterm_exits_the_process_and_stops_the_reader() -> None:
     stream().initialOffset()
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGTERM)
@@ -114,7 +116,7 @@ def batch(**options: str) -> list[tuple[str, int, int]]:
     return tasks(BatchReader(settings(streaming=False, **options)).partitions())
 
 
-def test_a_batch_read_is_one_look_at_everything() -> None:
+def test_a_batch_read_covers_all_contents() -> None:
     assert batch(resources="a,b") == [("a", 1, 51), ("b", 1, 10)]
 
 
@@ -129,14 +131,14 @@ def test_a_batch_read_is_one_look_at_everything() -> None:
         ({"minPartitions": "2"}, [("a", 1, 26), ("a", 26, 51)]),
     ],
 )
-def test_where_it_starts_and_ends(
+def test_start_and_end_of_a_batch_read(
     client: FakeClient, options: dict[str, str], expected: list[tuple[str, int, int]]
 ) -> None:
     client.times[5000] = 30
     assert batch(**options) == expected
 
 
-def test_it_may_begin_at_a_groups_cursor_and_leaves_it_alone(client: FakeClient) -> None:
+def test_a_batch_read_may_start_at_a_groups_cursor_without_moving_it(client: FakeClient) -> None:
     client.positions["g", "a"] = 33
     assert batch(group="g", startingOffsets="group") == [("a", 33, 51)]
     assert batch(group="h", startingOffsets="group") == [("a", 1, 51)]
@@ -156,12 +158,12 @@ def test_it_may_begin_at_a_groups_cursor_and_leaves_it_alone(client: FakeClient)
         ({"endingOffsets": '{"a": 90}'}, DataLoss, "ends at 51: contents 51 to 89"),
     ],
 )
-def test_a_batch_read_of_what_is_not_there_is_an_error(
+def test_a_batch_read_of_missing_contents_is_an_error(
     options: dict[str, str], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         batch(**options)
 
 
-def test_spark_reads_an_empty_plan_too() -> None:
+def test_an_empty_plan_is_readable_by_spark() -> None:
     assert list(BatchReader(settings(streaming=False)).read(InputPartition(None))) == []

@@ -22,21 +22,21 @@ def test_the_read_limit_is_a_marker() -> None:
     assert stream(maxBytesPerTrigger="7").getDefaultReadLimit() == ReadMaxRows((1 << 63) - 1)
 
 
-def test_what_a_batch_leaves_is_reported(client: FakeClient) -> None:
+def test_contents_left_by_a_batch_are_reported(client: FakeClient) -> None:
     reader = stream(maxOffsetsPerTrigger="10", endingOffsets='{"a": 41}')
     reader.latestOffset(BEGINNING, ReadMaxRows(10))
     reported = {"a": {"i": "i1", "n": 41, "bytes": 300, "since": 1_000_011}}
     assert reader.reportLatestOffset() == {"resources": reported, "version": 1}
 
 
-def test_what_a_batch_leaves_may_be_gone_meanwhile(client: FakeClient) -> None:
+def test_the_report_works_after_a_deletion_of_the_resource(client: FakeClient) -> None:
     reader = stream(maxOffsetsPerTrigger="10")
     reader.latestOffset(BEGINNING, ReadMaxRows(10))
     del client.logs["a"]
     assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 51}}, "version": 1}
 
 
-def test_a_trigger_without_news_looks_at_nothing(client: FakeClient) -> None:
+def test_a_trigger_without_news_sends_no_requests(client: FakeClient) -> None:
     reader = stream()
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     idle = [reader.latestOffset(end, ReadAllAvailable()) for _ in range(2)]
@@ -51,7 +51,7 @@ def test_a_trigger_without_news_looks_at_nothing(client: FakeClient) -> None:
 
 
 @pytest.mark.parametrize(("between", "waits"), [(0.011, WAIT_S), (2 * PACED_S, 0.0)])
-def test_who_takes_time_between_triggers_is_answered_at_once(
+def test_a_trigger_after_a_pause_is_answered_at_once(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch, between: float, waits: float
 ) -> None:
     now = 0.0
@@ -63,7 +63,7 @@ def test_who_takes_time_between_triggers_is_answered_at_once(
     assert client.waits[1:] == [waits] * 4
 
 
-def test_a_query_that_begins_elsewhere_looks_again(client: FakeClient) -> None:
+def test_a_trigger_from_another_offset_describes_again(client: FakeClient) -> None:
     reader = stream()
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     assert reader.latestOffset(end, ReadAllAvailable()) == end
@@ -72,7 +72,7 @@ def test_a_query_that_begins_elsewhere_looks_again(client: FakeClient) -> None:
 
 
 @pytest.mark.parametrize(("start", "first"), [(BEGINNING, 51), (EMPTY, 1)])
-def test_a_query_that_starts_again_without_a_resource_is_not_new(
+def test_a_restarted_query_with_an_empty_offset_reads_from_the_beginning(
     start: dict[str, object], first: int
 ) -> None:
     reader = stream(startingOffsets="latest", resourcePattern="a")
@@ -80,14 +80,14 @@ def test_a_query_that_starts_again_without_a_resource_is_not_new(
     assert end["resources"]["a"] == {"f": first, "i": "i1", "n": 51}
 
 
-def test_a_query_that_finds_nothing_has_begun() -> None:
+def test_a_query_that_finds_no_resource_has_an_empty_offset() -> None:
     reader = stream(startingOffsets="latest", resourcePattern="none")
     assert reader.latestOffset(BEGINNING, ReadAllAvailable()) == EMPTY
     assert reader.latestOffset(EMPTY, ReadAllAvailable()) == EMPTY
     assert reader.reportLatestOffset() == EMPTY
 
 
-def test_limits_hold_unless_spark_says_once() -> None:
+def test_limits_apply_except_with_trigger_once() -> None:
     reader = stream(maxOffsetsPerTrigger="10")
     assert reader.latestOffset(BEGINNING, ReadMaxRows(10))["resources"]["a"]["n"] == 11
     assert reader.latestOffset(BEGINNING, ReadAllAvailable())["resources"]["a"]["n"] == 51
@@ -105,7 +105,7 @@ def test_the_last_batch_of_available_now_is_confirmed(client: FakeClient) -> Non
 
 
 @pytest.mark.parametrize(("confirm_on", "confirmed"), [("commit", []), ("start", [50])])
-def test_progress_is_confirmed_where_the_option_says(
+def test_progress_is_confirmed_as_the_option_says(
     client: FakeClient, confirm_on: str, confirmed: list[int]
 ) -> None:
     reader = stream(confirmOn=confirm_on)
@@ -115,7 +115,7 @@ def test_progress_is_confirmed_where_the_option_says(
     assert client.readers[0].confirmed == confirmed
 
 
-def test_the_progress_of_a_query_shows_what_there_is() -> None:
+def test_the_progress_of_a_query_has_the_latest_offset() -> None:
     reader = stream()
     assert reader.reportLatestOffset() is None
     reader.latestOffset(BEGINNING, ReadAllAvailable())

@@ -22,7 +22,7 @@ def ends_at(n: int, first: int | None = None) -> dict[str, object]:
     return {"resources": {"a": position}, "version": 1}
 
 
-def test_a_batch_is_all_that_there_is_and_the_next_one_goes_on_there(client: FakeClient) -> None:
+def test_a_batch_reads_all_contents_and_the_next_one_continues(client: FakeClient) -> None:
     reader = stream()
     first = reader.latestOffset()
     assert first == ends_at(51, first=1)
@@ -35,7 +35,7 @@ def test_a_batch_is_all_that_there_is_and_the_next_one_goes_on_there(client: Fak
     assert client.readers[0].confirmed == [50]
 
 
-def test_an_idle_query_stands_still_and_looks_at_nothing(client: FakeClient) -> None:
+def test_an_idle_query_keeps_its_offset_and_sends_no_requests(client: FakeClient) -> None:
     reader = stream(startingOffsets="latest")
     first = reader.latestOffset()
     assert first == ends_at(51, first=51)
@@ -47,25 +47,25 @@ def test_an_idle_query_stands_still_and_looks_at_nothing(client: FakeClient) -> 
     assert reader.latestOffset() == ends_at(56)
 
 
-def test_a_query_that_starts_again_goes_on_where_its_log_ends() -> None:
-    """Its options say where new queries begin, and not this one."""
+def test_a_restarted_query_continues_at_its_last_offset() -> None:
+    """The starting options apply only to new queries."""
     reader = stream(startingOffsets="latest")
     assert reader.partitions(ends_at(20), ends_at(20)) == []
     assert reader.latestOffset() == ends_at(51)
 
 
 @pytest.mark.parametrize(("before", "first"), [([], 51), ([(BEGINNING, EMPTY)], 1), ([(EMPTY, EMPTY)], 1)])
-def test_a_query_that_starts_again_without_a_resource_is_not_new(
+def test_a_restarted_query_with_an_empty_offset_reads_from_the_beginning(
     before: list[tuple[dict[str, object], dict[str, object]]], first: int
 ) -> None:
-    """What it finds now came later. Only the query whose log is empty begins at `latest`."""
+    """Resources found now were created later. Only a query without offsets starts at `latest`."""
     reader = stream(startingOffsets="latest", resourcePattern="a")
     for start, end in before:
         assert reader.partitions(start, end) == []
     assert reader.latestOffset() == ends_at(51, first=first)
 
 
-def test_a_batch_that_is_repeated_is_where_the_next_one_starts(client: FakeClient) -> None:
+def test_the_batch_after_a_repeated_one_starts_at_its_end(client: FakeClient) -> None:
     reader = stream()
     assert reader.partitions(ends_at(40), ends_at(40)) == []
     assert tasks(reader.partitions(ends_at(20), ends_at(40))) == [("a", 20, 40)]
@@ -80,7 +80,7 @@ def test_progress_is_confirmed_at_the_start_of_a_batch_if_asked(client: FakeClie
     assert client.readers[0].confirmed == [50]
 
 
-def test_what_this_spark_lacks_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_features_missing_in_this_spark_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     stream_unlimited._log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         stream().latestOffset()
@@ -89,7 +89,7 @@ def test_what_this_spark_lacks_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert "Trigger.AvailableNow is one batch" in record.message
 
 
-def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
+def test_an_error_of_the_construction_is_raised_at_the_first_call() -> None:
     reader = UnlimitedStreamReader(OptionError("wrong"))
     for call in (reader.latestOffset, reader.initialOffset, lambda: reader.partitions(BEGINNING, BEGINNING)):
         with pytest.raises(OptionError, match="wrong"):

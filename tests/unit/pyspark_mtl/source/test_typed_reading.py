@@ -30,7 +30,7 @@ def test_a_task_reads_rows_and_writes_dead_letters(client: FakeClient) -> None:
     assert client.logs["dead"].bodies == [b"bad"] * 3
 
 
-def test_a_task_that_runs_again_doubles_no_dead_letter(client: FakeClient) -> None:
+def test_a_repeated_task_writes_each_dead_letter_once(client: FakeClient) -> None:
     shaped = shape(ID, dead_letter="dead")
     first = read(DEFAULT, TASK, shaped, fail_on_data_loss=True)
     next(first)
@@ -41,15 +41,15 @@ def test_a_task_that_runs_again_doubles_no_dead_letter(client: FakeClient) -> No
     assert client.logs["dead"].bodies == [b"bad"] * 3
 
 
-def test_what_is_gone_is_a_loss(client: FakeClient) -> None:
+def test_removed_contents_are_a_loss(client: FakeClient) -> None:
     client.logs["a"].earliest = 5
     with pytest.raises(DataLoss):
         list(read(DEFAULT, TASK, shape(ID), fail_on_data_loss=True))
     assert sum(batch.num_rows for batch in read(DEFAULT, TASK, shape(ID), fail_on_data_loss=False)) == 6
 
 
-def test_raw_bodies_do_without_this_code() -> None:
-    """It has Python values in Arrow columns, for which pyarrow imports pandas."""
+def test_raw_bodies_do_not_use_the_code_for_typed_ones() -> None:
+    """That code makes Arrow columns of Python values, for which pyarrow imports pandas."""
     code = "import sys, pyspark_mtl.source.source, pyspark_mtl.sink.sink; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not [

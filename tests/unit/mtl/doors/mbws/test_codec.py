@@ -34,7 +34,7 @@ VECTORS: list[tuple[Frame, str, str]] = [
 
 @pytest.mark.requirement("MBWS-46", "MBWS-47", "MBWS-48", "MBWS-49", "MBWS-53", "MBWS-56")
 @pytest.mark.parametrize(("frame", "binary", "_"), VECTORS)
-def test_binary(frame: Frame, binary: str, _: str) -> None:
+def test_golden_binary_frames(frame: Frame, binary: str, _: str) -> None:
     octets = bytes.fromhex(binary)
     assert encode(frame, Kind.BINARY) == octets
     assert decode(octets) == frame
@@ -42,14 +42,14 @@ def test_binary(frame: Frame, binary: str, _: str) -> None:
 
 @pytest.mark.requirement("MBWS-46", "MBWS-50", "MBWS-51", "MBWS-52", "MBWS-54", "MBWS-56")
 @pytest.mark.parametrize(("frame", "_", "text"), VECTORS)
-def test_text(frame: Frame, _: str, text: str) -> None:
+def test_golden_text_frames(frame: Frame, _: str, text: str) -> None:
     assert encode(frame, Kind.TEXT) == text
     assert decode(text) == frame
 
 
 @pytest.mark.requirement("MBWS-15")
 @pytest.mark.parametrize("kind", Kind)
-def test_a_message_does_not_say_its_number(kind: Kind) -> None:
+def test_a_message_frame_has_no_number(kind: Kind) -> None:
     """A frame is its type, addresses, content type, properties and body, to the last octet."""
     shortest = Message((), b"")
     assert encode(shortest, kind) == {Kind.BINARY: b"\3\0\0\0", Kind.TEXT: "3 0 0 0 "}[kind]
@@ -66,7 +66,7 @@ def test_the_order_of_the_header() -> None:
 
 
 @pytest.mark.requirement("MBWS-55")
-def test_what_a_length_counts() -> None:
+def test_a_length_counts_octets_or_characters() -> None:
     frame = Message(("ü✓",), b"")
     assert encode(frame, Kind.TEXT) == "3 1 2 ü✓0 0 "
     assert encode(frame, Kind.BINARY) == b"\3\1\5" + "ü✓".encode() + b"\0\0"
@@ -74,7 +74,7 @@ def test_what_a_length_counts() -> None:
 
 
 @pytest.mark.requirement("MBWS-53")
-def test_varints_have_eight_octets_at_most() -> None:
+def test_varints_have_at_most_eight_octets() -> None:
     assert encode(Acknowledge(LAST_NUMBER), Kind.BINARY) == b"\2" + b"\xff" * 7 + b"\x7f"
     assert decode(b"\2" + b"\xff" * 7 + b"\x7f") == Acknowledge(LAST_NUMBER)
     assert decode(b"\2\x85\x80\x00") == Acknowledge(5), "longer than need be is understood"
@@ -92,7 +92,7 @@ def test_varints_have_eight_octets_at_most() -> None:
         *("2 100000000000000000 ", "2 99999999999999999 ", "3 1 1 a", "3 0 0 1 1 a"),
     ],
 )
-def test_malformed(data: bytes | str) -> None:
+def test_malformed_frames_are_refused(data: bytes | str) -> None:
     with pytest.raises(Malformed):
         decode(data)
 
@@ -130,11 +130,11 @@ FRAMES = st.one_of(
 
 @pytest.mark.requirement("MBWS-02")
 @given(FRAMES, st.sampled_from(Kind), st.booleans())
-def test_what_is_encoded_decodes(frame: Frame, kind: Kind, characters: bool) -> None:
+def test_an_encoded_frame_is_decoded(frame: Frame, kind: Kind, characters: bool) -> None:
     assert decode(encode(frame, kind, characters=characters), characters=characters) == frame
 
 
-# --- what many have alike -------------------------------------------------------------------------------------
+# --- repeated headers ---------------------------------------------------------------------------------------
 
 ALIKE = [
     Message(("a",), b"1", "t", (("k", "v"), ("n", "1"))),
@@ -151,13 +151,13 @@ ALIKE = [
 
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("characters", [False, True])
-def test_what_is_alike_is_decoded_as_anything_else(kind: Kind, characters: bool) -> None:
+def test_the_caching_decoder_agrees_with_the_plain_one(kind: Kind, characters: bool) -> None:
     alike = CachingDecoder(characters=characters)
     frames: list[Frame] = [frame for one in ALIKE for frame in (one, Acknowledge(5), one)]
     assert [alike.decode(encode(frame, kind, characters=characters)) for frame in frames] == frames
 
 
-def test_what_is_alike_and_cut_off_is_malformed() -> None:
+def test_the_caching_decoder_refuses_truncated_frames() -> None:
     alike = CachingDecoder()
     whole = encode(Message(("a",), b"", "", (("k", "value"),)), Kind.BINARY)
     assert isinstance(whole, bytes)

@@ -25,7 +25,7 @@ GOLDEN = (
 ALICE = Client("https://example.org", "alice")
 
 
-def test_golden_records_are_read_and_written_again() -> None:
+def test_golden_records_are_decoded_and_encoded() -> None:
     records = [decode(line) for line in GOLDEN]
     assert [encode(record) for record in records] == GOLDEN
     one, _, claim = records
@@ -36,7 +36,7 @@ def test_golden_records_are_read_and_written_again() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3)), max_size=50), st.integers(0, 50))
-def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: int) -> None:
+def test_a_stored_connection_is_restored(sent: list[tuple[str, int]], acknowledged: int) -> None:
     connection, last = KnownConnection("c", ALICE, {"a": "earliest", "b": 1}), {"a": 0, "b": 0}
     for address, step in sent:
         last[address] += step
@@ -53,7 +53,7 @@ def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: 
     assert again.outgoing.entries == connection.outgoing.entries
 
 
-def test_contents_in_a_row_are_stored_together() -> None:
+def test_consecutive_contents_are_stored_as_one_entry() -> None:
     connection = KnownConnection("c", ALICE, {"a": 1})
     connection.sent("a", range(1, MBWS_WINDOW + 1))
     assert len(record_of(connection, 0, 0.0).sent) == 1
@@ -73,7 +73,7 @@ def test_contents_in_a_row_are_stored_together() -> None:
         (b"{", b'{"x":' + b"[" * 10_000),
     ],
 )
-def test_what_is_no_record_is_refused(was: bytes, wrong: bytes) -> None:
+def test_an_invalid_record_is_refused(was: bytes, wrong: bytes) -> None:
     assert was in GOLDEN[0]
     with pytest.raises(Malformed, match="not a record of a connection"):
         decode(GOLDEN[0].replace(was, wrong, 1))

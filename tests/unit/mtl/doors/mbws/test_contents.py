@@ -22,7 +22,7 @@ def read(said: bytes | str, kind: Kind) -> Message:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_there_and_back(kind: Kind) -> None:
+def test_a_content_becomes_a_message_and_a_content_again(kind: Kind) -> None:
     properties: dict[str, Value] = {"kind": "new", "content-type": "text/plain"}
     expected = [Message(("a",), body, "text/plain", (("kind", "new"),)) for body in (b"hi", b"", b"ho")]
     assert put_together(properties, b"hi", b"", b"ho", kind=kind) == expected
@@ -30,7 +30,7 @@ def test_there_and_back(kind: Kind) -> None:
     assert from_message(Message(("a",), b"")) == {}
 
 
-def test_a_body_that_is_no_text_is_in_a_binary_frame() -> None:
+def test_a_body_that_is_not_utf8_is_sent_in_a_binary_frame() -> None:
     to = MessageEncoder("a", Kind.TEXT, numbered=True)
     to.set_properties({})
     assert read(to.message(b"\xff", 7), Kind.BINARY) == Message(("a",), b"\xff", "", (("mtl-sequence", "7"),))
@@ -50,13 +50,13 @@ def test_a_delivered_content_has_its_address_and_its_sequence(kind: Kind) -> Non
     assert read(to.message(b"", 5), kind) == Message(("a",), b"", "", (("mtl-sequence", "5"),))
 
 
-def test_lengths_may_be_of_characters() -> None:
+def test_lengths_may_count_characters() -> None:
     to = MessageEncoder("ü", Kind.BINARY, characters=True)
     to.set_properties({})
     assert to.message(b"") == b"\3\1\1" + "ü".encode() + b"\0\0"
 
 
-def test_tables_are_those_of_the_messages_properties() -> None:
+def test_property_tables_are_encoded_from_the_message() -> None:
     tables = TableEncoder()
     for message in (
         Message(("a",), b"1"),
@@ -79,6 +79,6 @@ def test_tables_are_those_of_the_messages_properties() -> None:
         Message((), b"", "", (("mtl-sequence", "1"),)),
     ],
 )
-def test_what_cannot_be_properties(message: Message) -> None:
+def test_invalid_properties_are_refused(message: Message) -> None:
     with pytest.raises(Refused, match="bad-properties"):
         from_message(message)

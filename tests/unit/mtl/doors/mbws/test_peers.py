@@ -24,12 +24,12 @@ HERE: dict[str, Any] = {"url": "ws://127.0.0.1:5979", "send": ("orders",)}
         ({"url": "ws://example.org:1", "user": "alice", "password_file": "p"}, "use wss://"),
     ],
 )
-def test_what_cannot_be_is_an_error(members: dict[str, Any], words: str) -> None:
+def test_invalid_peer_configurations_are_errors(members: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         PeerConfig(**HERE | members)
 
 
-def test_the_door_shows_what_it_is_told_to(tmp_path: Path) -> None:
+def test_the_door_uses_the_configured_credentials(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.touch(0o600)
     secret.write_text("0123456789\n")

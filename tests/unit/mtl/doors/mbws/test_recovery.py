@@ -31,7 +31,7 @@ def one(connections: Connections[KnownConnection], name: str = "c", client: Clie
 
 
 def delivered() -> KnownConnection:
-    """Five messages of two addresses, in turns, the first of them acknowledged."""
+    """Five messages of two addresses in alternation; the first is acknowledged."""
     connection = KnownConnection("c", PAGE, {"a": 10, "b": "earliest"})
     for address, sequence in (("a", 10), ("b", 1), ("a", 11), ("b", 2), ("a", 12)):
         connection.sent(address, [sequence])
@@ -44,14 +44,14 @@ def where(connection: KnownConnection) -> dict[str, object]:
 
 
 @pytest.mark.requirement("MBWS-12")
-def test_names_are_urns_and_never_the_same() -> None:
+def test_connection_names_are_distinct_urns() -> None:
     names = {new_name() for _ in range(1_000)}
     assert len(names) == 1_000
     assert all(name.startswith("urn:uuid:") and UUID(name).version == 4 for name in names)
 
 
 @pytest.mark.requirement("MBWS-13", "MBWS-14", "MBWS-26", "MBWS-44")
-def test_a_connection_is_its_origins_and_its_names() -> None:
+def test_a_connection_is_found_only_by_its_name_origin_and_user() -> None:
     connections, _ = opened()
     connection, native = one(connections), one(connections, "native", NATIVE)
     assert connections.find("c", PAGE) is connection
@@ -72,7 +72,7 @@ def test_a_connection_is_its_origins_and_its_names() -> None:
 
 
 @pytest.mark.requirement("MBWS-21")
-def test_one_that_failed_is_kept_for_a_while() -> None:
+def test_a_failed_connection_is_kept_for_a_limited_time() -> None:
     connections, clock = opened()
     first, second = one(connections, "first"), one(connections, "second")
     connections.failed(first)
@@ -88,7 +88,7 @@ def test_one_that_failed_is_kept_for_a_while() -> None:
     assert connections.find("second", PAGE) is second
 
 
-def test_only_so_many_that_failed_are_kept() -> None:
+def test_kept_failed_connections_are_bounded() -> None:
     connections, _ = opened(most=2)
     for name in ("1", "2", "3"):
         connections.failed(one(connections, name))
@@ -102,7 +102,7 @@ def test_only_so_many_that_failed_are_kept() -> None:
 
 
 @pytest.mark.requirement("MBWS-11", "MBWS-23")
-def test_one_that_is_closed_is_gone() -> None:
+def test_a_closed_connection_is_removed() -> None:
     connections, _ = opened()
     connection = one(connections)
     connections.clear(connection)
@@ -125,7 +125,9 @@ def test_one_that_is_closed_is_gone() -> None:
         ((3, 4, 9), 10, False),
     ],
 )
-def test_the_criteria(numbers: tuple[int, int, int], received: int, *, fits: bool) -> None:
+def test_a_connection_continues_only_with_matching_numbers(
+    numbers: tuple[int, int, int], received: int, *, fits: bool
+) -> None:
     assert delivered().can_continue(Connect("c", numbers), received) is fits
 
 
@@ -140,7 +142,7 @@ def test_the_criteria(numbers: tuple[int, int, int], received: int, *, fits: boo
         (5, {"a": 13, "b": 3}),
     ],
 )
-def test_each_address_goes_on_behind_what_the_client_has(received: int, places: dict[str, int]) -> None:
+def test_each_address_resumes_behind_the_received_messages(received: int, places: dict[str, int]) -> None:
     connection = delivered()
     connection.resume(received)
     assert where(connection) == places

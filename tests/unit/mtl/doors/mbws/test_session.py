@@ -17,7 +17,9 @@ def heard(session: MbwsSession, *frames: Frame, kind: Kind = Kind.BINARY) -> lis
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("state", MbwsState)
 @pytest.mark.parametrize("frame", FRAMES)
-def test_the_table_is_what_a_session_takes(role: Role, state: MbwsState, frame: Frame) -> None:
+def test_a_session_accepts_exactly_the_frames_of_its_table(
+    role: Role, state: MbwsState, frame: Frame
+) -> None:
     session = MbwsSession(role, MBWS, Kind.BINARY)
     if state is MbwsState.OPEN:
         heard(session, Connect())
@@ -32,7 +34,7 @@ def test_the_table_is_what_a_session_takes(role: Role, state: MbwsState, frame: 
 
 @pytest.mark.requirement("MBWS-01", "MBWS-33", "MBWS-35")
 @pytest.mark.parametrize("role", Role)
-def test_without_recovery_only_messages_mean_anything(role: Role) -> None:
+def test_without_recovery_other_frames_are_ignored(role: Role) -> None:
     session = MbwsSession(role, MBLWS, Kind.BINARY)
     assert heard(session, *FRAMES) == [None, None, FRAMES[2]]
     assert session.state is MbwsState.OPEN
@@ -40,7 +42,7 @@ def test_without_recovery_only_messages_mean_anything(role: Role) -> None:
 
 @pytest.mark.requirement("MBWS-02")
 @pytest.mark.parametrize("kind", Kind)
-def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
+def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None:
     session = MbwsSession(Role.SERVER, MBWS, Kind.BINARY)
     heard(session, Connect(), kind=kind)
     heard(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
@@ -54,12 +56,12 @@ def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
 
 
 @pytest.mark.requirement("MBWS-02")
-def test_a_client_goes_on_as_it_began() -> None:
+def test_a_client_keeps_its_frame_kind() -> None:
     session = MbwsSession(Role.CLIENT, MBWS, Kind.BINARY)
     heard(session, Connect(), Acknowledge(1), kind=Kind.TEXT)
     assert isinstance(session.say(Acknowledge(1)), bytes)
 
 
-def test_what_is_no_frame_is_malformed() -> None:
+def test_octets_that_are_not_a_frame_are_malformed() -> None:
     with pytest.raises(Malformed):
         MbwsSession(Role.SERVER, MBLWS, Kind.BINARY).received(b"")

@@ -20,7 +20,7 @@ from mtl.errors import Refused
         ("/?frames=binary&lengths=octets", SubscriptionQuery()),
     ],
 )
-def test_what_a_url_asks_for(path: str, asked: SubscriptionQuery) -> None:
+def test_a_url_is_parsed_to_a_subscription_query(path: str, asked: SubscriptionQuery) -> None:
     assert parse(path) == asked
     assert parse(f"/?{asked.query}" if asked.query else "/") == asked
 
@@ -42,12 +42,12 @@ def test_what_a_url_asks_for(path: str, asked: SubscriptionQuery) -> None:
         "&".join(f"address={n}&from=1&from=2" for n in range(MBWS_ADDRESSES)),
     ],
 )
-def test_what_cannot_be_asked(query: str) -> None:
+def test_invalid_queries_are_refused(query: str) -> None:
     with pytest.raises(Refused, match="400"):
         parse(f"/?{query}")
 
 
-def test_addresses_have_a_limit() -> None:
+def test_addresses_of_a_query_are_limited() -> None:
     assert (
         len(parse("/?" + "&".join(f"address={n}" for n in range(MBWS_ADDRESSES))).addresses) == MBWS_ADDRESSES
     )

@@ -14,7 +14,7 @@ def sent(*entries: str, window: int = 10) -> Outgoing[str]:
 
 
 @pytest.mark.requirement("MBWS-17")
-def test_the_first_is_1() -> None:
+def test_the_first_number_is_1() -> None:
     outgoing = sent()
     assert outgoing.bounds == (1, 0)
     outgoing.send("a")
@@ -23,7 +23,7 @@ def test_the_first_is_1() -> None:
 
 
 @pytest.mark.requirement("MBWS-19", "MBWS-20")
-def test_an_acknowledgement_covers_all_up_to_it_and_these_are_let_go() -> None:
+def test_an_acknowledgement_frees_all_messages_up_to_its_number() -> None:
     outgoing = sent("a", "b", "c")
     assert outgoing.acknowledged(2) == ["a", "b"]
     assert outgoing.bounds == (3, 3)
@@ -34,7 +34,7 @@ def test_an_acknowledgement_covers_all_up_to_it_and_these_are_let_go() -> None:
         outgoing.acknowledged(4)
 
 
-def test_the_window_is_a_limit() -> None:
+def test_outstanding_messages_are_limited_by_the_window() -> None:
     outgoing = sent("a", "b", window=2)
     assert not outgoing.room
     outgoing.acknowledged(1)
@@ -42,7 +42,7 @@ def test_the_window_is_a_limit() -> None:
 
 
 @pytest.mark.requirement("MBWS-27")
-def test_it_goes_on_behind_what_is_retained_or_behind_the_last() -> None:
+def test_sending_resumes_behind_a_retained_or_the_last_message() -> None:
     outgoing = sent("a", "b", "c")
     outgoing.acknowledged(1)
     assert [outgoing.can_go_on_after(n) for n in range(5)] == [False, True, True, True, False]

@@ -19,12 +19,12 @@ MESSAGES = st.builds(
 
 @pytest.mark.requirement("MC0-04", "MC0-05", "MC0-26")
 @given(MESSAGES, st.booleans())
-def test_what_is_encoded_is_decoded(message: Mc0Message, delimited: bool) -> None:
+def test_an_encoded_message_is_decoded(message: Mc0Message, delimited: bool) -> None:
     assert decode(encode(message, delimited=delimited)) == (message, delimited)
 
 
 @given(st.lists(st.binary(max_size=8) | st.sampled_from([b"", b"PUT", b"ID", b"X-k"]), max_size=12))
-def test_any_frames_are_a_message_or_bad(frames: list[bytes]) -> None:
+def test_any_frames_are_a_message_or_malformed(frames: list[bytes]) -> None:
     try:
         message, delimited = decode(frames)
     except BadMessage:
@@ -33,7 +33,7 @@ def test_any_frames_are_a_message_or_bad(frames: list[bytes]) -> None:
 
 
 @pytest.mark.requirement("MC0-05", "MC0-20", "MC0-22")
-def test_the_documents_own_examples() -> None:
+def test_the_examples_of_the_document() -> None:
     assert decode([b"NOOP", b"ID", b"1234"])[0] == Mc0Message(Verb.NOOP, {"ID": "1234"})
     assert decode([b"SUB", b"", b"topic1", b"topic2"])[0] == Mc0Message(Verb.SUB, {}, (b"topic1", b"topic2"))
     put = decode([b"PUT", b"TOPIC", b"topic1", b"", b"body"])[0]
@@ -45,14 +45,14 @@ def test_the_documents_own_examples() -> None:
 
 
 @pytest.mark.requirement("MC0-14")
-def test_a_name_that_is_there_twice_is_bad() -> None:
+def test_a_repeated_name_is_malformed() -> None:
     frames = [b"CONNECT", b"TTL", b"1000", b"ID", b"7", b"TTL", b"1000"]
     with pytest.raises(BadMessage, match="'TTL' is given twice") as bad:
         decode(frames)
     assert bad.value.id == "7"
 
 
-def test_an_empty_value_is_no_delimiter() -> None:
+def test_an_empty_value_is_not_a_delimiter() -> None:
     assert decode([b"PUT", b"X-k", b"", b"", b""])[0] == Mc0Message(Verb.PUT, {"X-k": ""}, (b"",))
 
 
@@ -78,7 +78,7 @@ def test_an_empty_value_is_no_delimiter() -> None:
         ([b"PUT", b"X-k", b"\xff", b"", b"ID", b"not one"], None),
     ],
 )
-def test_what_is_bad_carries_its_id(frames: list[bytes], id_: str | None) -> None:
+def test_a_malformed_message_is_answered_with_its_id(frames: list[bytes], id_: str | None) -> None:
     with pytest.raises(BadMessage) as bad:
         decode(frames)
     assert bad.value.id == id_

@@ -18,7 +18,7 @@ def content(body: bytes, properties: dict[str, Value]) -> Content:
 
 @pytest.mark.requirement("MC0-27")
 @given(st.lists(st.binary(max_size=5), max_size=5), st.dictionaries(st.sampled_from("abc"), st.text("xyz")))
-def test_a_message_repeats_what_was_put(frames: list[bytes], headers: dict[str, str]) -> None:
+def test_a_message_has_frames_and_headers_of_its_put(frames: list[bytes], headers: dict[str, str]) -> None:
     body, properties = to_content(Put("t", tuple(headers.items()), tuple(frames)))
     assert body == b"".join(frames)
     message = to_message(content(body, properties))
@@ -30,7 +30,7 @@ def test_a_message_repeats_what_was_put(frames: list[bytes], headers: dict[str, 
 
 
 @pytest.mark.parametrize("lengths", [[1], [1, 5], [-1, 3], ["a"], "text", [True, 1]])
-def test_lengths_that_are_not_the_bodys_are_a_property_like_any_other(lengths: Value) -> None:
+def test_lengths_that_do_not_match_the_body_are_an_ordinary_property(lengths: Value) -> None:
     message = to_message(content(b"ab", {"mc0-frames": lengths}))
     assert message.positional == (b"ab",)
     assert "X-mc0-frames" in message.headers
@@ -45,7 +45,7 @@ HEADERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_siz
 
 
 @given(st.lists(st.tuples(HEADERS, st.lists(st.binary(max_size=3), max_size=2)), max_size=8))
-def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
+def test_cached_properties_equal_those_of_single_messages(
     said: list[tuple[dict[str, str], list[bytes]]],
 ) -> None:
     tables, deliveries = PutTables(), SubscriptionFrames()
@@ -57,7 +57,7 @@ def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
         assert deliveries.frames(one) == encode(to_message(one))
 
 
-def test_a_reserved_name_is_refused_also_behind_another() -> None:
+def test_a_reserved_name_is_refused_after_a_cached_message() -> None:
     tables = PutTables()
     tables.of(Put("t", (("a", "1"),), (b"",)))
     with pytest.raises(Refused, match="broker's"):
@@ -65,6 +65,6 @@ def test_a_reserved_name_is_refused_also_behind_another() -> None:
     assert tables.of(Put("t", (("a", "1"),), (b"x",))) == (b"x", encode_properties({"a": "1"}))
 
 
-def test_a_foreign_middleware_tells_no_sequence() -> None:
+def test_a_message_of_another_middleware_has_no_sequence() -> None:
     message = Mc0Message(Verb.MESSAGE, {"TOPIC": "t", "X-mtl-sequence": "many"}, None)
     assert from_message(message) == ("t", None, {}, b"")

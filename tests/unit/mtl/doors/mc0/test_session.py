@@ -33,13 +33,13 @@ AFTER = {Verb.CONNECT: Mc0State.CONNECTED, Verb.DISCONNECT: Mc0State.GONE}
 @pytest.mark.requirement("MC0-06", "MC0-12", "MC0-19", "MC0-20", "MC0-21", "MC0-22")
 @pytest.mark.parametrize("state", [Mc0State.IMPLICIT, Mc0State.CONNECTED])
 @pytest.mark.parametrize("verb", [verb for verb in GOOD if verb is not Verb.MESSAGE])
-def test_what_the_verbs_ask_for(state: Mc0State, verb: Verb) -> None:
+def test_verbs_are_parsed_to_requests(state: Mc0State, verb: Verb) -> None:
     session = Mc0Session(0.0, state)
     assert session.received(GOOD[verb], 1.0) == ASKED.get(verb)
     assert session.state is AFTER.get(verb, state)
 
 
-def test_a_message_is_not_for_a_client_to_send() -> None:
+def test_a_message_from_a_client_is_refused() -> None:
     session = Mc0Session(0.0)
     with pytest.raises(Refused, match="not for a client"):
         session.received(GOOD[Verb.MESSAGE], 1.0)
@@ -47,7 +47,7 @@ def test_a_message_is_not_for_a_client_to_send() -> None:
 
 @pytest.mark.requirement("MC0-14")
 @pytest.mark.parametrize("names", [("VERSION", "TTL", "X-k"), ("X-k", "TTL", "VERSION")])
-def test_what_follows_connect_has_no_order(names: tuple[str, ...]) -> None:
+def test_headers_of_connect_have_any_order(names: tuple[str, ...]) -> None:
     said = {"VERSION": "0.3", "TTL": "1500", "X-k": "v"}
     session = Mc0Session(0.0)
     session.received(Mc0Message(Verb.CONNECT, {name: said[name] for name in names}), 1.0)
@@ -55,7 +55,7 @@ def test_what_follows_connect_has_no_order(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.requirement("MC0-12")
-def test_a_noop_counts_as_life_and_does_nothing_else() -> None:
+def test_a_noop_is_only_a_sign_of_life() -> None:
     session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 10.0)
     assert session.received(GOOD[Verb.NOOP], 11.0) is None
@@ -66,7 +66,7 @@ def test_a_noop_counts_as_life_and_does_nothing_else() -> None:
 
 
 @pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
-def test_the_times_of_a_ttl() -> None:
+def test_a_ttl_sets_the_times_of_noop_and_absence() -> None:
     session = Mc0Session(0.0)
     assert session.due is None
     session.received(GOOD[Verb.CONNECT], 10.0)
@@ -84,7 +84,7 @@ def test_the_times_of_a_ttl() -> None:
 
 
 @pytest.mark.requirement("MC0-18")
-def test_who_was_given_up_is_told_once() -> None:
+def test_an_absent_client_is_refused_once() -> None:
     session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 0.0)
     assert session.check(2.0) is HeartbeatAction.ABSENT
@@ -98,7 +98,7 @@ def test_who_was_given_up_is_told_once() -> None:
     assert session.state is Mc0State.CONNECTED
 
 
-def test_who_reads_nothing_is_given_up_too() -> None:
+def test_a_client_that_reads_nothing_becomes_absent() -> None:
     session = Mc0Session(0.0)
     session.give_up()
     with pytest.raises(Refused, match="SUB again"):
@@ -131,7 +131,7 @@ def test_a_second_connect_replaces_the_first() -> None:
     ],
     ids=str,
 )
-def test_what_is_refused_changes_nothing(message: Mc0Message, reason: str) -> None:
+def test_a_refused_message_changes_no_state(message: Mc0Message, reason: str) -> None:
     session = Mc0Session(0.0)
     with pytest.raises(Refused) as refused:
         session.received(message, 0.0)
@@ -140,7 +140,7 @@ def test_what_is_refused_changes_nothing(message: Mc0Message, reason: str) -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(GOOD.values())), st.floats(0, 3)), max_size=30))
-def test_no_sequence_of_messages_breaks_it(said: list[tuple[Mc0Message, float]]) -> None:
+def test_any_sequence_of_messages_is_handled(said: list[tuple[Mc0Message, float]]) -> None:
     session, now = Mc0Session(0.0), 0.0
     for message, later in said:
         now += later

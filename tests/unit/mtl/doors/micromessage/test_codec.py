@@ -61,7 +61,7 @@ def handshake(data: bytes) -> Handshake | Error | None:
 
 
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
-def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int]) -> None:
+def test_encoded_frames_are_decoded_from_any_pieces(said: list[Frame], cuts: list[int]) -> None:
     data = b"".join(map(encode, said))
     decoder, heard, at, turn = MicroDecoder(), [], 0, 0
     while at < len(data):
@@ -75,7 +75,7 @@ def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int
 
 
 @given(HANDSHAKES)
-def test_handshakes_come_back(said: Handshake) -> None:
+def test_an_encoded_handshake_is_decoded(said: Handshake) -> None:
     data = encode_handshake(said)
     assert handshake(data) == said
     assert handshake(data[:-1]) is None
@@ -106,7 +106,7 @@ def test_the_golden_vectors(frame: Frame, octets: str) -> None:
 
 
 @pytest.mark.requirement("MM2-17", "MM2-18", "MM2-20")
-def test_the_documents_own_handshake() -> None:
+def test_the_handshake_of_the_document() -> None:
     octets = "0100000468756c6b000b6a736f6e3b646f746e6574000962617463682d61636b"
     said = Handshake("hulk", "json;dotnet", "batch-ack")
     assert encode_handshake(said).hex() == octets
@@ -114,7 +114,7 @@ def test_the_documents_own_handshake() -> None:
 
 
 @pytest.mark.requirement("MM2-20", "MM2-21")
-def test_an_identity_is_ascii_and_lists_of_no_length_are_absent() -> None:
+def test_an_identity_is_ascii_and_empty_lists_are_absent() -> None:
     said = Handshake("hulk")
     octets = encode_handshake(said)
     assert octets.hex() == "010000" + "04" + b"hulk".hex() + "0000" + "0000"
@@ -135,7 +135,7 @@ def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
 
 @pytest.mark.requirement("MM2-65")
 @pytest.mark.parametrize("octets", ["040548656c7021", "0c0000000548656c7021"])
-def test_an_error_may_come_instead_of_a_handshake(octets: str) -> None:
+def test_an_error_may_replace_a_handshake(octets: str) -> None:
     assert handshake(bytes.fromhex(octets)) == Error("Help!")
     assert handshake(bytes.fromhex(octets[:4])) is None
 
@@ -144,11 +144,11 @@ def test_an_error_may_come_instead_of_a_handshake(octets: str) -> None:
 @pytest.mark.parametrize(
     "octets",
     [
-        "20",  # a flag that is none
+        "20",  # an undefined flag
         "03",  # two kinds
         "11",  # a command in pieces
         "000000017100000178",  # sequence 0
-        "00000101ff0000" + "00",  # a destination that is no text
+        "00000101ff0000" + "00",  # a destination that is not UTF-8
         "0000010171000361626300",  # properties without values
         "08000101710000" + f"{MAX_CONTENT + 1:08x}",  # refused before it comes
         "09" + f"{MM2_TEXT + 1:08x}",
@@ -159,7 +159,7 @@ def test_an_error_may_come_instead_of_a_handshake(octets: str) -> None:
         "0103613b62",  # an argument without a value
     ],
 )
-def test_what_is_no_frame_is_malformed(octets: str) -> None:
+def test_octets_that_are_not_a_frame_are_malformed(octets: str) -> None:
     with pytest.raises(Malformed):
         frames(bytes.fromhex(octets))
 
@@ -181,6 +181,6 @@ def test_any_octets_are_frames_or_malformed(data: bytes) -> None:
         CommandFrame("a", {"B C": "x"}),
     ],
 )
-def test_what_does_not_fit_is_not_sent(frame: Frame) -> None:
+def test_a_frame_above_its_limits_is_a_field_error(frame: Frame) -> None:
     with pytest.raises(FieldError):
         encode(frame)

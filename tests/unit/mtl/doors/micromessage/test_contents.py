@@ -32,7 +32,7 @@ def agreed(*names: str) -> Agreed:
         max_size=4,
     )
 )
-def test_names_and_values_come_back_and_are_strict_on_the_wire(properties: dict[str, Value]) -> None:
+def test_properties_are_restored_and_have_valid_names_on_the_wire(properties: dict[str, Value]) -> None:
     said, kind = to_message(properties, agreed())
     encode_properties(said)
     assert kind is None
@@ -52,7 +52,7 @@ def test_names_and_values_come_back_and_are_strict_on_the_wire(properties: dict[
         ([1], "[1]"),
     ],
 )
-def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
+def test_values_without_micromessage_type_become_text(value: Value, shown: object) -> None:
     assert to_message({"k": value}, agreed())[0] == {"k": shown}
 
 
@@ -65,7 +65,7 @@ def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
         (NOW.replace(year=1900), "1900-01-02T03:04:05.000000Z"),
     ],
 )
-def test_a_date_that_no_field_holds_is_text_and_a_date_again(date: datetime, value: Value) -> None:
+def test_a_date_outside_of_field_range_is_stored_as_text_and_restored(date: datetime, value: Value) -> None:
     stored = from_message(MessageArrived("q", {"k": date}, b""), agreed())
     assert stored["k"] == value
     assert to_message(stored, agreed()) == ({"k": date}, None)
@@ -82,23 +82,23 @@ def test_dates_and_texts_keep_their_types(said: dict[str, str | datetime]) -> No
     assert to_message(stored, agreed())[0] == sent
 
 
-def test_a_date_whose_name_is_no_field_is_a_date_again() -> None:
+def test_a_date_with_an_encoded_name_is_restored() -> None:
     early = NOW.replace(year=1900)
     stored = from_message(MessageArrived("q", {"Since_When": early}, b""), agreed())
     assert to_message(stored, agreed())[0] == {f"x-name-{b'Since_When'.hex()}": early}
 
 
-def test_a_text_that_looks_like_a_date_stays_one() -> None:
+def test_a_text_that_looks_like_a_date_stays_text() -> None:
     stored = from_message(MessageArrived("q", {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}, b""), agreed())
     assert stored == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
     assert to_message(stored, agreed())[0] == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
 
 
-def test_somebody_elses_name_is_left_alone() -> None:
+def test_a_name_with_an_invalid_encoding_is_left_unchanged() -> None:
     assert from_message(MessageArrived("q", {"x-name-zz": 1}, b""), agreed()) == {"x-name-zz": 1}
 
 
-def test_a_type_is_a_property_where_the_extension_says_it() -> None:
+def test_a_type_is_a_property_if_the_extension_is_agreed() -> None:
     said = MessageArrived("q", {}, b"1", "A.Type")
     assert from_message(said, agreed("dotnet", "json")) == {
         "dotnet-type": "A.Type",
@@ -121,6 +121,6 @@ def test_a_message_without_a_type_has_no_property_for_one() -> None:
 
 
 @pytest.mark.requirement("MM2-38")
-def test_a_topic_and_a_queue_of_a_name_are_one_resource() -> None:
+def test_a_topic_and_a_queue_of_one_name_are_one_resource() -> None:
     assert (resource("topic/a/b"), resource("a/b")) == ("a/b", "a/b")
     assert (is_topic("topic/a"), is_topic("topics/a")) == (True, False)

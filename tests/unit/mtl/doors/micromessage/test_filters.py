@@ -23,7 +23,7 @@ def terms(draw: st.DrawFn) -> Term:
 
 @pytest.mark.requirement("MM2-56")
 @given(st.lists(terms(), max_size=5))
-def test_a_filter_comes_back(said: list[Term]) -> None:
+def test_an_encoded_filter_is_decoded(said: list[Term]) -> None:
     assert decode_filter(encode_filter(Filter(tuple(said)))) == Filter(tuple(said))
 
 
@@ -51,7 +51,7 @@ def test_a_filter_comes_back(said: list[Term]) -> None:
         ("k = Tnew", ["new"], [" new"]),
     ],
 )
-def test_what_each_operator_says(term: str, matching: list[FilterValue], other: list[FilterValue]) -> None:
+def test_matches_of_each_operator(term: str, matching: list[FilterValue], other: list[FilterValue]) -> None:
     found = decode_filter(term)
     for value in matching:
         assert found.matches({"k": value}), value
@@ -61,7 +61,7 @@ def test_what_each_operator_says(term: str, matching: list[FilterValue], other: 
 
 
 @pytest.mark.requirement("MM2-56")
-def test_all_terms_must_match_and_none_always_does() -> None:
+def test_all_terms_must_match_and_an_empty_filter_matches() -> None:
     found = decode_filter("a>N1;b=Tx;")
     assert found.matches({"a": 2, "b": "x", "c": 0})
     assert not found.matches({"a": 2, "b": "y"})
@@ -74,7 +74,7 @@ def test_all_terms_must_match_and_none_always_does() -> None:
     "text",
     ["k", "=N1", "k<=Tx", "k>=Tx", "k&N1", "k~D1.0", "k=T%ff", ";k=N1", ";".join(["k=N1"] * (MM2_TERMS + 1))],
 )
-def test_what_is_no_filter_is_malformed(text: str) -> None:
+def test_text_that_is_not_a_filter_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         decode_filter(text)
 

@@ -39,12 +39,12 @@ def lists(of: ExtensionOffer) -> tuple[str, str]:
         unique_by=lambda one: one.name,
     )
 )
-def test_a_list_comes_back(extensions: list[Extension]) -> None:
+def test_an_encoded_list_is_decoded(extensions: list[Extension]) -> None:
     assert decode_list(encode_list(extensions)) == tuple(extensions)
 
 
 @pytest.mark.requirement("MM2-15", "MM2-16")
-def test_the_documents_own_lists() -> None:
+def test_the_lists_of_the_document() -> None:
     assert decode_list("json;xml;protobuf") == (Extension("json"), Extension("xml"), Extension("protobuf"))
     (one,) = decode_list("extensionName1:propName1=propValue2,propName2=Hello%20%25%20you!;")
     assert one.properties == {"propName1": "propValue2", "propName2": "Hello % you!"}
@@ -56,7 +56,7 @@ def test_the_documents_own_lists() -> None:
 @pytest.mark.parametrize(
     "text", ["json;json", ";json", "a b", "json:x", ";".join(f"x-{n}" for n in range(MM2_EXTENSIONS + 1))]
 )
-def test_what_is_no_list_is_malformed(text: str) -> None:
+def test_text_that_is_not_a_list_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         decode_list(text)
 
@@ -76,14 +76,14 @@ def test_what_is_no_list_is_malformed(text: str) -> None:
         (offer("", "x-theirs"), offer("", "x-theirs"), ("", "")),
     ],
 )
-def test_required_is_what_either_requires_and_optional_what_both_offer(
+def test_extensions_required_by_either_or_offered_by_both_are_agreed(
     client: ExtensionOffer, server: ExtensionOffer, last: tuple[str, str]
 ) -> None:
     assert lists(final(client, server)) == last
 
 
 @pytest.mark.requirement("MM2-26")
-def test_ids_are_places_in_the_final_lists() -> None:
+def test_ids_are_positions_in_the_final_lists() -> None:
     found = agreed(offer("json;dotnet", "batch-ack"), offer("", "batch-ack"), 0)
     assert found.ids == {"json": 1, "dotnet": 2, "batch-ack": 3}
     assert (found.ack_id, found.window) == (3, 10)
@@ -103,7 +103,7 @@ def test_ids_are_places_in_the_final_lists() -> None:
         ("batch-ack:max-count=60000", "batch-ack:max-count=60000", MM2_WINDOW),
     ],
 )
-def test_the_smaller_count_holds(client: str, server: str, window: int) -> None:
+def test_the_smaller_count_is_agreed(client: str, server: str, window: int) -> None:
     last = final(offer(client), offer("", server))
     assert agreed(last, offer("", server), 0).window == window
 
@@ -118,13 +118,15 @@ def test_the_smaller_count_holds(client: str, server: str, window: int) -> None:
         ("batch-ack:max-count=7;ack", 7, 1),
     ],
 )
-def test_the_first_kind_of_acknowledgement_holds(last: str, window: int | None, ack_id: int | None) -> None:
+def test_the_first_kind_of_acknowledgement_is_agreed(
+    last: str, window: int | None, ack_id: int | None
+) -> None:
     found = agreed(offer(last), offer("", "json;ack;batch-ack"), 0)
     assert (found.window, found.ack_id) == (window, ack_id)
 
 
 @pytest.mark.requirement("MM2-12", "MM2-13")
-def test_what_one_requires_and_the_other_has_not_is_refused() -> None:
+def test_a_required_extension_unknown_to_the_other_end_is_refused() -> None:
     with pytest.raises(Refused, match="x-other"):
         check_known(decode_list("json;x-other"))
     with pytest.raises(Refused, match="x-other"):
@@ -144,7 +146,7 @@ def test_the_door_offers_pub_sub_without_properties() -> None:
 
 
 @pytest.mark.requirement("MM2-09")
-def test_of_a_vendors_extensions_we_know_none() -> None:
+def test_vendor_extensions_are_refused() -> None:
     check_known(decode_list(";".join(sorted(SUPPORTED))))
     for name in ["x-" + official for official in SUPPORTED]:
         with pytest.raises(Refused, match=name):
@@ -152,13 +154,13 @@ def test_of_a_vendors_extensions_we_know_none() -> None:
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661"])
-def test_a_count_that_is_none_is_malformed(count: str) -> None:
+def test_an_invalid_count_is_malformed(count: str) -> None:
     with pytest.raises(Malformed):
         final(ExtensionOffer((Extension("batch-ack", {"max-count": count}),)), ExtensionOffer())
 
 
 @pytest.mark.requirement("MM2-01", "MM2-11")
-def test_the_lower_minor_version_holds_and_another_major_is_refused() -> None:
+def test_the_lower_minor_version_is_agreed_and_another_major_refused() -> None:
     assert common_minor(Handshake("x", minor=9)) == 0
     for major, proposes in ((0, False), (0, True), (2, False)):
         with pytest.raises(Refused, match=r"1\.x is spoken"):

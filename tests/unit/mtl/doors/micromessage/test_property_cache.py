@@ -20,7 +20,7 @@ SAID = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([1, "x"]), m
 
 
 @given(st.lists(st.tuples(SAID, st.sampled_from([None, "A.Type"])), max_size=8))
-def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
+def test_cached_properties_equal_those_of_single_messages(
     said: list[tuple[dict[str, int | str], str | None]],
 ) -> None:
     tables, with_types, keep = TableCache(), agreed(DOTNET), decode_filter("a=N1")
@@ -39,7 +39,7 @@ def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
         assert label in {None, (encode_properties({**expected, "mtl-sequence": number}), type_)}
 
 
-def test_what_cannot_be_stored_is_refused_each_time() -> None:
+def test_reserved_properties_are_refused_each_time() -> None:
     tables = TableCache()
     for _ in range(2):
         with pytest.raises(Refused, match="broker's"):

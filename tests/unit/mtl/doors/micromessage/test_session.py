@@ -58,7 +58,7 @@ def heard(sender: MicroSession, receiver: MicroSession) -> list[Event]:
 
 
 @pytest.mark.requirement("MM2-10", "MM2-14", "MM2-22", "MM2-23", "MM2-24", "MM2-26")
-def test_the_three_steps() -> None:
+def test_a_handshake_has_three_steps() -> None:
     c, s = ends(ExtensionOffer((Named("json"), Named("dotnet")), (Named("batch-ack"),)))
     assert s.to_send() == b""
     s.received(c.to_send())
@@ -97,7 +97,7 @@ def test_a_server_that_requires_too_much_gets_an_error() -> None:
 
 
 @pytest.mark.requirement("MM2-13")
-def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
+def test_a_final_list_without_a_required_extension_is_an_error() -> None:
     s = MicroSession(Role.SERVER, names("pub-sub"), "mtl")
     s.received(encode_handshake(Handshake("x")))
     (ended,) = s.received(encode_handshake(Handshake("x")))
@@ -106,7 +106,7 @@ def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
 
 
 @pytest.mark.requirement("MM2-01", "MM2-19")
-def test_another_minor_version_is_spoken_to_and_flags_mean_nothing() -> None:
+def test_another_minor_version_is_accepted_and_flags_are_ignored() -> None:
     s = MicroSession(Role.SERVER, SERVER, "mtl")
     said = encode_handshake(Handshake("x", "json", minor=7, flags=0x81))
     assert s.received(said) == []
@@ -117,7 +117,7 @@ def test_another_minor_version_is_spoken_to_and_flags_mean_nothing() -> None:
 
 
 @pytest.mark.requirement("MM2-01", "MM2-11")
-def test_a_client_of_a_later_major_version_is_answered_with_ours() -> None:
+def test_a_client_of_a_later_major_version_is_answered_with_version_1() -> None:
     s = MicroSession(Role.SERVER, SERVER, "mtl")
     assert s.received(encode_handshake(Handshake("x", "json", major=2, minor=7))) == []
     assert s.to_send()[:3] == b"\1\0\0"
@@ -136,7 +136,7 @@ def test_a_later_major_version_in_the_last_step_is_an_error() -> None:
 
 @pytest.mark.requirement("MM2-03")
 @pytest.mark.parametrize("role", list(Role))
-def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
+def test_frames_outside_of_the_table_end_the_connection(role: Role) -> None:
     frames = {
         MessageFrame: encode(MessageFrame(1, "q", b"{}")),
         CommandFrame: encode(CommandFrame("subscribe", {"destination": "topic/x"})),
@@ -158,7 +158,7 @@ def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
 
 
 @pytest.mark.requirement("MM2-03", "MM2-32", "MM2-33", "MM2-38", "MM2-40")
-def test_messages_go_both_ways() -> None:
+def test_messages_travel_in_both_directions() -> None:
     c, s = opened(ExtensionOffer())
     c.send("orders", b"\0\xff", "kind:Tnew;n:N7;")
     c.send("topic/x", b"")
@@ -172,7 +172,7 @@ def test_messages_go_both_ways() -> None:
 
 @pytest.mark.requirement("MM2-38", "MM2-41")
 @pytest.mark.parametrize(("size", "flags"), [(0, 0), (MM2_FRAGMENT, 8), (MM2_FRAGMENT + 1, 16 | 8)])
-def test_a_message_that_fits_goes_in_one_piece(size: int, flags: int) -> None:
+def test_a_message_that_fits_is_sent_in_one_frame(size: int, flags: int) -> None:
     c, s = opened(ExtensionOffer())
     c.send("orders", bytes(size))
     octets = c.to_send()
@@ -181,7 +181,7 @@ def test_a_message_that_fits_goes_in_one_piece(size: int, flags: int) -> None:
 
 
 @pytest.mark.requirement("MM2-28", "MM2-31", "MM2-41")
-def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
+def test_a_large_message_is_fragmented_and_acknowledged_once() -> None:
     c, s = opened(names("ack"))
     body = bytes(range(256)) * (2 * MM2_FRAGMENT // 256) + b"rest"
     c.send("q", body, "a:N1;")
@@ -206,7 +206,7 @@ def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
         MessageFrame(1, "", bytes(MAX_CONTENT)),
     ],
 )
-def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: MessageFrame) -> None:
+def test_a_frame_inside_a_fragmented_message_ends_the_connection(second: MessageFrame) -> None:
     _, s = opened(ExtensionOffer())
     events = s.received(encode(MessageFrame(1, "q", b"x", {"a": 1}, continued=True)) + encode(second))
     assert [type(event) for event in events] == [Ended]
@@ -215,7 +215,7 @@ def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message
 @pytest.mark.requirement("MM2-31")
 @pytest.mark.parametrize("properties", [{}, {"a": 1}])
 @pytest.mark.parametrize("destination", ["", "q"])
-def test_pieces_may_repeat_what_the_first_one_says(
+def test_fragments_may_repeat_the_header_of_the_first(
     destination: str, properties: dict[str, FilterValue]
 ) -> None:
     _, s = opened(ExtensionOffer())
@@ -246,7 +246,7 @@ def test_both_directions_wait_for_acknowledgements(extension: Named, window: int
 
 
 @pytest.mark.requirement("MM2-37", "MM2-48")
-def test_many_more_messages_than_there_are_numbers() -> None:
+def test_numbers_wrap_around() -> None:
     c, s = opened(ExtensionOffer((batch_ack(100),)))
     total = 0
     while total < 140_000:
@@ -261,7 +261,7 @@ def test_many_more_messages_than_there_are_numbers() -> None:
 
 @pytest.mark.requirement("MM2-47")
 @pytest.mark.parametrize("payload", [b"", b"\1", b"\0\0\0\1", b"\0\2"])
-def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -> None:
+def test_an_impossible_acknowledgement_ends_the_connection(payload: bytes) -> None:
     c, s = opened(names("batch-ack"))
     s.send("q", b"x")
     heard(s, c)
@@ -269,7 +269,7 @@ def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -
 
 
 @pytest.mark.requirement("MM2-08", "MM2-25", "MM2-51", "MM2-52")
-def test_a_type_goes_before_its_message_and_lasts() -> None:
+def test_a_type_precedes_its_message_and_stays_valid() -> None:
     c, s = opened(names("json", "dotnet"))
     c.send("q", b"1", "", "A.Type, A")
     assert c._out[0][:3] == b"\2\2\x09"
@@ -280,7 +280,7 @@ def test_a_type_goes_before_its_message_and_lasts() -> None:
 
 @pytest.mark.requirement("MM2-53")
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'"\xff"', b"[" * 100_000])
-def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) -> None:
+def test_a_payload_that_is_not_json_ends_a_connection_with_json(payload: bytes) -> None:
     _, s = opened(names("json"))
     assert s.received(encode(MessageFrame(1, "q", b'{"a": [1, "\xc3\xa9"]}'))) != []
     assert s.state is MicroState.OPEN
@@ -303,14 +303,14 @@ def test_commands_belong_to_pub_sub() -> None:
 
 
 @pytest.mark.requirement("MM2-46")
-def test_a_frame_of_an_extension_that_is_not_agreed_on_ends_the_connection() -> None:
+def test_a_frame_of_an_unagreed_extension_ends_the_connection() -> None:
     _, s = opened(names("json"))
     for id_ in (0, 1, 2):
         _, s = opened(names("json"))
         assert isinstance(s.received(encode(ExtensionFrame(id_, b"\0\1")))[-1], Ended)
 
 
-def test_what_does_not_fit_is_refused_before_a_number_is_spent() -> None:
+def test_a_message_above_the_limits_is_refused_without_using_a_number() -> None:
     c, s = opened(ExtensionOffer())
     with pytest.raises(FieldError, match="are the most"):
         c.send("q", bytes(MAX_CONTENT + 1))
@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_refused_before_a_number_is_spent() -> None:
     assert heard(c, s) == [MessageArrived("q", {}, b"fine")]
 
 
-def test_after_the_end_nothing_is_heard_or_said() -> None:
+def test_after_the_end_messages_are_ignored_and_not_sent() -> None:
     c, s = opened(names("ack"))
     s.fail("enough")
     s.fail("twice")
@@ -336,7 +336,7 @@ def test_after_the_end_nothing_is_heard_or_said() -> None:
         st.binary(max_size=40) | st.sampled_from([b"\0\0\1\1q\0\0\1x", b"\4\0", b"\2\1\2\0\1"]), max_size=8
     )
 )
-def test_no_octets_break_it(said: list[bytes]) -> None:
+def test_any_octets_are_handled(said: list[bytes]) -> None:
     for session in (*opened(names("ack", "pub-sub")), *ends(names("ack"))):
         events = [event for one in said for event in session.received(one)]
         ended = [event for event in events if isinstance(event, Ended)]

@@ -31,7 +31,7 @@ VALUES = (
 
 @pytest.mark.requirement("MM2-57", "MM2-58")
 @given(VALUES)
-def test_a_value_comes_back_with_its_type(value: FilterValue) -> None:
+def test_an_encoded_value_is_decoded_with_its_type(value: FilterValue) -> None:
     again = decode_value(encode_value(value))
     assert (again, type(again)) == (value, type(value))
 
@@ -49,7 +49,7 @@ def test_a_value_comes_back_with_its_type(value: FilterValue) -> None:
         ("", "T"),
     ],
 )
-def test_the_documents_own_values(value: FilterValue, text: str) -> None:
+def test_the_values_of_the_document(value: FilterValue, text: str) -> None:
     assert encode_value(value) == text
     assert decode_value(text) == value
 
@@ -58,7 +58,7 @@ def test_the_documents_own_values(value: FilterValue, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("jonas", "jonas"), ("Nora", "Nora"), ("Dx", "Dx"), ("", ""), ("N1e3", 1000.0)]
 )
-def test_what_has_no_prefix_is_text(text: str, value: FilterValue) -> None:
+def test_a_value_without_prefix_is_text(text: str, value: FilterValue) -> None:
     assert decode_value(text) == value
 
 
@@ -67,25 +67,25 @@ def test_what_has_no_prefix_is_text(text: str, value: FilterValue) -> None:
     "text",
     ["N9223372036854775808", "N-9223372036854775809", "N1e999", "D999999999999.0", "T%ff", "%ff"],
 )
-def test_what_cannot_be_a_value_is_malformed(text: str) -> None:
+def test_an_invalid_value_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         decode_value(text)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1 << 63, "\ud800"])
-def test_what_has_no_text_form_is_refused(value: FilterValue) -> None:
+def test_a_value_without_text_form_is_a_field_error(value: FilterValue) -> None:
     with pytest.raises(FieldError):
         encode_value(value)
 
 
 @pytest.mark.requirement("MM2-39")
 @given(st.dictionaries(FIELDS, VALUES, max_size=5))
-def test_properties_come_back(properties: dict[str, FilterValue]) -> None:
+def test_encoded_properties_are_decoded(properties: dict[str, FilterValue]) -> None:
     assert decode_properties(encode_properties(properties)) == properties
 
 
 @pytest.mark.requirement("MM2-39")
-def test_the_documents_own_properties() -> None:
+def test_the_properties_of_the_document() -> None:
     assert decode_properties("first_name:jonas;twitter:jgauffin;") == {
         "first_name": "jonas",
         "twitter": "jgauffin",
@@ -95,19 +95,19 @@ def test_the_documents_own_properties() -> None:
 
 @pytest.mark.requirement("MM2-43", "MM2-44")
 @given(st.dictionaries(FIELDS, TEXT, max_size=5))
-def test_arguments_come_back(arguments: dict[str, str]) -> None:
+def test_encoded_arguments_are_decoded(arguments: dict[str, str]) -> None:
     assert decode_arguments(encode_arguments(arguments)) == arguments
 
 
 @pytest.mark.parametrize("text", ["a:1;a:2", "a", "a b:1", ":1", "a:1;;b:2", "é:1"])
-def test_what_is_no_list_of_pairs_is_malformed(text: str) -> None:
+def test_text_that_is_not_a_list_of_pairs_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         decode_properties(text)
 
 
 @pytest.mark.requirement("MM2-62")
 @pytest.mark.parametrize("name", ["Upper", "under_score"])
-def test_names_are_sent_strictly_and_read_leniently(name: str) -> None:
+def test_names_are_encoded_strictly_and_decoded_leniently(name: str) -> None:
     assert not is_field(name)
     assert is_field("lower-case-09")
     assert read_field(name) == name

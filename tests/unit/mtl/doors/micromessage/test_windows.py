@@ -15,7 +15,7 @@ def test_the_first_is_1_and_1_follows_65535() -> None:
 
 
 @pytest.mark.requirement("MM2-05", "MM2-48")
-def test_the_documents_own_example_of_the_wrap() -> None:
+def test_the_documents_example_of_a_wrap() -> None:
     out = OutgoingWindow(10)
     for _ in range(65_533):
         assert out.acked(out.send()) == 1
@@ -26,7 +26,7 @@ def test_the_documents_own_example_of_the_wrap() -> None:
 
 @pytest.mark.requirement("MM2-06", "MM2-34", "MM2-35", "MM2-49")
 @pytest.mark.parametrize("window", [1, 10])
-def test_never_more_than_the_window_is_outstanding(window: int) -> None:
+def test_outstanding_messages_never_exceed_the_window(window: int) -> None:
     out = OutgoingWindow(window)
     rooms = []
     for _ in range(window):
@@ -54,7 +54,7 @@ def test_without_acknowledgements_there_is_always_room() -> None:
 
 
 @pytest.mark.requirement("MM2-06")
-def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
+def test_too_many_messages_or_wrong_numbers_are_malformed() -> None:
     incoming = IncomingWindow(2)
     with pytest.raises(Malformed, match="1 is next"):
         incoming.received(2)
@@ -70,8 +70,8 @@ def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
 
 @pytest.mark.requirement("MM2-05", "MM2-37", "MM2-48")
 @given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40))
-def test_both_ends_count_alike(window: int, turns: list[tuple[int, int]]) -> None:
-    """Started near the wrap; what is acknowledged is what came."""
+def test_both_ends_count_the_same_numbers(window: int, turns: list[tuple[int, int]]) -> None:
+    """Started near the wrap; exactly the received messages are acknowledged."""
     out, incoming = OutgoingWindow(window), IncomingWindow(window)
     out._acked = incoming._last = 65_520
     sent = settled = 0

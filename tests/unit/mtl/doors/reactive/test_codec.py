@@ -32,7 +32,7 @@ FREE = st.one_of(
 
 @st.composite
 def of_fixed_size(draw: st.DrawFn) -> list[m.Message]:
-    """A stream of fixed size, and the stream of another size that has its Id afterwards."""
+    """A stream of fixed size, and a later stream of another size with the same Id."""
     size = draw(st.integers(1, 20))
     element = st.binary(min_size=size, max_size=size)
     packed = st.builds(m.OnNextPacked, st.just(7), st.lists(element, max_size=4).map(tuple))
@@ -41,7 +41,7 @@ def of_fixed_size(draw: st.DrawFn) -> list[m.Message]:
 
 
 def encoded(messages: list[m.Message]) -> bytes:
-    """As a sender does, who knows which of its streams have a fixed size."""
+    """Encode as a sender that knows which of its streams have a fixed size."""
     octets = b""
     fixed: set[int] = set()
     for message in messages:
@@ -58,7 +58,7 @@ def decoded(octets: bytes) -> list[m.Message]:
 
 @pytest.mark.requirement("RS-03", "RS-04", "RS-21", "RS-28", "RS-31", "RS-32")
 @given(st.lists(FREE, max_size=4), of_fixed_size(), of_fixed_size(), st.integers(1, 50))
-def test_what_is_encoded_is_decoded_in_whatever_pieces(
+def test_encoded_messages_are_decoded_from_any_pieces(
     free: list[m.Message], one: list[m.Message], two: list[m.Message], size: int
 ) -> None:
     messages = [*free, *one, *two, m.Subscribed(7), m.OnNext(7, b"of any size")]
@@ -74,7 +74,7 @@ RUN = (b"a", b"", b"b" * 200, b"c" * 20_000, b"d")
 
 
 @pytest.mark.requirement("RS-21")
-def test_elements_that_follow_each_other_are_taken_together() -> None:
+def test_consecutive_elements_are_decoded_together() -> None:
     octets = m.encode(m.OnNexts(300, RUN))
     assert octets == b"".join(m.encode(m.OnNext(300, element)) for element in RUN)
     assert decoded(octets + m.encode(m.Cancel(1))) == [m.OnNexts(300, RUN), m.Cancel(1)]
@@ -87,7 +87,7 @@ def test_elements_that_follow_each_other_are_taken_together() -> None:
     assert decoded(m.encode(m.Subscribed(7, 2)) + fixed)[1:] == [m.OnNexts(7, (b"ab", b"cd"))]
 
 
-def test_what_comes_before_an_element_that_is_too_large_counts() -> None:
+def test_messages_before_a_too_large_element_are_delivered() -> None:
     decoder = m.ReactiveDecoder()
     messages = decoder.feed(m.encode(m.OnNexts(5, (b"a", b"b"))) + b"\x21\x05\xff\xff\xff\xff\x0f")
     assert next(messages) == m.OnNexts(5, (b"a", b"b"))
@@ -129,13 +129,13 @@ def test_any_octets_are_messages_or_malformed(pieces: list[bytes]) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_octets_of_every_message(message: m.Message, octets: str) -> None:
+def test_golden_octets_of_every_message(message: m.Message, octets: str) -> None:
     assert m.encode(message) == bytes.fromhex(octets)
     assert decoded(bytes.fromhex(octets)) == [message]
 
 
 @pytest.mark.requirement("RS-28", "RS-31")
-def test_octets_of_a_stream_of_fixed_size() -> None:
+def test_golden_octets_of_a_stream_of_fixed_size() -> None:
     octets = bytes.fromhex("20 05 02  21 05 6869  24 05 02 6869 6f6b  25 05 00 01 68  26 05 00 01 69")
     messages: list[m.Message] = [
         m.Subscribed(5, 2),
@@ -172,12 +172,12 @@ def varint(value: int) -> bytes:
     ],
     ids=lambda octets: octets[:12].hex(),
 )
-def test_what_is_wrong_or_too_much_is_malformed_at_once(octets: bytes) -> None:
+def test_invalid_or_too_large_messages_are_malformed_at_once(octets: bytes) -> None:
     with pytest.raises(Malformed):
         decoded(octets)
 
 
-def test_what_came_before_it_still_counts() -> None:
+def test_messages_before_a_malformed_one_are_delivered() -> None:
     messages = m.ReactiveDecoder().feed(m.encode(m.Cancel(1)) + b"\x04")
     assert next(messages) == m.Cancel(1)
     with pytest.raises(Malformed, match="type 4"):
@@ -185,6 +185,6 @@ def test_what_came_before_it_still_counts() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * (RS_TEXT + 1), "\ud800"])
-def test_texts_that_have_no_encoding(text: str) -> None:
+def test_texts_without_utf8_encoding_are_field_errors(text: str) -> None:
     with pytest.raises(FieldError):
         m.encode(m.Goodbye(text))

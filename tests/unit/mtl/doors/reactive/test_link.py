@@ -10,7 +10,7 @@ from tests.support.aio import in_loop
 
 
 class Written:
-    """A transport that keeps what is written, and to which nothing comes."""
+    """A transport that records writes and receives no octets."""
 
     waiting = 0
 
@@ -26,17 +26,17 @@ class Written:
         self.writes.append(octets)
 
     async def wait_drained(self) -> None:
-        """It is."""
+        """There is nothing to wait for."""
 
     async def close_transport(self) -> None:
         self.writes.append(b"shut")
 
     def abort(self) -> None:
-        """Nothing is there to break."""
+        """There is no connection to abort."""
 
 
 def linked() -> tuple[ReactiveLink, Written]:
-    """A door's end, to whose stream 1 the peer has subscribed without bound."""
+    """The end of a door whose stream 1 has an unbounded subscription of the peer."""
     transport = Written()
     link = ReactiveLink(Role.SERVER, transport)
     list(link.session.received(m.encode(m.ClientHello()) + m.encode(m.Subscribe("orders", 1, 2**63 - 1))))
@@ -45,7 +45,7 @@ def linked() -> tuple[ReactiveLink, Written]:
 
 
 @in_loop
-async def test_what_is_said_in_one_turn_is_one_write() -> None:
+async def test_messages_of_one_loop_turn_are_one_write() -> None:
     link, transport = linked()
     for body in (b"a", b"b", b"c"):
         await link.publish(1, body)
@@ -57,7 +57,7 @@ async def test_what_is_said_in_one_turn_is_one_write() -> None:
 
 
 @in_loop
-async def test_small_elements_leave_together_and_large_ones_in_parts() -> None:
+async def test_small_elements_are_combined_and_large_ones_split() -> None:
     link, transport = linked()
     half, large = bytes(RS_PART // 2), bytes(RS_PART + 1)
     await link.publish_all(1, [half, half, b"a", large, b"b", b"c"])
@@ -72,7 +72,7 @@ async def test_small_elements_leave_together_and_large_ones_in_parts() -> None:
 
 
 @in_loop
-async def test_much_is_written_at_once() -> None:
+async def test_large_output_is_written_without_waiting_for_the_loop() -> None:
     link, transport = linked()
     await link.publish(1, bytes(3 * RS_PART))
     assert len(transport.writes) >= 3
@@ -80,7 +80,7 @@ async def test_much_is_written_at_once() -> None:
 
 
 @in_loop
-async def test_what_was_said_last_goes_before_the_end() -> None:
+async def test_pending_messages_are_written_before_the_end() -> None:
     link, transport = linked()
     link.session.say_goodbye("enough")
     link.flush()

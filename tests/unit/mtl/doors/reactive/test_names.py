@@ -17,7 +17,7 @@ STARTS: st.SearchStrategy[Start] = st.one_of(
 
 
 @given(NAMES, STARTS, st.booleans())
-def test_names_mean_what_they_were_made_of(resource: str, start: Start, enveloped: bool) -> None:
+def test_encoded_names_are_parsed(resource: str, start: Start, enveloped: bool) -> None:
     assert parse(contents(resource, start, enveloped=enveloped)) == ResourceContents(
         resource, start, enveloped
     )
@@ -26,7 +26,7 @@ def test_names_mean_what_they_were_made_of(resource: str, start: Start, envelope
 
 
 @pytest.mark.requirement("RS-27")
-def test_names_as_one_writes_them() -> None:
+def test_handwritten_names_are_parsed() -> None:
     assert parse("orders") == ResourceContents("orders", "earliest", enveloped=False)
     assert parse("orders?from=latest") == ResourceContents("orders", "latest")
     assert parse("orders?envelope=seq&from=7") == ResourceContents("orders", 7, enveloped=True)
@@ -50,7 +50,7 @@ def test_names_as_one_writes_them() -> None:
         "%ff",
     ],
 )
-def test_names_that_mean_nothing(publisher: str) -> None:
+def test_invalid_names_are_refused(publisher: str) -> None:
     with pytest.raises(Refused, match="bad-publisher"):
         parse(publisher)
 

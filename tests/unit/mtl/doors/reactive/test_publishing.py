@@ -9,7 +9,7 @@ from mtl.errors import Malformed
 
 
 class Said:
-    """What was said, and whether it was said as of fixed size."""
+    """The sent messages, and whether each was sent as of fixed size."""
 
     def __init__(self) -> None:
         self.messages: list[m.Message] = []
@@ -54,7 +54,7 @@ def test_demand_adds_up_and_is_used_by_elements() -> None:
 
 @pytest.mark.requirement("RS-48")
 @pytest.mark.parametrize("more", [1, UNBOUNDED, 2**64 - 1])
-def test_the_largest_demand_is_without_end(more: int) -> None:
+def test_the_largest_demand_is_unbounded(more: int) -> None:
     publishing, _ = begun(UNBOUNDED)
     publishing.received(m.RequestMore(7, more))
     publish(publishing, b"x")
@@ -62,7 +62,7 @@ def test_the_largest_demand_is_without_end(more: int) -> None:
 
 
 @pytest.mark.requirement("RS-47")
-def test_no_demand_is_none_to_begin_with_and_an_error_afterwards() -> None:
+def test_a_demand_of_zero_is_valid_in_subscribe_and_an_error_later() -> None:
     publishing, said = begun(0)
     assert publishing.demand(7) == 0
     assert publishing.received(m.RequestMore(7, 0)) == m.Cancel(7)
@@ -86,7 +86,7 @@ def test_a_large_element_is_split_and_counts_once() -> None:
     assert publishing.demand(7) == 0
 
 
-def test_a_cancel_ends_an_element_in_its_middle() -> None:
+def test_a_cancel_ends_a_split_element() -> None:
     publishing, said = begun(1)
     parts = publishing.publish(7, bytes(3 * RS_PART))
     next(parts)
@@ -110,7 +110,7 @@ def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
 
 
 @pytest.mark.requirement("RS-41")
-def test_elements_of_any_size_go_together_within_demand() -> None:
+def test_elements_of_any_size_are_sent_together_within_demand() -> None:
     publishing, said = begun(3)
     publishing.publish_all(7, [b"ab", b""])
     assert said.take() == [m.OnNexts(7, (b"ab", b""))]
@@ -121,7 +121,7 @@ def test_elements_of_any_size_go_together_within_demand() -> None:
 
 @pytest.mark.requirement("RS-42", "RS-45")
 @pytest.mark.parametrize("how", ["complete", "fail", "cancel", "end"])
-def test_after_the_end_nothing_is_said_and_nothing_heard(how: str) -> None:
+def test_after_the_end_messages_are_neither_sent_nor_handled(how: str) -> None:
     publishing, said = begun(5)
     if how == "complete":
         publishing.complete(7)

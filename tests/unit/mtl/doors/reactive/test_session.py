@@ -35,7 +35,7 @@ def opened(role: Role = Role.SERVER) -> ReactiveSession:
 
 
 @pytest.mark.requirement("RS-05", "RS-06", "RS-07", "RS-08", "RS-14", "RS-24")
-def test_two_of_them_understand_each_other() -> None:
+def test_two_sessions_exchange_elements() -> None:
     client, server = ReactiveSession(Role.CLIENT), ReactiveSession(Role.SERVER)
     subscriber = client.subscribing.subscribe("a", 2)  # without waiting for the server's hello
     there = list(server.received(client.take_output()))
@@ -59,7 +59,7 @@ def test_two_of_them_understand_each_other() -> None:
 
 @pytest.mark.requirement("RS-09", "RS-10", "RS-15", "RS-16")
 @pytest.mark.parametrize("role", Role)
-def test_another_version_is_told_goodbye(role: Role) -> None:
+def test_another_version_gets_a_goodbye(role: Role) -> None:
     session = ReactiveSession(role)
     session.take_output()
     (left,) = hear(session, m.ClientHello(1) if role is Role.SERVER else m.ServerHello(1))
@@ -70,7 +70,7 @@ def test_another_version_is_told_goodbye(role: Role) -> None:
 
 
 @pytest.mark.requirement("RS-11", "RS-12", "RS-13")
-def test_extensions_are_heard_and_none_is_ours() -> None:
+def test_extensions_of_the_peer_are_reported_but_not_used() -> None:
     session = ReactiveSession(Role.SERVER)
     assert said(session) == [m.ServerHello(0, ())]
     assert hear(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
@@ -91,7 +91,7 @@ WRONG: list[tuple[ReactiveState, m.Message]] = [
 
 
 @pytest.mark.parametrize(("state", "message"), WRONG, ids=str)
-def test_what_has_no_place_ends_the_connection(state: ReactiveState, message: m.Message) -> None:
+def test_messages_out_of_place_end_the_connection(state: ReactiveState, message: m.Message) -> None:
     session = ReactiveSession(Role.SERVER) if state is ReactiveState.OPENING else opened()
     session.take_output()
     events = hear(session, message, m.Subscribe("a", 1))
@@ -122,7 +122,7 @@ def test_a_goodbye_is_answered_once_and_ends_every_stream(role: Role) -> None:
 
 @pytest.mark.requirement("RS-39", "RS-40")
 @pytest.mark.parametrize("answer", [m.Goodbye("bye"), m.GoodbyeAck()], ids=str)
-def test_our_goodbye_waits_for_theirs(answer: m.Message) -> None:
+def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
     session = opened()
     hear(session, m.Subscribe("a", 1, 5))
     session.say_goodbye("enough")
@@ -135,7 +135,7 @@ def test_our_goodbye_waits_for_theirs(answer: m.Message) -> None:
     assert session.state is ReactiveState.CLOSED
 
 
-def test_a_goodbye_instead_of_a_hello() -> None:
+def test_a_goodbye_instead_of_a_hello_ends_the_connection() -> None:
     session = ReactiveSession(Role.CLIENT)
     session.take_output()
     assert hear(session, m.Goodbye("full")) == [ConnectionEnded("full")]
@@ -143,7 +143,7 @@ def test_a_goodbye_instead_of_a_hello() -> None:
 
 
 @given(st.lists(FREE | st.just(m.ClientHello()), max_size=12), st.booleans())
-def test_no_messages_break_it(messages: list[m.Message], hello: bool) -> None:
+def test_any_messages_are_handled(messages: list[m.Message], hello: bool) -> None:
     session = opened() if hello else ReactiveSession(Role.SERVER)
     events = hear(session, *messages)
     assert [isinstance(event, ConnectionEnded) for event in events].count(True) <= 1

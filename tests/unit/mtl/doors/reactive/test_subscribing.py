@@ -26,7 +26,7 @@ def begun(demand: int = 0) -> tuple[Subscribing, list[m.Message]]:
 
 
 @pytest.mark.requirement("RS-17", "RS-18", "RS-19", "RS-21", "RS-31")
-def test_elements_come_as_they_were_asked_for() -> None:
+def test_elements_are_received_within_demand() -> None:
     subscribing, said = begun(1)
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
     subscribing.request(0, 5)
@@ -44,7 +44,7 @@ def test_elements_come_as_they_were_asked_for() -> None:
     [m.OnNext(0, b"x"), m.OnNexts(0, (b"x",) * 3), m.OnNextPacked(0, (b"x",) * 3), m.OnNextPart(0, 9, b"")],
     ids=str,
 )
-def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
+def test_elements_beyond_the_demand_are_malformed(message: m.Message) -> None:
     subscribing, _ = begun(2)
     if not isinstance(message, m.OnNextPacked):
         subscribing.received(m.OnNextPacked(0, (b"x", b"x")))
@@ -53,7 +53,7 @@ def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
 
 
 @pytest.mark.requirement("RS-48")
-def test_a_demand_without_end_is_never_used_up() -> None:
+def test_an_unbounded_demand_is_never_used_up() -> None:
     subscribing, said = begun(UNBOUNDED)
     subscribing.request(0, UNBOUNDED)
     assert said == [m.RequestMore(0, UNBOUNDED)]
@@ -62,7 +62,7 @@ def test_a_demand_without_end_is_never_used_up() -> None:
 
 
 @pytest.mark.requirement("RS-34", "RS-35", "RS-36", "RS-37", "RS-41")
-def test_parts_are_joined_in_the_order_of_their_coming() -> None:
+def test_parts_are_joined_in_order_of_arrival() -> None:
     subscribing, _ = begun(2)
     assert subscribing.received(m.OnNextPart(0, 1, b"he")) is None
     assert subscribing.received(m.OnNextPart(0, 2, b"wor")) is None
@@ -71,7 +71,7 @@ def test_parts_are_joined_in_the_order_of_their_coming() -> None:
     assert subscribing.received(m.OnNextLastPart(0, 1, b"llo")) == Elements(0, (b"hello",))
 
 
-def test_parts_without_end_are_malformed() -> None:
+def test_an_element_with_too_many_parts_is_malformed() -> None:
     subscribing, _ = begun(UNBOUNDED)
     data = bytes(RS_ELEMENT)
     for _ in range(RS_JOINED // RS_ELEMENT):
@@ -89,7 +89,7 @@ def test_parts_without_end_are_malformed() -> None:
         subscribing.received(m.OnNextPart(0, RS_STREAMS, b""))
 
 
-def test_parts_of_a_stream_that_is_over_are_let_go() -> None:
+def test_parts_of_an_ended_stream_are_freed() -> None:
     subscribing, _ = begun(UNBOUNDED)
     for _ in range(3):
         for element in range(RS_JOINED // RS_ELEMENT):
@@ -101,7 +101,7 @@ def test_parts_of_a_stream_that_is_over_are_let_go() -> None:
 
 @pytest.mark.requirement("RS-22", "RS-23", "RS-29", "RS-42", "RS-44")
 @pytest.mark.parametrize("end", [m.OnComplete(0), m.OnError(0, "no"), None], ids=str)
-def test_after_the_end_everything_is_ignored_until_the_id_is_used_again(end: m.Message | None) -> None:
+def test_messages_of_an_ended_stream_are_ignored_until_its_id_is_reused(end: m.Message | None) -> None:
     subscribing, said = begun(5)
     if end is None:
         subscribing.cancel(0)
@@ -121,7 +121,7 @@ def test_after_the_end_everything_is_ignored_until_the_id_is_used_again(end: m.M
 
 
 @pytest.mark.requirement("RS-30")
-def test_an_id_that_was_cancelled_at_once_waits_for_its_subscribed() -> None:
+def test_the_id_of_a_cancelled_subscription_is_reused_after_subscribed() -> None:
     subscribing, said = begun()
     assert subscribing.subscribe("b") == 1
     subscribing.cancel(1)
@@ -139,7 +139,7 @@ def test_a_second_subscribed_is_malformed() -> None:
         subscribing.received(m.Subscribed(0))
 
 
-def test_too_many_streams_are_refused_here() -> None:
+def test_too_many_own_streams_are_refused() -> None:
     subscribing, _ = begun()
     for _ in range(RS_STREAMS - 1):
         subscribing.subscribe("a")

@@ -44,19 +44,19 @@ BEFORE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_only_the_columns_that_are_wanted_count(name: str) -> None:
-    """Whatever stands before them, and takes any number of buffers."""
+def test_only_requested_columns_count(name: str) -> None:
+    """Other columns may come before them, with any number of buffers."""
     body = compressed({"before": BEFORE[name], "wanted": pa.array([7] * 100)})
     dictionaries = arrow_octets.decompressed(body, set())
     assert dictionaries < 100
     assert arrow_octets.decompressed(body, {"wanted"}) - dictionaries == 2 * 100 * 8
 
 
-def test_what_is_not_compressed_is_there_already() -> None:
+def test_uncompressed_columns_need_no_memory() -> None:
     assert arrow_octets.decompressed(compressed({"a": TEXTS}, None), {"a"}) == 0
 
 
-def test_a_stream_that_is_damaged_is_an_error() -> None:
+def test_a_damaged_stream_is_an_error() -> None:
     body = compressed({"a": pa.array([1] * 100)}).to_pybytes()
     for at in range(0, len(body) - 4, 3):
         damaged = body[:at] + b"\xff\xff\xff\x7f" + body[at + 4 :]
@@ -90,13 +90,13 @@ def test_a_stream_that_is_damaged_is_an_error() -> None:
         (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())), pa.map_(pa.string(), pa.int64())),
     ],
 )
-def test_no_column_takes_more_than_it_says(column: Any, kind: Any) -> None:
+def test_a_cast_column_uses_at_most_the_computed_octets(column: Any, kind: Any) -> None:
     cast = column.cast(kind)
     # Bitmaps and the one offset more are the same for any column, and padding.
     assert cast.nbytes - len(column) // 8 - 32 <= arrow_octets.cast(column, kind) <= 64 * (cast.nbytes + 8)
 
 
-def test_a_value_that_every_row_has_counts_for_each() -> None:
+def test_a_shared_value_counts_for_every_row() -> None:
     indices = pa.array([0] * 1000, pa.int8())
     column = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 1000]))
     assert arrow_octets.cast(column, pa.string()) == 1000 * 1004
@@ -109,7 +109,7 @@ def test_a_value_that_every_row_has_counts_for_each() -> None:
     assert arrow_octets.cast(many, pa.string()) == (MAX_BODY_ROWS + 1) * 7
 
 
-def test_fields_that_are_missing_are_nulls_that_take_memory() -> None:
+def test_missing_fields_count_as_nulls() -> None:
     kind = pa.struct([("a", pa.int64()), ("b", pa.decimal128(38, 0))])
     assert arrow_octets.cast(pa.array([{"c": 1}] * 10), kind) == 10 * (8 + 16)
     assert arrow_octets.nulls(10, pa.struct([("s", pa.string()), ("v", pa.null())])) == 40
@@ -125,6 +125,6 @@ def test_fields_that_are_missing_are_nulls_that_take_memory() -> None:
         (pa.array([[1]]), pa.string()),
     ],
 )
-def test_what_cannot_be_cast_is_an_error(column: Any, kind: Any) -> None:
+def test_an_impossible_cast_is_an_error(column: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="cannot be read as"):
         arrow_octets.cast(column, kind)

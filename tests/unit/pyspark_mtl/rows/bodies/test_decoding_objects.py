@@ -43,7 +43,7 @@ def binary(*bodies: bytes) -> Any:
 
 
 def row(body: bytes) -> dict[str, Any] | None:
-    """What a JSON body is as a row; None when it is bad."""
+    """The row of a JSON body; None if it is bad."""
     found = JSON(binary(body))
     assert found.rows.num_rows == 1
     (values,) = found.rows.to_pylist()
@@ -58,7 +58,7 @@ def row(body: bytes) -> dict[str, Any] | None:
 
 @given(batches())
 @pytest.mark.parametrize(("name", "decoder"), [("json", from_json), ("msgpack", from_msgpack)])
-def test_what_is_written_is_read_as_it_was(name: str, decoder: Any, rows: Any) -> None:
+def test_encoded_rows_are_decoded(name: str, decoder: Any, rows: Any) -> None:
     found = decoder(rows.schema)(encode(name, rows))
     found.rows.validate(full=True)
     assert found.bad == {}
@@ -66,14 +66,14 @@ def test_what_is_written_is_read_as_it_was(name: str, decoder: Any, rows: Any) -
 
 
 @pytest.mark.parametrize("decode", [JSON, MSGPACK])
-def test_no_bodies_are_no_rows(decode: Any) -> None:
+def test_no_bodies_give_no_rows(decode: Any) -> None:
     assert decode(binary()).rows.num_rows == 0
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------
 
 
-def test_a_slice_is_read_as_what_it_shows() -> None:
+def test_a_slice_of_bodies_is_decoded() -> None:
     found = JSON(binary(b"bad", GOOD, b'{"n": 2}', b"bad").slice(1, 2))
     assert (found.bad, found.rows.column("n").to_pylist()) == ({}, [1, 2])
 
@@ -101,7 +101,7 @@ def test_a_slice_is_read_as_what_it_shows() -> None:
         (b'{"m": {"k": 1, "z": null}}', {"m": [("k", 1), ("z", None)]}),
     ],
 )
-def test_what_a_body_means(body: bytes, expected: dict[str, Any]) -> None:
+def test_bodies_are_decoded_to_rows(body: bytes, expected: dict[str, Any]) -> None:
     assert row(body) == expected
 
 
@@ -150,7 +150,7 @@ def test_a_bad_body_is_a_row_of_nulls(body: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from([GOOD, b"{}", *BAD]) | st.binary(max_size=9), min_size=1, max_size=6))
-def test_what_a_body_means_does_not_depend_on_its_neighbours(bodies: list[bytes]) -> None:
+def test_a_body_is_decoded_independently_of_adjacent_ones(bodies: list[bytes]) -> None:
     found = JSON(binary(*bodies))
     assert found.rows.num_rows == len(bodies)
     for index, body in enumerate(bodies):
@@ -169,7 +169,7 @@ ANY = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("nfstblrz"), ANY), min_size=1, max_size=3))
-def test_any_object_is_a_row_or_says_why_not(objects: list[Any]) -> None:
+def test_any_object_gives_a_row_or_a_reason(objects: list[Any]) -> None:
     found = JSON(binary(*(json.dumps(one).encode() for one in objects)))
     found.rows.validate(full=True)
     assert found.rows.num_rows == len(objects)
@@ -187,7 +187,7 @@ def test_binary_is_base64(octets: bytes) -> None:
 # --- MessagePack --------------------------------------------------------------------------------------------
 
 
-def test_a_bad_map_is_a_row_of_nulls_and_its_neighbours_are_not() -> None:
+def test_a_bad_map_gives_a_row_of_nulls_only_for_its_body() -> None:
     good = msgspec.msgpack.encode({"n": 1, "more": "!"})
     bodies = [good, b"", b"\xc1", good[:-1], good + b"\x00", msgspec.msgpack.encode({"n": "1"}), good]
     found = MSGPACK(binary(*bodies))
@@ -195,8 +195,8 @@ def test_a_bad_map_is_a_row_of_nulls_and_its_neighbours_are_not() -> None:
     assert found.rows.column("n").to_pylist() == [1, *[None] * 5, 1]
 
 
-def test_what_messagepack_says_by_itself_is_read_as_that() -> None:
-    """It has octets, and times; a NaN is a number."""
+def test_native_types_of_messagepack_are_decoded() -> None:
+    """MessagePack has octets and times; NaN is a number."""
     body = msgspec.msgpack.encode({"b": b"\x00\xff", "t": NOON, "f": float("inf")})
     (found,) = MSGPACK(binary(body)).rows.to_pylist()
     assert (found["b"], found["t"], found["f"]) == (b"\x00\xff", NOON, float("inf"))

@@ -16,7 +16,7 @@ def test_a_row_is_a_body() -> None:
     assert encode("text", rows.select(["s"])).to_pylist() == [b"x\ny", b""]
 
 
-def test_a_map_that_has_a_name_twice_is_an_error() -> None:
+def test_a_map_with_a_repeated_name_is_an_error() -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))], names=["m"]
     )
@@ -25,14 +25,14 @@ def test_a_map_that_has_a_name_twice_is_an_error() -> None:
             encode(name, rows)
 
 
-def test_streams_have_about_the_size_that_is_wanted() -> None:
+def test_streams_have_about_the_requested_size() -> None:
     rows = pa.RecordBatch.from_pydict({"n": list(range(1000))})
     bodies = list(streams(rows, 1000))
     assert len(bodies) == 8
     assert len(list(streams(rows))) == 1
 
 
-def test_rows_that_are_larger_than_the_others_get_bodies_of_their_own() -> None:
+def test_unusually_large_rows_get_their_own_bodies() -> None:
     large = bytes(MAX_CONTENT - 1000)
     rows = pa.RecordBatch.from_pydict({"b": [b"", large, large, b""]})
     assert all(len(body) <= MAX_CONTENT for body in streams(rows, 100 * MAX_CONTENT))

@@ -25,13 +25,13 @@ def body(**columns: Any) -> bytes:
 
 
 @given(batches())
-def test_what_is_written_is_read_as_it_was(rows: Any) -> None:
+def test_encoded_rows_are_decoded(rows: Any) -> None:
     found = FromArrow(rows.schema)(pa.array(list(streams(rows, 100)), pa.binary()))
     assert found.bad == {}
     assert found.rows.equals(rows)
 
 
-def test_rows_know_their_bodies() -> None:
+def test_rows_have_the_index_of_their_body() -> None:
     bodies = [body(n=[1, 2]), b"bad", body(n=pa.array([], pa.int32())), body(n=[3])]
     found = DECODER(pa.array(bodies, pa.binary()))
     assert found.rows.column("n").to_pylist() == [1, 2, None, 3]
@@ -74,7 +74,7 @@ WATCHED = pa.proxy_memory_pool(pa.default_memory_pool())
 
 
 def most_allocated(work: Callable[[], Any]) -> tuple[Any, int]:
-    """What it returns, and the octets that Arrow had at most for it, or for another one before."""
+    """The result of the call, and the peak of octets that Arrow allocated so far."""
     before = pa.default_memory_pool()
     pa.set_memory_pool(WATCHED)
     try:
@@ -101,7 +101,7 @@ NULLS = pa.FixedSizeListArray.from_arrays(pa.nulls(MAX_BODY_OCTETS), MAX_BODY_OC
         pytest.param(lambda: body(s=MANY.cast(pa.string()).cast(pa.string_view())), id="views"),
     ],
 )
-def test_a_body_that_would_take_much_memory_is_bad_before_it_takes_it(bad: Callable[[], bytes]) -> None:
+def test_a_body_that_expands_too_much_is_bad_without_allocation(bad: Callable[[], bytes]) -> None:
     bodies = pa.array([bad()], pa.large_binary())
     found, octets = most_allocated(lambda: DECODER(bodies))
     assert "more than" in found.bad[0]
@@ -109,14 +109,14 @@ def test_a_body_that_would_take_much_memory_is_bad_before_it_takes_it(bad: Calla
     assert octets < MAX_BODY_OCTETS // 4
 
 
-def test_a_list_of_nothing_is_not_made_something() -> None:
+def test_a_list_of_nulls_that_expands_too_much_is_bad() -> None:
     decoder = FromArrow(pa.schema([("l", pa.list_(pa.int64()))]))
     found, octets = most_allocated(lambda: decoder(pa.array([body(l=NULLS)], pa.binary())))
     assert "octets after decompression" in found.bad[0]
     assert octets < MAX_BODY_OCTETS // 4
 
 
-def test_columns_that_nobody_asked_for_are_not_decompressed() -> None:
+def test_unrequested_columns_are_not_decompressed() -> None:
     bomb = compressed("zstd", s=["x"], other=BOMB, n=[7])
     found, octets = most_allocated(lambda: DECODER(pa.array([bomb], pa.binary())))
     assert found.bad == {}
@@ -125,19 +125,19 @@ def test_columns_that_nobody_asked_for_are_not_decompressed() -> None:
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
-def test_a_compressed_body_is_read(codec: str) -> None:
+def test_a_compressed_body_is_decoded(codec: str) -> None:
     bodies = [compressed(codec, n=[1] * 1000, s=["x" * 100] * 1000), compressed(codec, more=["y"], n=[2])]
     found = DECODER(pa.array(bodies, pa.binary()))
     assert found.bad == {}
     assert found.rows.to_pylist() == [{"n": 1, "s": "x" * 100}] * 1000 + [{"n": 2, "s": None}]
 
 
-def test_a_body_with_none_of_the_columns_is_nulls() -> None:
+def test_a_body_without_the_requested_columns_gives_nulls() -> None:
     found = DECODER(pa.array([body(other=[1, 2])], pa.binary()))
     assert found.rows.to_pylist() == [{"n": None, "s": None}] * 2
 
 
-def test_bodies_that_take_much_together_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_with_many_octets_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_arrow, "MAX_BODY_OCTETS", 100)
     bodies = pa.array([body(n=[1, 2], s=["a", "b"])] * 10, pa.binary())
     counts = []
@@ -151,5 +151,5 @@ def test_bodies_that_take_much_together_are_taken_in_parts(monkeypatch: pytest.M
     assert 1 < len(counts) < 10
 
 
-def test_no_bodies_are_no_rows() -> None:
+def test_no_bodies_give_no_rows() -> None:
     assert DECODER(pa.array([], pa.binary())).rows.num_rows == 0

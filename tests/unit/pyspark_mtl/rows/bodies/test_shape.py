@@ -14,13 +14,13 @@ from tests.support.typed import shape
 ID = ("id", pa.int64())
 
 
-def test_all_columns_are_the_bodys_unless_told_otherwise() -> None:
+def test_all_columns_belong_to_the_body_by_default() -> None:
     found = shape([ID, ("resource", pa.string()), ("timestamp", pa.date32())])
     assert found.body == found.columns
     assert found.corrupt is None
 
 
-def test_metadata_and_bad_bodies_are_beside_the_body() -> None:
+def test_columns_of_metadata_and_corrupt_bodies_are_outside_the_body() -> None:
     found = shape(
         [("sequence", pa.int64()), ID, ("bad", pa.string()), ("resource", pa.string())],
         metadata=True,
@@ -31,7 +31,7 @@ def test_metadata_and_bad_bodies_are_beside_the_body() -> None:
     assert found.corrupt == "bad"
 
 
-def test_it_travels() -> None:
+def test_a_shape_can_be_pickled() -> None:
     found = shape([ID])
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -63,21 +63,21 @@ def test_it_travels() -> None:
         ),
     ],
 )
-def test_a_schema_that_no_body_can_fill_is_an_error(
+def test_a_schema_without_possible_body_is_an_error(
     fields: list[Any], options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(SchemaError, match=words):
         shape(fields, **options)
 
 
-def test_text_is_one_column() -> None:
+def test_text_bodies_have_one_column() -> None:
     assert shape([("anything", pa.string())], "text").body.names == ["anything"]
     for fields in ([ID], [("a", pa.string()), ("b", pa.string())]):
         with pytest.raises(SchemaError, match="one column of type string"):
             shape(fields, "text")
 
 
-def test_what_is_written_as_arrow_has_no_properties_for_each_row() -> None:
+def test_arrow_bodies_have_no_properties_per_row() -> None:
     fields = pa.schema([ID, ("timestamp", pa.timestamp("us", "UTC"))])
     assert of_sink(fields, Bodies("json", metadata=True)).body.names == ["id"]
     assert of_sink(fields, Bodies("arrow")).body.names == ["id", "timestamp"]
