@@ -76,7 +76,7 @@ class DataLoss(Refused):
         count = max(0, end - first)
         text = message or (
             f"resource {resource!r}: contents {first} to {end - 1} ({count} in all) are gone: "
-            "retention removed them, a write took their place, or the resource was deleted and made again"
+            "retention removed them, a write replaced them, or the resource was deleted and created again"
         )
         self.resume = end if resume is None else resume
         place = {} if resume is None else {"from": resume}
@@ -99,20 +99,20 @@ class Unreachable(MtlError):
     ) -> None:
         problem = "no answer from"
         hint = (
-            "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); where it may be away for "
+            "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); if it may be down for "
             "longer, give a longer deadline (retryDeadline, retry_deadline)"
         )
         if denied:
             hint = (
                 "a server listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
-                "CURVE at all, and whether it lets your key in"
+                "CURVE, and whether it accepts your key"
             )
         elif sent_back:
             problem = "no content was stored by the broker at"
             hint = (
-                "it asks for the contents again and again, as it does while its disk is full or fails: `mtl resource "
-                "describe`, `mtl stages list` and its log say why; where that may last longer, give a longer deadline "
-                "(retryDeadline, retry_deadline)"
+                "it requests the contents repeatedly, as it does while its disk is full or fails: `mtl resource "
+                "describe`, `mtl stages list` and its log show the cause; if this may last longer, give a longer "
+                "deadline (retryDeadline, retry_deadline)"
             )
         super().__init__(f"{problem} {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
@@ -209,7 +209,7 @@ class OldRecords(StorageError):
     """
 
     WAYS = (
-        "There are two ways on: put the newest broker.db and its broker.db-wal in place, or accept these records with "
+        "There are two remedies: put the newest broker.db and its broker.db-wal in place, or accept these records with "
         "`mtl recover DIR --accept-records`, which lists what is affected"
     )
 

@@ -95,7 +95,9 @@ def _sources(directory: Path, batch: int) -> dict[int, Offset]:
     except (OSError, ValueError) as error:
         raise OffsetError(f"{file} cannot be read: {error}") from error
     if version != "v1" or not lines:
-        raise OffsetError(f"{file} is of version {version[:20]!r} of Spark's offset log; this knows v1")
+        raise OffsetError(
+            f"{file} is of version {version[:20]!r} of Spark's offset log; this pyspark-mtl reads v1"
+        )
     found = {}
     for at, line in enumerate(lines[1:]):
         value = _json(line)

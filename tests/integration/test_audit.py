@@ -64,7 +64,7 @@ def test_sighup_reads_users_and_log_settings_and_the_broker_goes_on(tmp_path: Pa
         place.connect("new").close()
         (tmp_path / "broker.toml").write_text("[log]\nlevel = 7\n")
         os.kill(place.running.pid, signal.SIGHUP)
-        comes(lambda: "stay as they were" in place.running.log.read_text())
+        comes(lambda: "settings are unchanged" in place.running.log.read_text())
         assert connection.describe(["orders"])["orders"].contents == 0
 
 

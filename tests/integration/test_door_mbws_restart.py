@@ -121,7 +121,7 @@ async def test_what_is_not_there_is_a_new_connection(
             assert connected.name != name
             assert bodies_of(await one.messages(1)) == [2]
     assert ("no resource 'mbws.connections'" in caplog.text) is (lost == "never stored")
-    assert ("passed over" in caplog.text) is (lost == "unreadable")
+    assert ("is ignored" in caplog.text) is (lost == "unreadable")
 
 
 @in_loop

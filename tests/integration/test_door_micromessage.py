@@ -264,7 +264,7 @@ async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
 @pytest.mark.parametrize(
     ("octets", "words"),
     [
-        (b"\0\0\0\0\0\0\0\0", "is spoken here"),
+        (b"\0\0\0\0\0\0\0\0", "is expected"),
         (b"\1\0\0\0\0\7x-other\0\0", "x-other"),
         (b"\x01\0\0\1\xff", "ASCII"),
     ],

@@ -14,7 +14,7 @@ The parts and their subjects:
     sessions        control sessions and their profiles      accounts       users, their credentials and rights
     authentication  log-ins                                  authorization  the rights that each request needs
     requests        one method per control command           needed_logs    the logs that a request waits for
-    granting*       Reader and Writer requests               polls          requests that wait for news
+    granting*       Reader and Writer requests               polls          requests that wait for changes
     leases          tokens, binding, expiry                  flows          commands on the data ports
     resources       named logs and their incarnations        intake         contents on their way into one log
     opening         logs that are not open yet               idle           recording the ends of idle logs

@@ -124,7 +124,7 @@ class Housekeeping:
         for loss in planned.losses:
             kind = "group" if loss.group else "reader"
             log.warning(
-                "resource %r: the hard limit takes contents %d to %d (%d in all) from %s %s",
+                "resource %r: the hard limit removes contents %d to %d (%d in all), which %s %s has not confirmed",
                 resource.name,
                 loss.first,
                 loss.end - 1,

@@ -192,9 +192,7 @@ def remove(outbox: Outbox, deletions: Sequence[Deletion], then: Callable[[Refuse
     def unsure(error: StorageError) -> None:
         nonlocal answered
         answered = True
-        message = (
-            f"{error}; whether that was written is not known, and nothing else is done to it until it is"
-        )
+        message = f"{error}; it is not known whether this was written; further changes wait until it is known"
         then(Refused(503, w.STORAGE, message))
 
     def saved(result: Result) -> None:

@@ -75,7 +75,9 @@ def _resources(connection: Connection, group: str, resource: str | None) -> list
     found = [cursor.resource for cursor in connection.cursors(group, resource)]
     if not found:
         where = "anywhere" if resource is None else f"on {resource!r}"
-        raise Refused(404, UNKNOWN_CURSOR, f"group {group!r} has no cursor {where}; `mtl cursors` shows all")
+        raise Refused(
+            404, UNKNOWN_CURSOR, f"group {group!r} has no cursor {where}; `mtl cursors` lists all cursors"
+        )
     return found
 
 

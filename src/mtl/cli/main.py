@@ -51,7 +51,7 @@ class Commands(TyperGroup):
         except UsageError as error:
             if error.message.startswith(_EXTRA):
                 error.message = (
-                    "Got too many arguments. They are not shown, in case one is a password: give a password by "
+                    "Got too many arguments. They are not shown, because one may be a password: give a password by "
                     "--password-file or --password-env, or type it at the prompt."
                 )
             raise

@@ -56,7 +56,7 @@ def publish(
 def _properties(given: list[str]) -> dict[str, Value]:
     pairs = [text.partition("=") for text in given]
     if not all(name and equals for name, equals, _ in pairs):
-        raise OptionError("a property is given as NAME=VALUE")
+        raise OptionError("a property has the form NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 

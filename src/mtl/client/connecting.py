@@ -1,4 +1,6 @@
-"""`mtl.connect` and `mtl.aio.connect` have one signature: this function, which makes the settings of a connection."""
+"""`mtl.connect` and `mtl.aio.connect` have the signature of this function, which makes the settings of a
+connection.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def opens(settings: Callable[P, Settings], how: Callable[[Settings], T]) -> Callable[P, T]:
-    """The function with the signature of `settings` that opens a connection with these."""
+    """A function with the signature of `settings` that opens a connection with these settings."""
 
     @wraps(settings)
     def connect(*args: P.args, **kwargs: P.kwargs) -> T:

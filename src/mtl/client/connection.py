@@ -31,11 +31,14 @@ U = TypeVar("U", bound=LeaseUser)
 A = TypeVar("A", Reader, Consumer, Writer)
 
 _MARGIN_S = 10.0
-"""Added to the deadlines of the IO thread: a wait that exceeds them by this much means that the thread is dead."""
+"""Seconds that are added to the deadlines of the IO thread: after a wait of this length beyond a deadline the
+thread must be dead."""
 
 
 class Watch:
-    """A pending request for news of resources: the broker answers when there is news, or after its `wait`."""
+    """A pending request for changes of resources: the broker answers when there is a change, or after its
+    `wait`.
+    """
 
     def __init__(self, call: Call, waiter: Waiter) -> None:
         self._call = call
@@ -43,15 +46,17 @@ class Watch:
 
     @property
     def stands(self) -> bool:
-        """Whether the request was sent and its connection is still up: only then no answer means no news."""
+        """Whether the request was sent and its connection is still up. Only then the absence of an answer means
+        that there is no change.
+        """
         return self._call.stands
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether there is no answer within `seconds` and the request still stands: then there is no news."""
+        """Whether no answer comes within `seconds` although the request `stands`: then there is no change."""
         return self._waiter.is_waiting(seconds) and self.stands
 
     def news(self, seconds: float) -> dict[str, w.Description] | None:
-        """The answer (as from `describe`) if it comes within `seconds`; None if the request is still pending."""
+        """The answer (as of `describe`) if it comes within `seconds`; None if the request is still pending."""
         reply = self._waiter.within(seconds)
         return None if reply is None else by_name(expected(reply, w.DescriptionList))
 
@@ -201,7 +206,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
 
 
 def open_connection(settings: Settings) -> Connection:
-    """A connection with these settings. Raises what `connect` does."""
+    """A connection with these settings. Raises the errors of `connect`."""
     connection = Connection(settings)
     try:
         connection.ready()

@@ -44,7 +44,7 @@ class Consumer(ConsumingLease, BlockingLease):
         return content
 
     def __iter__(self) -> Iterator[QueuedContent]:
-        """Every content; waits for more without a limit."""
+        """Every content. Waits for further contents without a limit."""
         while True:
             content = self.next()
             if content is not None:

@@ -1,7 +1,7 @@
-"""The application's part of a consumer, without waiting: what both clients' consumers have in common.
+"""The application's part of a consumer that does not wait: the common base of both clients' consumers.
 
 It takes the contents that `mtl.client.deliveries` has put into its queue, and passes on the application's answers.
-`mtl.client.consumer` and `mtl.client.aio.consumer` wait for more.
+Waiting for contents is in `mtl.client.consumer` and `mtl.client.aio.consumer`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ConsumingLease(Leased):
         return (lease.group if lease is not None else None) or ""
 
     def summon(self, resource: str) -> None:
-        """Consume from one more resource; for a lease without `resources`, also one created later."""
+        """Consume from a further resource. With a lease without `resources` it may be newer than the lease."""
         self._check()
         self._loop.post(lambda: self._deliveries.summon(resource))
 
@@ -81,14 +81,14 @@ class ConsumingLease(Leased):
         self._loop.post(lambda: self._deliveries.dismiss(resource))
 
     def _next(self) -> QueuedContent | None:
-        """The next content, if it is here."""
+        """The next content if it has arrived, else None."""
         self._check()
         error = (
             self._deliveries.error
-        )  # looked up before the queue: contents that were delivered before it come first
+        )  # read before the queue: contents that were delivered before the error come first
         try:
             hand, content = self._deliveries.queue.popleft()
-        except IndexError:  # the queue is empty, or was cleared since the connection was lost
+        except IndexError:  # the queue is empty, or was cleared because the connection was lost
             if error is not None:
                 raise error from None
             return None

@@ -30,7 +30,7 @@ class Content:
 
     @property
     def table(self) -> bytes:
-        """All properties, encoded, as they arrived. Equal tables have equal properties."""
+        """All properties, in the encoding in which they arrived. Equal tables have equal properties."""
         return self._properties
 
     @property

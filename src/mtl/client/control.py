@@ -25,7 +25,8 @@ from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
 _MAX_REQUESTS = 16
-"""Most turns before the answer to the request itself: Open, some SASL, Profile, and all of these once again."""
+"""Most exchanges before the answer to the request itself: Open, the steps of SASL, Profile, and all of these a
+second time."""
 
 Outcome = w.Reply | MtlError
 Done = Callable[[Outcome], None]
@@ -75,14 +76,14 @@ class Waiter:
         self._event.set()
 
     def wait(self, seconds: float) -> w.Reply:
-        """Wait for the reply, or raise the error. `seconds` is only a safety limit above the call's own deadline."""
+        """Wait for the reply, or raise the error. `seconds` is a safety limit above the call's own deadline."""
         reply = self.within(seconds)
         if reply is None:
             raise Closed("the client's IO thread does not answer")
         return reply
 
     def within(self, seconds: float) -> w.Reply | None:
-        """The reply if it comes within `seconds`, or raise the error; None if the call is still pending."""
+        """The reply if it comes within `seconds`; None if the call is still pending. Raises the call's error."""
         self._event.wait(seconds)
         if isinstance(self._outcome, MtlError):
             raise self._outcome
@@ -109,22 +110,22 @@ class Channel:
         self._calls: deque[Call] = deque()
         self._asked: w.Request | None = None
         self._unanswered = w.Open.command
-        """The command of the last request, for the error: a server may answer Open and nothing after it."""
+        """The command of the last request, for the error message: a server may answer only Open."""
         self._link: Link | None = None
         self._up = False
-        """Whether the link is connected to the broker; messages sent before wait in the socket."""
+        """Whether the link is connected to the broker. Messages that are sent before wait in the socket."""
         self._timer: Timer | None = None
         self._backoff = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S)
         self._denied = False
         self._pushed_back: Refused | None = None
-        """The refusal "try again later" of the last attempt that had its full time, if any."""
+        """The refusal with "try again later" of the last attempt that ran until its timeout, if any."""
         self._closed = False
         loop.members.add(self)
 
     # --- for the rest of the loop ----------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
-        """Send the request once all earlier ones are answered."""
+        """Send the request after all earlier ones are answered."""
         if self._closed:
             call.done(Closed("the connection is closed"))
             return
@@ -179,7 +180,7 @@ class Channel:
         call = self._calls[0]
         call.turns += 1
         if call.turns > _MAX_REQUESTS:
-            self._finish(Refused(400, w.NOT_OPEN, "the broker keeps forgetting the session"))
+            self._finish(Refused(400, w.NOT_OPEN, "the broker repeatedly ended the session"))
             return
         try:
             request = self._next(call)
@@ -236,7 +237,7 @@ class Channel:
         self._attempt()
 
     def _retry(self) -> None:
-        """Start the next attempt after a pause, since this one failed before its timeout."""
+        """Start the next attempt after a pause, because this one failed before its timeout."""
         self._drop()
         self._timer = self._loop.after(self._backoff.failed(), self._attempt)
 
@@ -308,8 +309,8 @@ class Channel:
         self._send_next()
 
     def _handle_ready(self, asked: w.Request, reply: w.Ready) -> None:
-        """Handle a 201. Credentials are sent even if the broker needs none: the user decides about rights, and the
-        broker proves by the password that it is the right one.
+        """Handle a 201. Credentials are sent even if the broker needs none: the rights depend on the user, and the
+        broker shows by the password's proof that it is the right broker.
         """
         self.ready_reply = reply
         self._token = reply.session

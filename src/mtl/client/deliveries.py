@@ -1,8 +1,8 @@
 """The loop's part of a consumer: receives contents of queues, sends answers, and keeps the lease.
 
 The application's part (`mtl.client.consuming`) takes from `queue` and puts answers into `answers`. After a lost
-connection the lease is presented again, or another one requested. The broker has put unanswered contents back into the
-queue then, so those that wait here are dropped.
+connection the lease is presented again, or another one requested. The broker has then put unanswered contents back
+into the queue, so the contents that wait here are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _TO_SEND: dict[tuple[bool, ResourceState], type[c.Summon | c.Dismiss]] = {
     (True, ResourceState.DISMISSED): c.Summon,
     (False, ResourceState.SUMMONED): c.Dismiss,
 }
-"""(whether contents of a resource are wanted, its state) -> the command that changes the state accordingly."""
+"""(whether contents of a resource are wanted, its state): the command that leads from the state to the wanted
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ConsumerOptions:
     window_bytes: int
     confirm: str = "full"
     extended: bool = True
-    """Whether the broker has queues; with a server of RFC 11 only, contents are answered too."""
+    """Whether the broker has queues. With a server of RFC 11 only, contents are answered as well."""
 
 
 class Deliveries:
@@ -51,7 +52,7 @@ class Deliveries:
         self.queue: deque[tuple[Hand, c.Content]] = deque()
         self.answers: deque[tuple[Hand, ConsumerAnswer, str]] = deque()
         self.listener: Callable[[], None] = nothing
-        """Called when the application may have to look: the lease, contents, an error."""
+        """Called when there is news for the application: the lease, contents or an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.flow = Flow(loop, channel, self, rfc=not options.extended)
@@ -75,7 +76,9 @@ class Deliveries:
         self._send_summon_or_dismiss(resource)
 
     def _send_summon_or_dismiss(self, resource: str) -> None:
-        """Send the Summon or Dismiss that the application wants. While one is unanswered, its Response calls this."""
+        """Send the Summon or Dismiss that leads to the wanted state. If one is unanswered, its Response calls this
+        method.
+        """
         kind = _TO_SEND.get((resource in self._wanted, self.flow.resource(resource)))
         if kind is not None:
             self.flow.send_request(kind, resource)
@@ -135,7 +138,7 @@ class Deliveries:
             self._arrived.append((self._state.received(command), command))
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """0: contents are handled one by one, since each has its own position."""
+        """Returns 0: contents are handled one by one, because each has its own position."""
         return 0
 
     def drained(self) -> None:
@@ -146,7 +149,7 @@ class Deliveries:
             self.listener()
 
     def writable(self) -> None:
-        """Nothing to do: only the flow's own queue waits for room."""
+        """No effect: only the flow's own queue waits for room."""
 
     def down(self) -> None:
         """Drop contents that the application has not taken: the broker delivers them again. With a server of RFC 11

@@ -33,7 +33,7 @@ class Feed(Incoming):
         start = options.start if isinstance(options.start, int) else None
         self._reader = ReaderFlow(start, options.until, packed=options.packed)
         self._history: History | None = None
-        """The epochs of the last lease: of the contents read since."""
+        """The epochs of the last lease: those of the contents that were read on it."""
         self._place: tuple[int, str | None] | None = None
         """A position set by `_continue_at`, not by reading, and the epoch of the content before it if known."""
         self._incarnation = options.incarnation
@@ -65,7 +65,7 @@ class Feed(Incoming):
             self._later()
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None:
-        """Confirm up to `sequence`, a content of `epoch`, at once, even if it was not delivered here."""
+        """Confirm up to `sequence`, a content of `epoch`, at once, even if another reader has read it."""
         if sequence > self._confirmed:
             self._confirmed, self._confirmed_epoch = sequence, epoch
             self.flow.send(self._reader.confirm(sequence, self._loop.clock()))
@@ -88,7 +88,8 @@ class Feed(Incoming):
     def lease_request(self) -> w.Reader:
         """The request for a lease of the remaining range, with all members that a `log` broker must echo.
 
-        For a holder that never reads, the range begins after its last Confirm: contents before may be gone.
+        For a holder that never reads, the range begins after its last Confirm, because earlier contents may be
+        lost.
         """
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
@@ -162,7 +163,7 @@ class Feed(Incoming):
                 max(parting, lease.from_ or 0),
                 until or 0,
                 f"resource {self.options.resource!r}: contents {parting} to {(until or 0) - 1} of the epoch {epoch} "
-                "are no longer in the log: the broker's data is another copy, or a crash lost contents not synced",
+                "are no longer in the log: the broker's data is another copy, or a crash lost unsynced contents",
             )
 
     def refused(self, error: Refused) -> Refused | None:
@@ -176,8 +177,8 @@ class Feed(Incoming):
         return error
 
     def _is_ahead(self, loss: DataLoss) -> bool:
-        """Whether a loss begins or ends at the reader's position and the broker will not report it again. It will not
-        if the reader goes on at another position, or at the same one without the epoch.
+        """Whether a loss begins or ends at the reader's position and the broker will not report it again. It will
+        not if the reader continues at another position, or at the same one without the epoch.
         """
         place = self._reader.next
         if place is None:  # the loss is at a group's cursor
@@ -242,18 +243,18 @@ class Feed(Incoming):
         self._channel.submit(Call(w.ResourceDescribe(resource=self.options.resource), described))
 
     def _missing(self, first: int, end: int, resume: int | None = None) -> None:
-        """Contents [first, end) are gone for good: skip them and go on at `resume` (`end`), or raise `DataLoss`."""
+        """Contents [first, end) are lost: skip them and continue at `resume` (`end`), or raise `DataLoss`."""
         if not self.options.skip_lost:
             raise DataLoss(self.options.resource, first, end)
         log.warning(
-            "resource %r: contents %d to %d are gone and skipped", self.options.resource, first, end - 1
+            "resource %r: contents %d to %d are lost and are skipped", self.options.resource, first, end - 1
         )
         self.lost.append(Gap(first, end))
         self._continue_at(end if resume is None else resume)
 
     def _continue_at(self, at: int, epoch: str | None = None) -> None:
-        """Continue at a position that reading did not lead to. If it is earlier, the contents from there on are of
-        another copy of the log, and those not taken yet are dropped.
+        """Continue at a position that reading has not reached. If it is an earlier one, the contents from there on
+        are of another copy of the log, and contents that the application has not taken are dropped.
         """
         if at < (self._reader.next or 0):
             self.queue.clear()
@@ -278,5 +279,5 @@ class Feed(Incoming):
 
     @property
     def start(self) -> int | None:
-        """The sequence at which reading begins or, after losses, goes on; None if unknown."""
+        """The sequence at which reading begins or, after losses, continues; None if unknown."""
         return self._reader.next

@@ -35,7 +35,7 @@ from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
 _SOON_S = 0.01
-"""The shortest time to the next check of the heartbeat: timers may fire a little early."""
+"""The shortest time to the next check of the heartbeat, because timers may fire a little early."""
 
 _PROBE_S = 1.0
 """If a caller waits for a Pong and none has come after this time, the Lease is sent again."""
@@ -78,8 +78,8 @@ class User(Protocol):
         """The Response to a Summon or Dismiss arrived."""
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
-        """Contents from `first` on arrived that differ from `like` only in number and body. Returns how many were
-        accepted together; the others (all for 0) are passed to `command`.
+        """Contents from `first` on arrived that differ from `like` only in number and body. Returns the number of
+        contents that were accepted together. The others (all, if it is 0) are passed to `command`.
         """
 
     def drained(self) -> None:
@@ -106,7 +106,7 @@ class Flow:
         """The `request_id` of all lease requests of this flow: the broker replaces a lease whose 202 was lost."""
         self.state = State.NEW
         self.dropped = 0
-        """Messages from the broker that were not a command, or out of turn."""
+        """The number of messages from the broker that were not a command, or came in the wrong state."""
         self._loop = loop
         self._channel = channel
         self._user = user
@@ -155,14 +155,16 @@ class Flow:
         self._flush()
 
     def send_contents(self, contents: Sequence[c.Content]) -> int:
-        """Send as many contents as there is room for, and return their number. `writable` is called for the rest."""
+        """Send contents as far as there is room, and return their number. `writable` is called when there is room
+        for the rest.
+        """
         if self._link is None or self.state is not State.BOUND or self._queue:
             return 0
         sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
         if sent < len(contents):
             self._loop.poll.watch_writable(self._link, True)
         if sent:
-            self._heartbeat.sent(self._loop.clock())  # no Ping is needed for a while
+            self._heartbeat.sent(self._loop.clock())  # no Ping is needed for one interval
         return sent
 
     def resource(self, name: str) -> ResourceState:
@@ -205,7 +207,7 @@ class Flow:
         elif self.rfc:
             ended(w.Ok())
         elif lease is None:
-            ended(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and no other one is granted yet"))
+            ended(Refused(404, w.UNKNOWN_LEASE, "the lease has ended, and no other one is granted yet"))
         else:
             self._channel.submit(Call(w.LeaseClose(lease=lease.lease), ended, within=within))
 
@@ -305,7 +307,7 @@ class Flow:
             self._ping(then)
 
     def _lost(self) -> None:
-        """Connect again: the connection broke, could not be made, or is silent."""
+        """Connect again, because the connection broke, could not be made, or is silent."""
         was_bound = self.state is State.BOUND
         if self.state not in {State.BOUND, State.BINDING}:
             return
@@ -351,7 +353,7 @@ class Flow:
             alike = self._count_alike(headers, at) if at >= single else 0
             together = self._pass_run(headers[at], bodies[at : at + alike]) if alike else 0
             if not together:
-                single = max(single, at + alike)  # its user accepts none of these together
+                single = max(single, at + alike)  # the user accepts none of these together
                 self._handle_message(headers[at], bodies[at])
             if link is not self._link:
                 return
@@ -359,8 +361,8 @@ class Flow:
         self._user.drained()
 
     def _count_alike(self, headers: Sequence[bytes], at: int) -> int:
-        """The number of contents from `at` on that follow each other and are like the last single one. Decoding each
-        would cost more than all other work.
+        """The number of contents from `at` on with consecutive numbers that are otherwise like the last single one.
+        Decoding each of them would cost more than all other work.
         """
         header = headers[at]
         if self._like is None or not header.endswith(self._tail):
@@ -368,7 +370,9 @@ class Flow:
         return c.content_run(headers, at, self._tail, _sequence(header))
 
     def _pass_run(self, header: bytes, bodies: Sequence[Buffer]) -> int:
-        """Pass such contents to the user, and return how many it accepted. `header` is that of the first."""
+        """Pass these contents to the user. Returns the number that it accepted. `header` is the header of the
+        first.
+        """
         assert self._like is not None
         try:
             self._session.received(self._like)

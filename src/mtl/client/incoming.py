@@ -54,13 +54,13 @@ class Incoming(ABC):
     rfc: ClassVar[bool] = False
     """Whether only RFC 11 is used, without extensions."""
     credit_delay_s: ClassVar[float] = CREDIT_DELAY_S
-    """How long a reader that waits for contents delays the Confirm of finished ones."""
+    """Seconds by which a reader that waits for contents delays the Confirm of finished ones."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         self.options = options
         self.queue: deque[Delivery | PlainRun] = deque()
         self.listener: Callable[[], None] = nothing
-        """Called when the application may have to look: the lease, contents, the end, an error."""
+        """Called when there is news for the application: the lease, contents, the end or an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.ended = False
@@ -78,7 +78,7 @@ class Incoming(ABC):
 
     @property
     def start(self) -> int | None:
-        """The sequence at which reading begins or, after losses, goes on; None if unknown."""
+        """The sequence at which reading begins or, after losses, continues; None if unknown."""
         return None
 
     def log_epoch(self, position: int | None) -> str | None:  # noqa: ARG002 only a log has epochs
@@ -87,7 +87,9 @@ class Incoming(ABC):
 
     @abstractmethod
     def finish(self, done: Delivery | PlainRun) -> None:
-        """Note that the application has finished these; `credit` confirms them. Called in the application's thread."""
+        """Record the contents that the application has finished. `credit` confirms them. Called in the
+        application's thread.
+        """
 
     @abstractmethod
     def credit(self) -> None:
@@ -98,8 +100,8 @@ class Incoming(ABC):
         """Confirm up to `sequence` now."""
 
     def send_instead(self, first: int) -> None:  # noqa: B027 not all need it
-        """Read again from `first` on, through the socket: this process cannot read the broker's files. Does nothing for
-        a server that never sends places.
+        """Read again from `first` on, through the socket: this process cannot read the broker's files. Without
+        effect for a server that never sends places.
         """
 
     def summon(self) -> None:
@@ -111,7 +113,7 @@ class Incoming(ABC):
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """Fail if the resource cannot be summoned: it is gone."""
+        """Fail if the resource cannot be summoned, because it does not exist any more."""
         if not ok and isinstance(asked, c.Summon):
             self.failed(Refused(400, "summon", f"the broker does not send contents of {asked.resource!r}"))
 
@@ -127,7 +129,7 @@ class Incoming(ABC):
         """Note whether the range has ended."""
 
     def writable(self) -> None:  # noqa: B027 not all need it
-        """Nothing to do: only the flow's own queue waits for room."""
+        """No effect: only the flow's own queue waits for room."""
 
     def failed(self, error: MtlError) -> None:
         """Set the error, which the application gets after the contents delivered before."""

@@ -26,7 +26,7 @@ class IoThread(Loop):
         self.pid = os.getpid()
         self._asleep = False
         self._waking = threading.Lock()
-        """Held to wake the poll, and to close it: after that its descriptor may be reused."""
+        """Held to wake the poll and to close it, because the descriptor of a closed poll may be reused."""
         self._thread = threading.Thread(target=self.run, name="mtl-io", daemon=True)
 
     def lock(self) -> threading.Lock:
@@ -86,7 +86,9 @@ _pid = os.getpid()
 
 
 def process() -> int:
-    """The id of this process, without a system call, which takes a tenth of the time to publish a content."""
+    """The id of this process, without a system call: the call would take a tenth of the time to publish a
+    content.
+    """
     return _pid
 
 
@@ -101,7 +103,7 @@ def io_thread() -> IoThread:
 
 
 def _forget() -> None:
-    """Run in the child of a fork, which does not have the thread and must not use its sockets."""
+    """Run in the child of a fork. The child does not have the thread and must not use its sockets."""
     global _thread, _lock, _pid
     _abandoned.append(_thread)  # keep a reference: finalizers would use the parent's sockets
     _thread = None

@@ -24,7 +24,7 @@ class Leased:
     """See the module. `closed` is called after the end."""
 
     what: ClassVar[str]
-    """The noun for it in an error."""
+    """The noun for the lease in errors."""
 
     def __init__(self, loop: Loop, settings: Settings, side: Side, closed: Callable[[], None]) -> None:
         self._loop = loop
@@ -41,7 +41,9 @@ class Leased:
             raise Closed(f"the {self.what} belongs to another process; open one after the fork")
 
     def _shut(self) -> bool:
-        """Refuse further calls. Whether the lease has to be ended: not the second time, and not after a fork."""
+        """Refuse further calls. Returns whether the lease has to be ended: not the second time, and not after a
+        fork.
+        """
         was_open, self._open = self._open, False
         return was_open and self._pid == process()
 

@@ -39,7 +39,7 @@ _TEST = "test"
 
 
 class Leases(Administration, Generic[ReaderT, ConsumerT, WriterT]):
-    """See the module. In the asyncio client a method returns an object for `async with` or `await`."""
+    """See the module. In the asyncio client the methods return an object for `async with` or `await`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -10,14 +10,16 @@ LOCAL_FILES = 2
 """Files of the broker that a reader keeps open: the current segment and the next one."""
 
 READER_WINDOW_CONTENTS = 320_000
-"""Default window of a packed reader: eight full packs, and as many of 10,000 contents as its queue takes (PACKED_HWM).
-Each time half of it is consumed, three threads in two processes are woken, which costs as much as reading a pack."""
+"""Default window of a packed reader: eight full packs, and as many of 10,000 contents as its queue takes
+(PACKED_HWM). Whenever half of the window is consumed, three threads in two processes wake up, which costs as much
+as reading a pack."""
 
 READER_WINDOW = 32 << 20
-"""The same in octets: the memory cost of a slow reader. Packs that are sent as file name and offset cost none."""
+"""The same window in octets: the memory that a slow reader needs. Packs that are sent as file name and offset need
+none."""
 
 PLAIN_WINDOW_CONTENTS = 20_000
-"""Default window of a plain reader in contents; its octets are those of a packed one."""
+"""Default window of a plain reader in contents. Its octets are those of a packed reader."""
 
 CONSUMER_WINDOW_CONTENTS = 100
 """Default window of a consumer of a queue. Contents in the window are not available to other consumers; if the consumer
@@ -34,17 +36,17 @@ MAX_UNSENT = 512
 threads compete for Python's interpreter lock at every send."""
 
 PUMP = 1_000
-"""Contents sent, and contents received, before other flows and timers are served: some two milliseconds, and the queue
-of a plain socket. With 256 a reader took a fifth more processor time."""
+"""Contents sent, and contents received, before other flows and timers are served: about two milliseconds of work,
+and the queue of a plain socket. With 256 a reader took a fifth more processor time."""
 
 QUIET_S = 2.0
-"""A writer whose contents are not confirmed for this long asks whether its lease still holds."""
+"""Seconds without a Confirm after which a writer with unconfirmed contents checks its lease by a Ping."""
 
 LINGER_S = 0.005
-"""How long a packed writer waits for more contents before it sends a pack that is not full."""
+"""Seconds for which a packed writer waits for further contents before it sends a pack that is not full."""
 
 PACK_TARGET = 256 << 10
-"""Octets at which a packed writer's buffer leaves without waiting; above some 100 KiB packs get no cheaper."""
+"""Octets at which a packed writer sends its buffer at once. Above about 100 KiB larger packs are not cheaper."""
 
 PACK_TARGET_CONTENTS = 2_000
-"""The same in contents."""
+"""The same limit in contents."""

@@ -45,7 +45,7 @@ class Places:
                 self._granted = Granted(files)
             except OSError as error:
                 raise NotLocal(
-                    f"{files.directory} is not readable here as the broker's: {error.strerror}"
+                    f"{files.directory} cannot be read as the broker's directory: {error.strerror}"
                 ) from error
 
     def read(self, place: Place) -> ArrowBuffer:

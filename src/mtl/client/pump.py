@@ -62,7 +62,7 @@ class Pump:
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.scheduled = False
-        """Whether `run` is posted and has not begun; if not, `publish` posts it. Under `lock`."""
+        """Whether `run` is posted and has not begun. Otherwise `publish` posts it. Guarded by `lock`."""
         self.max_content = MAX_CONTENT
         self.max_pack = MAX_PACK
         self.memory: Shared | None = None
@@ -96,7 +96,9 @@ class Pump:
 
     @staticmethod
     def _with_span(content: c.Content, memory: Shared) -> c.Content:
-        """The Content to send: one with its span in the shared memory if it is there, else the Content itself."""
+        """The Content to send: if its body is in the shared memory, a Content with the span of this memory, else
+        the Content itself.
+        """
         span = memory.span(content.body)
         count = c.packed_count(content.properties) if span is not None else None
         if span is None or count is None:
@@ -139,7 +141,7 @@ class Pump:
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Writer:
-        """The request for a lease; after the first for another one of the same name or stage."""
+        """The request for a lease. Later requests are for another lease of the same name or stage."""
         o = self.options
         if not o.extended:
             return w.Writer(resources=list(o.resources), confirm=o.confirm)
@@ -159,8 +161,8 @@ class Pump:
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo; the first lease has the number to begin with. Raises `DataLoss` if a later lease shows that
-        confirmed contents are gone.
+        """Check the granted members. The first lease has the number to begin with. Raises `DataLoss` if a later
+        lease shows that confirmed contents are gone.
         """
         if self.options.extended:
             self._check(lease)
@@ -202,7 +204,7 @@ class Pump:
             end,
             f"the broker no longer has the contents that this writer published to {names} as numbers {first} to "
             f"{end - 1}, although it had confirmed them: its data was removed or replaced by an older copy, or the "
-            "resource was deleted and made again. Open another writer to go on",
+            "resource was deleted and made again. Open another writer to continue",
         )
 
     def bound(self) -> None:
@@ -234,7 +236,9 @@ class Pump:
             self._schedule()
 
     def _note_epochs(self, settled: Sequence[Sent[c.Content]]) -> None:
-        """Note the epochs of confirmed contents. Those above the lease's `last` are new, so of the lease's epoch."""
+        """Record the epochs of confirmed contents. Contents above the lease's `last` are new, so they are of the
+        lease's epoch.
+        """
         last = (self.lease.last if self.lease is not None else None) or {}
         for one in settled:
             name = one.item.resource or self.options.resources[0]
@@ -242,17 +246,17 @@ class Pump:
                 self._written[name] = self._unwritten.pop(name)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """Nothing to do: writers do not summon."""
+        """No effect: writers do not summon."""
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """Nothing to do: a writer receives no contents."""
+        """No effect: a writer receives no contents."""
         return 0
 
     def drained(self) -> None:
-        """Nothing to do: Confirms are handled one by one."""
+        """No effect: Confirms are handled one by one."""
 
     def writable(self) -> None:
-        """Send on: there is room in the socket again."""
+        """Continue to send: there is room in the socket again."""
         self.run()
 
     def down(self) -> None:
@@ -301,11 +305,11 @@ class Pump:
                 return w.LeaseClosed(
                     stage=w.StageSealed(stage=one.stage, contents=one.contents, bytes=one.bytes)
                 )
-        gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} is gone", stage=stage)
+        gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} does not exist any more", stage=stage)
         return found if isinstance(found, MtlError) else gone
 
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
-        """End the lease and give up unconfirmed contents. With confirm "none", first wait until the broker has read
+        """End the lease and drop unconfirmed contents. With confirm "none", first wait until the broker has read
         them.
         """
 

@@ -1,4 +1,4 @@
-"""Requests with the meaning of their outcomes, and methods that ask them: one definition for both clients.
+"""Requests with the interpretation of their outcomes, and methods that send them: one definition for both clients.
 
 A method of a connection that is decorated with `asks` returns a `Question[T]`. The blocking client sends it and returns
 the `T`; in the asyncio client the `T` is awaited.
@@ -23,9 +23,9 @@ R = TypeVar("R", bound=w.Reply)
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """A request, or None for the broker's 201 alone. `conclude` turns the outcome and the number of attempts into the
-    answer, another question, or an error; an earlier attempt may have been executed. The broker may hold the request on
-    purpose for `patience` seconds.
+    """A request, or None for the broker's 201 alone. `conclude` turns the outcome and the number of attempts into
+    the answer, another question, or an error. It needs the number because the broker may have executed an earlier
+    attempt. The broker may hold the request on purpose for `patience` seconds.
     """
 
     request: w.Request | None
@@ -36,17 +36,19 @@ class Question(Generic[T]):
 def question(
     request: w.Request | None, reply: type[R], use: Callable[[R], T], *, patience: float = 0.0
 ) -> Question[T]:
-    """A request that is answered with a `reply`, of which the answer is made."""
+    """A request whose answer is computed from its `reply`."""
     return Question(request, lambda outcome, _: use(expected(outcome, reply)), patience)
 
 
 def replied(request: w.Request, reply: type[R]) -> Question[R]:
-    """A request that is answered with a `reply`, which is the answer."""
+    """A request whose answer is its `reply`."""
     return question(request, reply, lambda got: got)
 
 
 def removed(request: w.Request, gone: str) -> Question[None]:
-    """A request to remove something. If it was repeated, the refusal `gone` means that an attempt was executed."""
+    """A request to remove something. If it was repeated, the refusal `gone` means that an earlier attempt was
+    executed.
+    """
 
     def conclude(outcome: w.Reply | Refused, attempts: int) -> None:
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == gone):
@@ -93,7 +95,7 @@ class _Asking(Protocol[P, T_co]):
 
 
 def asks(method: Callable[Concatenate[Any, P], Question[T]]) -> _Asking[P, T]:
-    """The method that answers the question, for connections of both kinds."""
+    """The method that sends the question, for connections of both kinds."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -53,7 +53,7 @@ class Reader(ReadingLease, BlockingLease):
         while (content := self.next()) is not None:
             yield content
             if self._current is not None:
-                # The rest of a pack or run: faster than a call of `self.next` for each.
+                # The rest of a pack or run, which is faster than a call of `self.next` for each content.
                 for content in self._current:
                     self._position = content.sequence + 1
                     yield content
@@ -100,11 +100,11 @@ class Reader(ReadingLease, BlockingLease):
         """Confirm every content up to `sequence`. For a holder this moves the group's cursor, never back. For a server
         of RFC 11 only, `sequence` is the server's own number of the content.
 
-        `log_epoch` is the epoch of that content if another reader read it: after a restart of the broker nothing is
-        confirmed in another copy of the log.
+        `log_epoch` is the epoch of that content if another reader read it: after a restart of the broker no content
+        is confirmed in another copy of the log.
 
-        Returns before the broker has it; `ping_holder` waits for that, and returns the group's position. A holder that
-        never reads holds the resource from the last confirmed content on after a restart of the broker.
+        Returns before the broker has the Confirm. `ping_holder` waits for this and returns the group's position. A
+        holder that never reads holds the resource from the last confirmed content on after a restart of the broker.
         """
         self._confirm(sequence, log_epoch)
 

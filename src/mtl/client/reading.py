@@ -1,7 +1,7 @@
-"""The application's part of a reader, without waiting: what both clients' readers have in common.
+"""The application's part of a reader that does not wait: the common base of both clients' readers.
 
-It takes the deliveries that `mtl.client.incoming` has put into its queue, unpacks them, and gives credit for consumed
-contents. `mtl.client.reader` and `mtl.client.aio.reader` wait for more.
+It takes the deliveries that `mtl.client.incoming` has put into its queue, unpacks them, and gives credit for
+consumed contents. Waiting for contents is in `mtl.client.reader` and `mtl.client.aio.reader`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ReadingLease(Leased):
         self._unposted_octets = 0
 
     def begin(self) -> None:
-        """Begin at the start of the lease, which was granted just now."""
+        """Begin at the start of the lease, which has just been granted."""
         self._position = self._feed.start
         try:
             self._open_directory()
@@ -76,8 +76,8 @@ class ReadingLease(Leased):
 
     @property
     def log_epoch(self) -> str | None:
-        """The epoch of the content before `position`, or None if unknown. With both, another reader can continue, and
-        gets a `DataLoss` if the broker's log is another copy.
+        """The epoch of the content before `position`, or None if unknown. Another reader that begins with both gets
+        a `DataLoss` if the broker's log is another copy.
         """
         return self._feed.log_epoch(self._position)
 
@@ -104,7 +104,7 @@ class ReadingLease(Leased):
     # --- contents -------------------------------------------------------------------------------------------
 
     def _next(self) -> Content | None:
-        """The next content, if it is here."""
+        """The next content if it has arrived, else None."""
         while True:
             if self._current is not None:
                 content = next(self._current, None)
@@ -129,7 +129,7 @@ class ReadingLease(Leased):
             return Content(self.resource, one.sequence, one.properties, bytes(one.body))
 
     def _available(self, contents: int, octets: int) -> list[Content]:
-        """The next content and others that came with it, if they are here."""
+        """The next content and others that came with it, if they have arrived."""
         content = self._next()
         if content is None:
             return []
@@ -146,7 +146,7 @@ class ReadingLease(Leased):
         return together
 
     def _next_pack(self) -> Pack | None:
-        """The next pack, cut to the range, if it is here."""
+        """The next pack, cut to the range, if it has arrived; else None."""
         while (delivery := self._next_delivery()) is not None:
             try:
                 pack = self._pack(delivery)
@@ -182,7 +182,7 @@ class ReadingLease(Leased):
         if delivery.place is None:
             return delivery.content.body
         if not self._feed.local:
-            raise NotLocal("it was sent before the broker stopped sending places")
+            raise NotLocal("it was sent before the broker's switch to the socket")
         self._open_directory()
         return self._places.read(delivery.place)
 
@@ -204,7 +204,9 @@ class ReadingLease(Leased):
     # --- deliveries -----------------------------------------------------------------------------------------
 
     def _next_delivery(self) -> Delivery | PlainRun | None:
-        """The next delivery, if it is here; the one before counts as consumed. None at the end of the range, too."""
+        """The next delivery if it has arrived; the one before is consumed. None without one, and at the end of the
+        range.
+        """
         self._check()
         feed = self._feed
         if self._delivered is not None:
@@ -212,7 +214,7 @@ class ReadingLease(Leased):
         if not self._summoned:
             self._summoned = True
             self._loop.post(feed.summon)
-        error = feed.error  # looked up before the queue: contents that were delivered before it come first
+        error = feed.error  # read before the queue: contents that were delivered before the error come first
         try:
             self._delivered = feed.queue.popleft()
         except IndexError:
@@ -241,12 +243,14 @@ class ReadingLease(Leased):
 
     @property
     def _owed(self) -> float | None:
-        """How long, in seconds, a wait may last before consumed contents are confirmed; None if there are none."""
+        """The time in seconds that a wait may last before consumed contents are confirmed; None if there are
+        none.
+        """
         return self._feed.credit_delay_s if self._unposted_contents else None
 
     @property
     def _is_wait_over(self) -> bool:
-        """Whether a wait is over: there is a delivery, the end, or an error."""
+        """Whether a wait can end: there is a delivery, the end of the range, or an error."""
         feed = self._feed
         return bool(feed.queue) or feed.ended or feed.error is not None
 

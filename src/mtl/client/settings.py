@@ -113,8 +113,8 @@ def password_in(variable: str) -> str:
     found = os.environ.get(variable)
     if found is None:
         raise OptionError(
-            "there is no environment variable of the name that is given for the password; the name is not shown, "
-            "in case it is the password itself"
+            "the environment variable for the password does not exist; its name is not shown, because it may be the "
+            "password itself"
         )
     if not found:
         raise OptionError(f"the environment variable {variable} is empty; it has to be the password")
@@ -126,7 +126,7 @@ def read_password(path: Path) -> str:
     directory exists, since a user may have given the password instead of the path.
     """
     leads_there = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
-    shown = str(path) if leads_there else "the file that is given for it"
+    shown = str(path) if leads_there else "the given file"
     try:
         check_password_file(path, shown)
         found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")

@@ -28,7 +28,7 @@ class _Ending(Protocol):
 
 
 _STAGE_REFUSED = (
-    "the broker can never accept it, or a failing disk has stopped the stage (`mtl stages list` shows which); "
+    "the broker cannot accept it, or a failing disk has stopped the stage (`mtl stages list` shows which); "
     "write to another stage"
 )
 
@@ -50,9 +50,11 @@ class Writer(WritingLease):
         self._condition = threading.Condition(cast("threading.Lock", pump.lock))
         self._waiters = 0
         self._sending = threading.Lock()
-        """Acquired before the pump's lock: sends run one after the other, also while one waits for room."""
+        """Held during a send, so that sends run one after the other, even while one waits for room. Acquired before
+        the pump's lock."""
         self._encoding = threading.Lock()
-        """Packs are encoded one after the other, also while a send waits for room."""
+        """Held while a pack is encoded, so that packs are encoded one after the other, even while a send waits for
+        room."""
         pump.listener = self._notify
 
     # --- sending --------------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class Writer(WritingLease):
             self._condition.notify_all()
 
     def _check_all(self) -> None:
-        """Raise the next refused content, or what `_check` does."""
+        """Raise the error for the next refused content, or the error of `_check`."""
         refused = self._pump.writer.refused
         if refused and self._pid == process():
             first = refused.pop(0)
@@ -210,7 +212,7 @@ class Writer(WritingLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush and close; abandon after an error of the block."""
+        """Flush and close. After an error of the block abandon the writer instead."""
         if kind is None:
             self.close()
         else:

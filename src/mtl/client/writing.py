@@ -1,7 +1,7 @@
-"""The application's part of a writer, without waiting: what both clients' writers have in common.
+"""The application's part of a writer that does not wait: the common base of both clients' writers.
 
-It checks contents, packs them, and gives them to `mtl.client.pump`. `mtl.client.writer` and `mtl.client.aio.writer`
-wait for room in the window and for Confirms.
+It checks contents, packs them, and gives them to `mtl.client.pump`. Waiting for room in the window and for Confirms
+is in `mtl.client.writer` and `mtl.client.aio.writer`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_shor
 from mtl.wire.packs import encode_pack, pack_size
 
 _check_name = lru_cache(maxsize=1024)(encode_short)
-"""Cached, since a writer of several resources checks a name for every content."""
+"""Cached, because a writer of several resources checks a name for every content."""
 
 
 class Patience:
@@ -145,7 +145,9 @@ class WritingLease(Leased):
         """Wait until the published contents are sent."""
 
     def _check(self) -> None:
-        """One call, since every content is checked. The error that ended the writer says more than `Closed`."""
+        """Raise the error that ended the writer, which has more information than `Closed`. A single call, because
+        it runs for every content.
+        """
         if self._pid != process():
             raise Closed("the writer belongs to another process; open one after the fork")
         if self._pump.error is not None:
@@ -193,8 +195,8 @@ class WritingLease(Leased):
         return self._pump.writer.next + len(self._bodies) - 1
 
     def _pack_buffer(self, deadline: float | None = None) -> None:
-        """Publish the collected contents as one pack. After an error (no room in time, an earlier content refused) they
-        stay collected, since their numbers are in use.
+        """Publish the collected contents as one pack. After an error (no room in time, an earlier content refused)
+        they stay collected, because their numbers are in use.
         """
         if not self._bodies:
             return

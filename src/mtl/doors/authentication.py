@@ -91,7 +91,7 @@ class PeerAuthenticator:
                 return None
             except MtlError as error:
                 raise AccessDenied(
-                    HTTPStatus.SERVICE_UNAVAILABLE, "the broker is away; try again later"
+                    HTTPStatus.SERVICE_UNAVAILABLE, "the broker cannot be reached; try again later"
                 ) from error
         return user
 

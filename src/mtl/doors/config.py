@@ -58,7 +58,7 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError("certificate-file and key-file belong together")
         if self.client_authority_file is not None and self.certificate_file is None:
             raise OptionError(
-                "client-authority-file needs certificate-file and key-file: it is a part of TLS"
+                "client-authority-file needs certificate-file and key-file, because it is a part of TLS"
             )
         if self.peer_keys and self.curve_key_file is None:
             raise OptionError("peer-keys need curve-key-file: the door's own key")

@@ -47,7 +47,7 @@ class Logins:
                     raise Unreachable(self._settings.endpoint, patience, "starting a door") from error
                 if not said:
                     log.warning(
-                        "no broker answers at %s; it is waited for, %.0f s long",
+                        "no broker answers at %s; the door waits up to %.0f s for it",
                         self._settings.endpoint,
                         left,
                     )

@@ -10,12 +10,12 @@ from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED, UNKNOWN_RESOURCE
 
 log = logging.getLogger("mtl.doors")
 
-_AWAY: Final = "the broker is away, or has too much to do; try again later"
+_AWAY: Final = "the broker cannot be reached or is overloaded; try again later"
 
 _WORDS: Final = {
     UNKNOWN_RESOURCE: "there is no such resource",
     NOT_AUTHORIZED: "you have no right to do this",
-    OVERLOADED: "there is too much to do; try again later",
+    OVERLOADED: "the broker is overloaded; try again later",
 }
 """Message by the broker's reason. The broker's own messages are for its clients, i.e. the door."""
 

@@ -386,7 +386,7 @@ class WebSocketServer:
             return connection.respond(HTTPStatus.BAD_REQUEST, "one Host and at most one Origin\n")
         origin = origins[0] if origins else None
         if not admits(origin, hosts[0], self._config.origins, secure=self._secure is not None):
-            return connection.respond(HTTPStatus.FORBIDDEN, f"the origin {origin} is not let in here\n")
+            return connection.respond(HTTPStatus.FORBIDDEN, f"the origin {origin} is not admitted here\n")
         if self._open >= self._config.max_sessions:
             words = f"{self._config.max_sessions} clients are this door's limit; try again later\n"
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, words)

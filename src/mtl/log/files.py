@@ -145,7 +145,7 @@ def _write_rest(file: File, buffers: Sequence[Buffer], offset: int, written: int
     at = offset + written
     while left:
         if not written:
-            raise OSError(errno.EIO, "a write that writes nothing")
+            raise OSError(errno.EIO, "a write of 0 octets")
         written = file.writev(left, at)
         at += written
         left = _after(left, written)

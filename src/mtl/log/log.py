@@ -113,7 +113,9 @@ def open_log(
     store = Store(disk, directory)
     try:
         if not disk.exists(directory):
-            message = f"{directory}: the log is missing; put the directory back from a copy, then restart the broker"
+            message = (
+                f"{directory}: the log is missing; restore the directory from a copy, then restart the broker"
+            )
             raise Damaged(message, file=directory)
         manifest = store.manifest()
         if is_owner is not None and not is_owner(manifest.owner):
@@ -137,7 +139,7 @@ def open_log(
 def _manifest_of_another(store: Store) -> Damaged:
     path = store.path(MANIFEST)
     message = (
-        f"{path}: this is the manifest of another log. Nothing was changed: put the files back as they were, then "
+        f"{path}: this is the manifest of another log. Nothing was changed: restore the files as they were, then "
         "restart the broker"
     )
     return Damaged(message, file=path)

@@ -212,8 +212,8 @@ def missing(store: Store, first: int, end: int | None, file: str | None = None) 
     affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
     files = "their segments are" if file is None else f"{file} is"
     message = (
-        f"{store.directory}: {affected} should be there, but {files} missing. Nothing was changed: put the missing "
-        "files back from a copy, then restart the broker"
+        f"{store.directory}: {affected} should be there, but {files} missing. Nothing was changed: restore the missing "
+        "files from a copy, then restart the broker"
     )
     return Damaged(message, file=store.directory, first=first, end=end)
 
@@ -242,7 +242,7 @@ def foreign_segment(store: Store, base: int) -> Damaged:
     path = store.segment_path(base)
     message = (
         f"{path}: this is not the segment that the log's manifest or index names: the file belongs to another log, or "
-        f"they are older copies; contents from {base} on are affected. Nothing was changed: put the files back as they "
+        f"they are older copies; contents from {base} on are affected. Nothing was changed: restore the files as they "
         "were, then restart the broker"
     )
     return Damaged(message, file=path, offset=0, first=base)

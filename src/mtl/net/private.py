@@ -58,8 +58,8 @@ def make_data_directory(path: Path) -> None:
         return
     raise OptionError(
         f"others can enter the data directory {path} (mode {mode:o}), which has all contents and the users: "
-        f"chmod 700 {path} (750 where readers of its group are on this machine), and start again; nothing in it "
-        "changes. If it is the root of a volume of another user, use a directory in it"
+        f"chmod 700 {path} (750 where readers of its group are on this machine), and start again. "
+        "If it is the root of a volume of another user, use a directory in it"
     )
 
 

@@ -74,8 +74,8 @@ class ZapHandler:
         key = self._key(rest) if version == _VERSION else None
         if key is None or (self._admits is not None and not self._admits(key)):
             self.denied += 1
-            self._refused(address, key or "", "this key is not let in")
-            return [_VERSION, request, b"400", b"this key is not let in", b"", b""]
+            self._refused(address, key or "", "this key is not accepted")
+            return [_VERSION, request, b"400", b"this key is not accepted", b"", b""]
         if not self._pace.admits(address):
             return self._hurried(
                 request, address, key, f"too many connections: {self._pace.limit} is the limit"

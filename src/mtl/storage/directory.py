@@ -103,7 +103,7 @@ class DirectoryEngine(DiskEngine):
         try:
             room = os.statvfs(self._data)
         except OSError as error:
-            log.error("the room on the disk could not be measured: %s", error)
+            log.error("the free space of the disk could not be measured: %s", error)
         else:
             free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
         users = None

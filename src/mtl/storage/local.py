@@ -223,7 +223,7 @@ class Storage:
         if staged and not self._log_exists(path):
             return None
         if not self._disk.exists(path):
-            raise Damaged(f"{path} is missing: put it back from a copy", file=path)
+            raise Damaged(f"{path} is missing: restore it from a copy", file=path)
         opened = self._open(
             action.log,
             action.options,
@@ -285,7 +285,7 @@ class Storage:
         try:
             writer.close()
         except StorageError as e:
-            log.info("closing %s, which is not used any more: %s", key, e)
+            log.info("closing the unused log %s failed: %s", key, e)
 
     def _publish(self, writer: LogWriter, action: Publish) -> Iterator[Change]:
         """PROTOCOL.md 5.5, step 4: large staged logs are adopted, small ones copied, in order.
@@ -337,7 +337,7 @@ class Storage:
         try:
             self._orphans.remove(place)
         except StorageError as e:
-            log.warning("%s was not removed, the next start will: %s", self._path(place), e)
+            log.warning("%s was not removed; the next start removes it: %s", self._path(place), e)
         else:
             self._tombstones.removed(place)
 

@@ -132,7 +132,7 @@ class Orphans:
             owner = orphan.owner
             if owner is not None and self._may_return(owner, keys, claims, unreadable, orphan.place):
                 rebuilt.append(owner)
-                log.warning("the record of %s was lost; it is made again, for %s", orphan.place, orphan)
+                log.warning("the record of %s was lost and is written again, for %s", orphan.place, orphan)
                 continue
             whole.discard(_KINDS[orphan.place.split("/")[0]])
             self._move_to_lost(orphan)
@@ -213,10 +213,10 @@ class Orphans:
         try:
             target = self.move(orphan.place, f"{kind.removesuffix('s')}-{name}")
         except OSError as error:
-            log.warning("%s is named by no record and stays there: %s; %s", orphan.place, error, orphan)
+            log.warning("%s has no record and stays in its place: %s; %s", orphan.place, error, orphan)
             return
         log.warning(
-            "%s is named by no record and was moved to %s; %s. `mtl recover %s` shows it and brings it back",
+            "%s has no record and was moved to %s; %s. `mtl recover %s` shows and restores it",
             orphan.place,
             target,
             orphan,

@@ -139,7 +139,7 @@ class SqliteStore:
         generation = 1 + max(mark.generation if mark else 0, state.generation if state else 0)
         if state is None:
             self.notes.append(
-                f"{self._path}: the row with the state of the records did not verify; it is made again"
+                f"{self._path}: the row with the state of the records did not verify; it is written again"
             )
         self._db.execute("BEGIN IMMEDIATE")
         kinds = [

@@ -205,7 +205,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
             raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
         _check_names(self.resource, *groups, *_without_none(self.dead_letter))
         if self.dead_letter == self.resource:
-            raise FieldError("a resource cannot be its own dead letters")
+            raise FieldError("a resource cannot be its own dead-letter resource")
 
 
 class ResourceList(Request, frozen=True, kw_only=True):

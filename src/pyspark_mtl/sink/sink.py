@@ -249,6 +249,6 @@ def _check_replay(
     )
     if settings.fail_on_data_loss:
         raise Refused(
-            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false this is logged, and the query goes on"
+            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false this is logged, and the query continues"
         )
     log.warning("%s", text)

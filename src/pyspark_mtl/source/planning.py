@@ -79,7 +79,7 @@ def lost(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -
 
 def _lost(one: OffsetRange, extent: ResourceExtent | None) -> Iterator[DataLoss]:
     if extent is None or extent.incarnation != one.incarnation:
-        trouble = "does not exist any more" if extent is None else "was deleted and made again"
+        trouble = "does not exist any more" if extent is None else "was deleted and created again"
         message = (
             f"resource {one.resource!r} {trouble}: contents {one.first} to {one.until - 1} "
             f"({one.count} in all) of its incarnation {one.incarnation} are gone"

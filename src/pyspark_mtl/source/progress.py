@@ -218,7 +218,7 @@ class Progress:
                     name,
                     before.next,
                     before.next,
-                    f"resource {name!r} was deleted and made again: the contents of its incarnation "
+                    f"resource {name!r} was deleted and created again: the contents of its incarnation "
                     f"{before.incarnation} from {before.next} on, if any, are gone",
                 ),
                 before.incarnation,

@@ -138,7 +138,7 @@ def test_a_resource_made_again_ends_the_query(
         run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
     connection.create_resource("again")
     publish(connection, "again", *numbers(1, 5))
-    with pytest.raises(PySparkException, match="resource 'again' was deleted and made again"):
+    with pytest.raises(PySparkException, match="resource 'again' was deleted and created again"):
         run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
     forgiving = stream(spark, broker.endpoint, resources="again", failOnDataLoss="false")
     assert sum(one.numInputRows for one in run_now(forgiving, tmp_path).recentProgress) == 5

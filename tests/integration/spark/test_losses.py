@@ -72,7 +72,7 @@ def test_a_resource_that_is_deleted_during_available_now_ends_the_run(
     writer: Any = source.writeStream.foreachBatch(delete)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     with pytest.raises(
-        PySparkException, match="deleted and made again" if again else "was deleted: its contents"
+        PySparkException, match="deleted and created again" if again else "was deleted: its contents"
     ):
         query.awaitTermination(PATIENCE_S)
     assert batches(query) in ([], [5])

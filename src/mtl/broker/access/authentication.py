@@ -129,7 +129,7 @@ class Authenticator:
             (address, None), broker_limits.FAILED_LOGINS_ADDRESS
         ):
             self.refused(
-                session, exchange.mechanism, exchange.user, "locked out, since too many log-ins failed"
+                session, exchange.mechanism, exchange.user, "locked out, because too many log-ins failed"
             )
             session.exchange = None
             raise _too_many()
@@ -172,7 +172,7 @@ class Authenticator:
 
     def _why(self, user: str, *, others: bool) -> str:
         if others:
-            return "the connection's key is another user's"
+            return "the connection's key belongs to another user"
         return "wrong proof" if self._accounts.exists(user) else "unknown user"
 
     def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:

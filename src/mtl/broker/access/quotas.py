@@ -45,11 +45,17 @@ DEFAULTS: Final[dict[Quota, int]] = {
 _UNITS: Final[dict[Quota, tuple[str, str]]] = {
     Quota.SESSIONS: ("sessions", "repeat the token of the 201 instead of opening new ones"),
     Quota.LEASES: ("leases", "close some with Lease.Close, or let them expire"),
-    Quota.WAITS: ("requests that wait for news", "ask without wait"),
-    Quota.WRITER_NAMES: ("writer names", "write under fewer names; one goes a day after its last use"),
+    Quota.WAITS: ("requests that wait for changes", "ask without wait"),
+    Quota.WRITER_NAMES: (
+        "writer names",
+        "use fewer names; a name is forgotten a day after its last use",
+    ),
     Quota.STAGES: ("stages", "commit or abort some (mtl stages)"),
     Quota.STAGE_BYTES: ("octets in stages", "commit or abort some (mtl stages)"),
-    Quota.STORED_BYTES: ("octets in the resources that it made", "delete some, or let retention take more"),
+    Quota.STORED_BYTES: (
+        "octets in the resources that it created",
+        "delete some, or let retention remove more contents",
+    ),
 }
 """The unit of each quota, and the remedy for its error message."""
 

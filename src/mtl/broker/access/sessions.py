@@ -162,9 +162,9 @@ class Sessions:
     def open(self, session: Session, request: w.Open) -> w.Reply:
         """Connection.Open (MTL-21 to 27)."""
         if request.protocol.name != "MTL":
-            raise Refused(400, w.BAD_ARGUMENTS, f"this is MTL, not {request.protocol.name!r}")
+            raise Refused(400, w.BAD_ARGUMENTS, f"the protocol here is MTL, not {request.protocol.name!r}")
         if request.protocol.version != 1:
-            raise Refused(501, w.UNSUPPORTED, f"MTL version 1 is spoken here, not {request.protocol.version}")
+            raise Refused(501, w.UNSUPPORTED, f"the version here is MTL 1, not {request.protocol.version}")
         vhost = request.virtual_host if request.virtual_host is not None else self._vhosts[0]
         if vhost not in self._vhosts:
             raise Refused(404, w.UNKNOWN_VIRTUAL_HOST, f"there is no virtual host {vhost!r}")
@@ -206,13 +206,13 @@ class Sessions:
                 403,
                 w.NOT_AUTHORIZED,
                 f"user {login!r} may not act as {principal!r} in the virtual host {session.wanted!r}; "
-                "`mtl grant --act-as` lets it, for users that there are",
+                "`mtl grant --act-as` gives the right, for existing users",
             )
         if not self._accounts.enters(principal, session.wanted):
             raise Refused(
                 403,
                 w.NOT_AUTHORIZED,
-                f"user {principal!r} has no grant in the virtual host {session.wanted!r}; `mtl grant` gives some",
+                f"user {principal!r} has no grant in the virtual host {session.wanted!r}; `mtl grant` adds one",
             )
         if session.principal != principal:
             self._admit(principal)

@@ -109,7 +109,7 @@ def _denied(principal: str, vhost: str, rights: frozenset[Right], names: Sequenc
         denied = f"may not {' or '.join(sorted(rights))} {listed}"
         members = {"resources": list(names[:_MOST_NAMED])}
     else:
-        denied = f"may not use {_NOUNS[right]} {listed}; its own begin with {principal + '.'!r}"
+        denied = f"may not use {_NOUNS[right]} {listed}; its own names begin with {principal + '.'!r}"
         members = {"names": list(names[:_MOST_NAMED])}
     return Refused(
         403,

@@ -25,9 +25,7 @@ def describe(
     The time of the oldest content may have to be read. An error is left out here; readers get it.
     """
     if len(found) > broker_limits.MAX_DESCRIBED:
-        raise Refused(
-            413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"
-        )
+        raise Refused(413, w.TOO_LARGE, f"{len(found)} resources are too many for one answer; ask for fewer")
     filled = [r for r in found if r.log is not None and r.log.contents]
 
     def answered(oldest: list[Result]) -> None:

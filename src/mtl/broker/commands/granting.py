@@ -113,7 +113,7 @@ class Granting:
             unknown_extent = not terms.resources and terms.principal in changes.grants
             if unknown_extent or self._refusal(terms) is not None:
                 self._leases.end(lease)
-                self._outbox.audit.ended(terms, "its user lost the right")
+                self._outbox.audit.ended(terms, "its user has lost the right")
 
     def _refusal(self, terms: LeaseTerms) -> Refused | None:
         """The reason why these terms would not be granted now, or None."""
@@ -139,7 +139,9 @@ class Granting:
         terms = lease.terms
         if self._principal_of(terms.session) not in {None, terms.principal}:
             raise Refused(
-                403, w.NOT_AUTHORIZED, "the session became another user's while the request waited; ask again"
+                403,
+                w.NOT_AUTHORIZED,
+                "the session changed to another user meanwhile; send the request again",
             )
         refusal = self._refusal(terms)
         if refusal is not None:
@@ -179,7 +181,7 @@ class Granting:
             raise Refused(
                 404,
                 w.UNKNOWN_LEASE,
-                "unknown lease: it was closed, expired, or is another session's",
+                "unknown lease: it was closed, has expired, or belongs to another session",
             )
         if isinstance(lease, WriterLease) and lease.stage is not None:
             self._seal(lease, lease.stage, answer)
@@ -196,7 +198,7 @@ class Granting:
             answer(w.LeaseClosed())
             return
         if lease.closing:
-            raise Refused(503, w.OVERLOADED, "the lease is being closed; ask again")
+            raise Refused(503, w.OVERLOADED, "the lease is being closed; send the request again")
 
         def sealed(outcome: w.StageSealed | Refused) -> None:
             if isinstance(outcome, Refused):

@@ -41,7 +41,11 @@ class QueueGrants:
         """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
         start = request.from_ if request.from_ is not None else "earliest"
         if start == "group":
-            raise Refused(400, w.BAD_ARGUMENTS, "a queue goes on where it was; from is for one that is new")
+            raise Refused(
+                400,
+                w.BAD_ARGUMENTS,
+                "the queue exists and continues at its position; from is for a new queue only",
+            )
         name = request.group or queue_limits.DEFAULT_QUEUE
         queues = [self._open(caller.vhost, x, name, start, request) for x in dict.fromkeys(request.resources)]
         terms = self._granting.terms(caller, profile, request)

@@ -64,7 +64,7 @@ class ReaderGrants:
             raise Refused(
                 400,
                 w.BAD_ARGUMENTS,
-                f"a reader of the {profile.name} profile names exactly one resource, since its sequences are "
+                f"a reader of the {profile.name} profile names exactly one resource, because its sequences are "
                 "that resource's positions",
             )
         if not profile.durable:

@@ -128,7 +128,9 @@ class Polls:
                 503, w.OVERLOADED, f"{broker_limits.MAX_WAITERS} requests wait already; ask without wait"
             )
         if self._names + poll.cost > broker_limits.MAX_WAITING_NAMES:
-            raise Refused(503, w.OVERLOADED, "too many names are waited for already; ask without wait")
+            raise Refused(
+                503, w.OVERLOADED, "too many names are in waiting requests already; ask without wait"
+            )
         self._names += poll.cost
         self._of_principal[principal] += 1
 

@@ -1,7 +1,7 @@
 """Consumers of queues: the distribution of contents in turn and by window, and the effect of Confirms and Rejects.
 
-PROTOCOL.md 6. The contents of a queue are handed to its consumers in turn, each up to its window. The content sequence
-counts the deliveries of a lease, over all its resources; a property has the position.
+PROTOCOL.md 6. The contents of a queue are delivered to its consumers in turn, to each up to its window. The content
+sequence counts the deliveries of a lease, over all its resources. A property has the position in the resource.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mtl.wire import commands as c
 
 
 class Consumers:
-    """Hands out contents and handles their settlement, for every queue."""
+    """Delivers the contents of every queue and handles their settlement."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Consumers:
     # --- commands of consumers ------------------------------------------------------------------------------
 
     def summon(self, lease: QueueLease, resource: str, then: Callable[[bool], None]) -> None:
-        """Begin to consume from the queue of a resource, which may have been made after the lease."""
+        """Begin to consume from the queue of a resource. The resource may be newer than the lease."""
         found = self._resources.find(lease.terms.vhost, resource)
         if found is None:
             then(False)
@@ -87,14 +87,14 @@ class Consumers:
         return True
 
     def dismiss(self, lease: QueueLease, resource: str) -> None:
-        """Send no further content of `resource`; those on their way may still be settled."""
+        """Send no further content of `resource`. Contents on their way may still be settled."""
         queue = lease.summoned.pop(resource, None)
         if queue is not None:
             self._remove_consumer(queue, lease)
 
     def _remove_consumer(self, queue: Queue, lease: QueueLease) -> None:
         queue.consumers.pop(lease.terms.token, None)
-        self.wake(queue)  # contents that this one sent back may be for another consumer
+        self.wake(queue)  # contents that this consumer sent back may go to another one
         if not queue.consumers:
             queue.chunks.clear()
             self._aheads.ended(queue.chunks)
@@ -108,7 +108,7 @@ class Consumers:
             self._wake_all(lease)
 
     def reject(self, lease: QueueLease, command: c.Reject) -> None:
-        """Contents were not processed: they are delivered again, or (without `recycle`) go to the dead letters."""
+        """Contents were not processed: they are delivered again, or (without `recycle`) become dead letters."""
         if not lease.full:
             return
         settled = lease.unsettled.settle(command.sequence, command.multiple)
@@ -139,8 +139,8 @@ class Consumers:
             self.wake(queue)
 
     def unread(self, lease: QueueLease, resource: str, first: int, end: int, error: StorageError) -> None:
-        """Contents [first, end) cannot be read, or do not verify. Nothing is skipped: the lease ends, and a request for
-        another one is refused with the reason (`Resource.readable`).
+        """Contents [first, end) cannot be read, or do not verify. No content is skipped: the lease ends, and
+        requests for another lease are refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
         found = self._resources.find(lease.terms.vhost, resource)
@@ -182,12 +182,12 @@ class Consumers:
             self.wake(queue)
 
     def retry(self) -> None:
-        """Wake the queues of consumers whose pause is over."""
+        """Wake the queues of consumers whose pause has ended."""
         for lease in self._pauses.over():
             self._wake_all(lease)
 
     def wake_delayed(self) -> None:
-        """Wake the queues in which a backoff is over."""
+        """Wake the queues with a backoff that has ended."""
         for queue in list(self._delayed):
             if queue.state.end_backoffs(self._outbox.now.mono):
                 self.wake(queue)
@@ -196,12 +196,12 @@ class Consumers:
 
     @property
     def busy(self) -> bool:
-        """Whether a further `pump` would do something."""
+        """Whether a further `pump` would deliver or settle contents."""
         return bool(self._ready or self._sent_now or self._sent_before)
 
     @property
     def next_retry(self) -> float | None:
-        """When the first pause ends, or None."""
+        """When the first pause ends, in monotonic seconds; None without a pause."""
         return self._pauses.next
 
     def pump(self) -> None:
@@ -212,7 +212,9 @@ class Consumers:
                 self._ready.pop(queue, None)
 
     def _settle_sent(self) -> None:
-        """Contents that were given to the sockets before the end of the last turn, and not returned, were sent."""
+        """Settle the contents that were passed to the sockets before the end of the last turn and have not come
+        back: they were sent.
+        """
         sent, self._sent_before, self._sent_now = self._sent_before, self._sent_now, {}
         for lease in sent:
             for queue, sequences in _places(lease.unsettled.clear()).items():
@@ -221,7 +223,7 @@ class Consumers:
             self._wake_all(lease)
 
     def _deliver_turn(self, queue: Queue) -> bool:
-        """Deliver up to one turn's octets; returns whether there may be more to deliver at once."""
+        """Deliver up to one turn's octets. Returns whether more contents may be deliverable at once."""
         if queue.resource.log is None:
             return False
         octets = 0
@@ -233,7 +235,9 @@ class Consumers:
         return True
 
     def _round(self, queue: Queue) -> int:
-        """Deliver one run to each consumer with room, in turn; returns octets, 0 for nothing or no room."""
+        """Deliver one run to each consumer with room, in turn. Returns the octets; 0 without contents or without
+        room.
+        """
         queue.state.trim(queue.resource.earliest)
         if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
             self._queues.raise_ahead(queue)
@@ -248,7 +252,7 @@ class Consumers:
         return octets
 
     def _deliver_run(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
-        """Deliver one run of contents to a consumer; returns octets, 0 when there is none for it in memory."""
+        """Deliver one run of contents to a consumer. Returns the octets; 0 if no content for it is in memory."""
         first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
         chunk = self._chunk(queue, lease, first) if first is not None else None
         if first is None or chunk is None:
@@ -267,7 +271,7 @@ class Consumers:
         return size * (run.last - run.first + 1)
 
     def _chunk(self, queue: Queue, lease: QueueLease, sequence: int) -> Chunk | None:
-        """The chunk with a content; None when it is not in memory: it is being read then, for this consumer."""
+        """The chunk with a content. None if it is not in memory; a read for this consumer is then under way."""
         log = queue.resource.log
         chunk = queue.chunks.find(sequence) or (log.tail(sequence) if log is not None else None)
         if chunk is None:
@@ -295,7 +299,7 @@ class Consumers:
         self._reads.read(queue.resource, question, answered)
 
     def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
-        """Without confirmation contents are settled, durably, before they are sent: at most once."""
+        """Settle contents durably before they are sent to a consumer without confirmation: at most once."""
         lease.claiming = True
         flow = lease.flow
 

@@ -1,8 +1,9 @@
-"""Moves dead letters: contents that a queue gave up are appended to another resource, once each.
+"""Moves dead letters: contents that a queue no longer delivers are appended to another resource, once each.
 
-PROTOCOL.md 6.3. The order of steps makes it once. The record of the queue has the number of a dead letter (durable).
-Then the content is appended under that number (durable; a log knows the last number of each of its writers). Only then
-it is settled in the queue. After a crash between two steps the number shows which ones are missing.
+PROTOCOL.md 6.3. Three steps, each of them durable, prevent duplicates. First the record of the queue gets the
+number of the dead letter. Then the content is appended under this number; a log has the last number of each of its
+writers. Then the content is settled in the queue. After a crash between two steps the number shows the missing
+ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from mtl.wire.packs import unpack
 log = logging.getLogger("mtl.broker")
 
 PREFIX = "dead-letter-"
-"""Prefix of the properties with the origin and the reason of a dead letter; those of an earlier one are replaced."""
+"""Prefix of the properties with the origin and the reason of a dead letter. They replace the properties of an
+earlier dead letter."""
 
 
 class DeadLetters:
@@ -60,7 +62,7 @@ class DeadLetters:
         self._intakes = intakes
         self._reads = reads
         self._chunks: dict[Queue, Ahead] = {}
-        """The chunk that was read last for each queue with dead letters."""
+        """For each queue with dead letters, the chunk that was read last."""
         self._leases: dict[Queue, WriterLease] = {}
         self._reported: dict[Queue, str] = {}
 
@@ -111,7 +113,7 @@ class DeadLetters:
             self._append(queue, intake, chunk, sequence, letter)
 
     def _chunk(self, queue: Queue, sequence: int) -> Chunk | None:
-        """The chunk with a content; None when it is not in memory: it is being read then."""
+        """The chunk with a content. None if it is not in memory; a read is then under way."""
         chunks = self._chunks.setdefault(queue, Ahead())
         chunk = chunks.find(sequence) or queue.resource.readable().tail(sequence)
         if chunk is None and not chunks.reading:
@@ -168,7 +170,9 @@ class DeadLetters:
 
 
 def _labelled(properties: bytes, queue: Queue, sequence: int, letter: Letter) -> bytes:
-    """A dead letter's properties: the writer's and its origin; only the origin if a table cannot have both."""
+    """A dead letter's properties: those of the content and its origin, or only its origin if both are too large for
+    a field table.
+    """
     origin: dict[str, Value] = {
         f"{PREFIX}resource": queue.resource.name,
         f"{PREFIX}incarnation": queue.resource.record.incarnation,

@@ -1,6 +1,6 @@
 """One queue of a resource, and the leases that consume from it.
 
-PROTOCOL.md 6. `Queues` makes and writes queues, `Consumers` hands their contents out.
+PROTOCOL.md 6. `Queues` creates and writes queues, `Consumers` delivers their contents.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Place = tuple["Queue", int]
 class Queue:
     """One queue of a resource: the state of its contents, its consumers, and the chunks that were read for them.
 
-    `ahead`, `low` and `buried` are as on the disk: nothing new is delivered at or above `ahead`, retention may rely on
-    `low`, and dead letters up to the number `buried` may be appended.
+    `ahead`, `low` and `buried` have the values on the disk. No content at or above `ahead` is delivered. Retention
+    may rely on `low`. Dead letters up to the number `buried` may be appended.
     """
 
     def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
@@ -48,11 +48,12 @@ class Queue:
         self.deleting = False
         """The queue is about to be deleted: it has no consumers, and is not written any more."""
         self.restored: QueueRecord | None = None
-        """Its record, until the log is open: only the log shows which part of the record is valid (`as_of`)."""
+        """The record of the queue until the log is open. The log shows which part of the record is valid
+        (`as_of`)."""
 
     @property
     def exists(self) -> bool:
-        """Whether the queue was not deleted, and is not about to be."""
+        """Whether the queue exists and its deletion has not begun."""
         return not self.deleted and not self.deleting
 
     @property
@@ -112,15 +113,15 @@ class Queue:
 
 def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
     """The part of a record that is valid for the present log. If the log is another copy or has lost its end
-    (PROTOCOL.md 5.1.1), contents from there on are not those that the queue knew: they are delivered as new ones.
+    (PROTOCOL.md 5.1.1), it has other contents from some sequence on. They are delivered as new ones.
     """
     reached = record.end or max((end for _, end in record.settled), default=record.low)
     parting = resource.parting(reached, record.log_epoch)
     if parting is None:
         return record
     log.warning(
-        "resource %r has other contents than the queue %r settled, from %d on: its data is another copy, or was lost "
-        "in a crash. The settlements from there up to %d do not count any more",
+        "resource %r has other contents than the queue %r settled, from %d on: its data is another copy, or a crash "
+        "lost contents. The settlements from there up to %d are dropped",
         resource.name,
         record.queue,
         parting,
@@ -150,7 +151,8 @@ def state_of(record: QueueRecord, resource: Resource) -> QueueState:
 class QueueLease(Lease):
     """One Connection.Reader of a profile with competing readers: a consumer of the queue `queue` of its resources.
 
-    `start` is where that queue begins if this is its first consumer. `delivered` is the last delivery number.
+    `start` is the position at which the queue begins if this is its first consumer. `delivered` is the last
+    delivery number.
     """
 
     def __init__(self, terms: LeaseTerms, queue: str, start: str | int, window: tuple[int, int]) -> None:
@@ -172,7 +174,9 @@ class QueueLease(Lease):
         self.flow = flow
 
     def room(self, size: int) -> int:
-        """How many contents of `size` octets may be sent now; at least one when nothing is outstanding."""
+        """The number of contents of `size` octets that may be sent now; at least one if no content is
+        outstanding.
+        """
         if not self.full:
             return 0 if self.claiming or self.unsettled else broker_limits.TURN_CONTENTS
         held = self.unsettled

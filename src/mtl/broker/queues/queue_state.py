@@ -11,8 +11,9 @@ Every content is in exactly one state. `MOVES` has all transitions:
 
     retention removes a content in any state: it is SETTLED then
 
-A content that was never delivered is READY and costs nothing; a settled one is part of a range (`settled`). A content
-has its own record (`Held`) only while it is with a consumer, after it came back, or on its way to the dead letters.
+A content that was never delivered is READY and has no record. A settled one is part of a range (`settled`). A
+content has its own record (`Held`) only while it is with a consumer, after it came back, or on its way to the dead
+letters.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ MOVES: Final[dict[At, dict[QueueEvent, At]]] = {
     At.DEAD: {QueueEvent.KEPT: At.SETTLED, **_GONE},
     At.SETTLED: {},
 }
-"""An event without a transition changes nothing: retention has settled the content before."""
+"""An event without a transition has no effect: retention has settled the content before."""
 
 _COUNTED: Final = frozenset({QueueEvent.REJECT, QueueEvent.RECYCLE, QueueEvent.LOST, QueueEvent.EXHAUST})
 """Events that count a delivery towards the limit."""
@@ -98,7 +99,7 @@ class Run(NamedTuple):
 
 
 class Held:
-    """The record of one content. `avoid` is the consumer that sent it back."""
+    """The record of one content. `avoid` is the consumer that sent the content back."""
 
     __slots__ = ("again", "at", "avoid", "deliveries")
 
@@ -112,9 +113,10 @@ class Held:
 class QueueState:
     """The states of all contents in one queue.
 
-    `next` is the lowest content that this run of the broker has not handed out; contents below `doubtful` may have been
-    handed out by an earlier run. `deliveries` counts the ended deliveries of unsettled contents, `letters` has the
-    contents on their way to the dead letters. `buried` is the number of dead letters so far; they are numbered from 1.
+    `next` is the lowest content that this run of the broker has not delivered. Contents below `doubtful` may have
+    been delivered by an earlier run. `deliveries` counts the ended deliveries of unsettled contents. `letters` has
+    the contents on their way to the dead letters. `buried` is the number of dead letters so far; they are numbered
+    from 1.
     """
 
     def __init__(
@@ -146,27 +148,30 @@ class QueueState:
     # --- counts ---------------------------------------------------------------------------------------------
 
     def count(self, at: At) -> int:
-        """How many contents with a record are in this state."""
+        """The number of contents with a record in this state."""
         return self._counts[at]
 
     @property
     def held(self) -> int:
-        """How many contents have a record."""
+        """The number of contents with a record."""
         return len(self._held)
 
     def waiting(self, end: int) -> int:
-        """About how many contents before `end` could be handed out: some of them may be settled already."""
+        """The number of contents before `end` that could be delivered, as an upper bound: some of them may be
+        settled already.
+        """
         return len(self._ready) + max(0, end - self.next)
 
     def unsettled(self, end: int) -> int:
-        """How many contents before `end` are not settled."""
+        """The number of contents before `end` that are not settled."""
         return max(0, end - self.settled.low - self.settled.above)
 
     @property
     def open(self) -> bool:
-        """Whether new contents may be handed out: the number of records is bounded (`limits`).
+        """Whether new contents may be delivered: the number of records is bounded (`limits`).
 
-        Waiting alone does not keep the bound on ranges: after a restart no consumer has the contents between them.
+        At the bound on ranges, contents between the ranges may still be delivered: after a restart no consumer has
+        them.
         """
         returned = self._counts[At.READY] + self._counts[At.DELAYED]
         return (
@@ -177,7 +182,7 @@ class QueueState:
 
     @property
     def next_due(self) -> float | None:
-        """When the first backoff ends, or None."""
+        """When the first backoff ends; None without a backoff."""
         return self._delays[0][0] if self._delays else None
 
     def claimed(self) -> Settled:
@@ -198,21 +203,23 @@ class QueueState:
     # --- out ------------------------------------------------------------------------------------------------
 
     def upcoming(self) -> int:
-        """The lowest content that was not handed out and may be; settled ones and dead letters are skipped."""
+        """The lowest content that was not delivered and is deliverable. Settled contents and dead letters are
+        skipped.
+        """
         self.next = self._skip(self.next)
         return self.next
 
     def peek(self, end: int, consumer: str, *, alone: bool) -> int | None:
-        """The next content for a consumer: the lowest that came back, else a new one before `end`.
+        """The next content for a consumer: the lowest one that came back, else a new one before `end`.
 
-        A consumer gets a content that it sent back again only when it is `alone` in having room.
+        A consumer gets a content that it sent back only if it is `alone`: the only consumer with room.
         """
         for sequence in self._ready[: queue_limits.QUEUE_LOOK]:
             if alone or self._held[sequence].avoid != consumer:
                 return sequence
         self.upcoming()
         if not self.open and self.next > self.settled.low:
-            return None  # the oldest may always be delivered: all others may depend on it
+            return None  # the oldest content may always be delivered: all others may depend on it
         return self.next if self.next < end else None
 
     def _skip(self, sequence: int) -> int:
@@ -223,7 +230,7 @@ class QueueState:
             sequence += 1
 
     def hand_out(self, first: int, last: int, event: QueueEvent) -> Run:
-        """Hand out `first`, which `peek` returned, and the contents behind it, up to `last`, with the same history."""
+        """Deliver `first`, which `peek` returned, and the contents after it with the same history, up to `last`."""
         if first in self._held:
             return self._hand_out_returned(first, last, event)
         again = first < self.doubtful
@@ -265,13 +272,15 @@ class QueueState:
             self._happen(sequence, QueueEvent.SENT)
 
     def reject(self, sequences: Iterable[int], words: str = "") -> None:
-        """These contents were rejected without recycle: they go to the dead letters."""
+        """These contents were rejected without recycle: they become dead letters."""
         for sequence in sequences:
             if self._happen(sequence, QueueEvent.REJECT):
                 self._bury(sequence, f"rejected: {words}" if words else "rejected")
 
     def recycle(self, sequences: Iterable[int], consumer: str, now: float) -> None:
-        """Rejected with recycle: delivered again after a pause that doubles, to another consumer if there is one."""
+        """These contents were rejected with recycle: they are delivered again after a pause that doubles, to
+        another consumer if possible.
+        """
         for sequence in sequences:
             held = self._held.get(sequence)
             if held is None or self._exhausted(sequence, held):
@@ -281,7 +290,7 @@ class QueueState:
                 heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
 
     def return_lost(self, sequences: Iterable[int]) -> None:
-        """The consumer of these contents has ended: other consumers may get them at once."""
+        """The consumer of these contents has ended: other consumers can get them at once."""
         self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], QueueEvent.LOST)
 
     def release(self, sequences: Sequence[int], *, left: bool) -> None:
@@ -293,7 +302,7 @@ class QueueState:
         self._return(sequences, QueueEvent.RELEASE)
 
     def end_backoffs(self, now: float) -> bool:
-        """Make the contents ready whose backoff is over; return whether there were any."""
+        """Make the contents ready whose backoff has ended. Returns whether there were any."""
         over: list[int] = []
         while self._delays and self._delays[0][0] <= now:
             over.append(heapq.heappop(self._delays)[1])
@@ -323,7 +332,7 @@ class QueueState:
         return held is not None and self._move(sequence, held, event)
 
     def _move(self, sequence: int, held: Held, event: QueueEvent) -> bool:
-        """Make the transition of `MOVES` for an event; returns whether there is one."""
+        """Make the transition of `MOVES` for an event. Returns whether there is one."""
         after = MOVES[held.at].get(event)
         if after is None:
             return False
@@ -340,7 +349,7 @@ class QueueState:
         return True
 
     def _exhausted(self, sequence: int, held: Held | None) -> bool:
-        """Whether this was the last permitted delivery: then the content goes to the dead letters."""
+        """Whether this was the last permitted delivery, so that the content becomes a dead letter."""
         if held is None or held.deliveries + 1 < self.max_deliveries:
             return False
         if self._move(sequence, held, QueueEvent.EXHAUST):
@@ -352,7 +361,7 @@ class QueueState:
         self.letters[sequence] = Letter(self.buried, reason, self._held[sequence].deliveries)
 
     def _return(self, sequences: Sequence[int], event: QueueEvent) -> bool:
-        """Make contents ready again; contents that are returned together are sorted in together."""
+        """Make contents ready again. Contents that are returned together are inserted together, in order."""
         back = [s for s in sequences if self._happen(s, event)]
         self._ready += back
         self._ready.sort()
@@ -360,5 +369,5 @@ class QueueState:
 
 
 def backoff(deliveries: int) -> float:
-    """The pause, in seconds, after so many deliveries."""
+    """The pause in seconds after this number of deliveries."""
     return pause(queue_limits.QUEUE_BACKOFF_S, queue_limits.QUEUE_BACKOFF_TOP_S, deliveries)

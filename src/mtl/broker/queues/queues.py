@@ -1,8 +1,8 @@
 """All queues, and their records on the disk.
 
-PROTOCOL.md 6. A queue is made by the first consumer that asks for it, and lives until it or its resource is deleted.
-Settlements are written lazily, many contents at a time: after a lost write contents are delivered again, with a mark.
-For that mark `ahead` is written before their delivery: the end of the contents that may have been delivered.
+PROTOCOL.md 6. The first consumer of a queue creates it. It exists until it or its resource is deleted. Settlements
+are written later than they happen, many contents at a time. After a lost write contents are delivered again, with a
+mark. For this mark `ahead` is written before a delivery: the end of the contents that may have been delivered.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Queues:
             if queue.state.letters:
                 self._burying[queue] = None
         if over:
-            self._outbox.save((), over, lambda _: None)  # if it fails, the next start finds them again
+            self._outbox.save((), over, lambda _: None)  # after a failure the next start finds them again
 
     def opened(self, resource: Resource) -> None:
         """The log of a resource is open: restrict the state of its queues to the valid part of their records."""
@@ -88,9 +88,10 @@ class Queues:
                 self.touch(queue)
 
     def open(self, resource: Resource, name: str, start: int) -> Queue:
-        """The queue of this name, created to begin at `start` if need be; nothing is delivered before that is durable.
+        """The queue of this name. If it does not exist it is created to begin at `start`; no content is delivered
+        before it is durable.
 
-        Raises `Refused` 503 for too many queues, and for one that is being deleted.
+        Raises `Refused` 503 for too many queues, and for a queue that is being deleted.
         """
         found = self.of(resource).get(name)
         if found is not None and found.deleting:
@@ -101,7 +102,7 @@ class Queues:
         self.check_readable(resource, name)
         if len(self._queues) >= queue_limits.MAX_QUEUES:
             raise Refused(
-                503, w.OVERLOADED, f"there are {queue_limits.MAX_QUEUES} queues, which is the limit"
+                503, w.OVERLOADED, f"there are {queue_limits.MAX_QUEUES} queues already, which is the limit"
             )
         number = int.from_bytes(self._random(8), "big") & _ID_MASK or 1
         state = QueueState(Settled(start), max_deliveries=resource.max_deliveries)
@@ -112,7 +113,9 @@ class Queues:
         self._unreadable.check(QueueRecord, _key(resource, name), f"queue {name!r} of {resource.name!r}")
 
     def is_unreadable(self, resource: Resource, name: str) -> bool:
-        """Whether this queue may exist without a readable record: retention must not pass it."""
+        """Whether this queue may exist without a readable record. Retention must then keep the contents of its
+        resource.
+        """
         gone = name not in self.of(resource)
         return gone and self._unreadable.reason(QueueRecord, _key(resource, name)) is not None
 
@@ -139,7 +142,7 @@ class Queues:
     # --- writing --------------------------------------------------------------------------------------------
 
     def touch(self, queue: Queue) -> None:
-        """Contents were settled or came back: the next `flush` writes it."""
+        """Contents were settled or came back: the next `flush` writes the queue."""
         self._dirty[queue] = None
         if queue.state.letters:
             self._burying[queue] = None
@@ -157,12 +160,14 @@ class Queues:
         self._write([queue], then)
 
     def raise_ahead(self, queue: Queue) -> None:
-        """Raise `ahead` in the record, since more is to be delivered; `deliverable` follows."""
+        """Raise `ahead` in the record, so that more contents may be delivered. The event `deliverable` follows."""
         if self._ahead and queue.saving_ahead <= queue.ahead:
             self.save(queue, lambda _: None)
 
     def close(self) -> None:
-        """Write the changed queues, and `ahead` as the real end of deliveries; deliver nothing new from now on."""
+        """Write the changed queues, with `ahead` as the real end of the deliveries. No new content is delivered
+        after this.
+        """
         self._ahead = 0
         for queue in self._queues:
             if queue.restored is None and queue.ahead > queue.state.next:
@@ -206,7 +211,7 @@ class Queues:
     # --- the end --------------------------------------------------------------------------------------------
 
     def delete(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
-        """Delete queues, durably. Their consumers keep the contents that they have, and are sent nothing more."""
+        """Delete queues durably. Their consumers keep the contents that they have, and get no further ones."""
         remove(self._outbox, [self.prepare_deletion(queues)], then)
 
     def prepare_deletion(self, queues: Sequence[Queue]) -> Deletion:

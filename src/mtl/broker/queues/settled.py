@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 
 class Settled:
-    """A set of sequences that only grows, as sorted and disjoint ranges; it costs memory per range, not per content.
+    """A set of sequences that only grows, as sorted and disjoint ranges. It needs memory for each range, not for
+    each content.
 
     Everything below `low` belongs to it. Ends are exclusive.
     """
@@ -26,7 +27,7 @@ class Settled:
         return Settled(self.low, self)
 
     def add(self, first: int, end: int) -> None:
-        """Add the contents [first, end), some of which may be in it already."""
+        """Add the contents [first, end). Some of them may be in the set already."""
         first = max(first, self.low)
         if first >= end:
             return
@@ -58,7 +59,7 @@ class Settled:
 
     @property
     def above(self) -> int:
-        """How many contents above `low` are settled."""
+        """The number of settled contents above `low`."""
         return sum(self._ends) - sum(self._starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -66,5 +67,5 @@ class Settled:
         return zip(self._starts, self._ends, strict=True)
 
     def __len__(self) -> int:
-        """How many ranges there are above `low`."""
+        """The number of ranges above `low`."""
         return len(self._starts)

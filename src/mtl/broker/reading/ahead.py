@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from mtl.storage.api import Chunk
 
 READ_AHEAD_OCTETS = 4 << 20
-"""Octets of one read: it takes a few milliseconds from a fast disk, and hides some of the latency of a slow one."""
+"""Octets of one read: a read takes a few milliseconds from a fast disk, and hides some of the latency of a slow
+one."""
 
 READ_AHEAD_CHUNKS = 64
-"""Most chunks of one read: small ones cost some 20 microseconds each, independent of their size."""
+"""Most chunks of one read: a small chunk costs about 20 microseconds, independent of its size."""
 
 MAX_AHEAD_OCTETS = 256 << 20
-"""Octets that are kept for all readers and queues. Above it those that were read first are dropped, and read again
-when they are needed. Mapped octets count as well: most take no memory of their own."""
+"""Octets that are kept for all readers and queues. Above this number the chunks that were read first are dropped,
+and read again when they are needed. Mapped octets count as well, although most of them take no memory of their
+own."""
 
 
 class Ahead:
@@ -34,8 +36,8 @@ class Ahead:
         return self._chunks[place] if found else None
 
     def following(self, sequence: int) -> int | None:
-        """Where the next read should begin while the contents from `sequence` on are sent; None while a read is under
-        way, or more than half of the chunks are still to be sent.
+        """The sequence at which the next read should begin while the contents from `sequence` on are sent. None
+        while a read is under way, or while more than half of the chunks are unsent.
         """
         left = len(self._bases) - bisect_right(self._bases, sequence)
         if self.reading or not self._chunks or left * 2 > len(self._chunks):
@@ -43,8 +45,8 @@ class Ahead:
         return self._chunks[-1].ref.end
 
     def append(self, chunks: Sequence[Chunk], needed: int) -> None:
-        """Append chunks that were read, and drop those before the content `needed`. Chunks that do not follow the
-        present ones replace them.
+        """Append chunks that were read, and drop chunks before the content `needed`. If the new chunks do not
+        follow the present ones, they replace them.
         """
         if not chunks:
             return
@@ -72,7 +74,7 @@ class AheadLimit:
         self._octets = 0
 
     def grew(self, ahead: Ahead) -> None:
-        """Chunks were put: drop those of others that were put first while there are too many in all."""
+        """Chunks were added: drop the oldest chunks of other readers and queues while there are too many in all."""
         self.ended(ahead)
         self._kept[ahead] = ahead.octets
         self._octets += self._kept[ahead]

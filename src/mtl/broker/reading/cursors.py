@@ -1,10 +1,11 @@
 """Groups: their durable positions, their holders, and the fencing of an older holder by a newer one.
 
-PROTOCOL.md 5.3. A cursor is the minimum of the positions that its holder's leases have confirmed. It never goes back,
-and is written lazily: a lost write only means redelivery to readers that start from the group.
+PROTOCOL.md 5.3. A cursor is the minimum of the positions that its holder's leases have confirmed. Confirms never
+move it back. It is written later than it moves: after a lost write, readers that start from the group get some
+contents again.
 
-The records in memory are ahead of those on disk. A change is made in memory first, and changes are saved in their
-order; the request for a change is answered when it is durable.
+The records in memory are ahead of those on the disk. A change is made in memory first, and changes are saved in
+their order. The request for a change is answered when it is durable.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class HoldingLease(Lease):
 
 
 class Cursor:
-    """The position of a group in one resource, and its only owner. `record` is the latest state, `durable` the position
-    on the disk (None: none yet), `holding` that of the last holder.
+    """The position of a group in one resource. No other object has it. `record` is the latest state, `durable` the
+    position on the disk (None: not written yet), `holding` the holding of the last holder.
     """
 
     __slots__ = ("durable", "holding", "record")
@@ -46,13 +47,13 @@ class Cursor:
         self.holding: Holding | None = None
 
     def advance(self, position: int, epoch: str | None) -> None:
-        """Move forward to `position`, which follows a content of `epoch`."""
+        """Move forward to `position`. The content before it is of `epoch`."""
         self.record = msgspec.structs.replace(self.record, position=position, log_epoch=epoch)
 
 
 class Holding:
-    """One driver's hold on a cursor. `epoch` is that of the hold: a newer holder has a higher one. `moved` is called
-    when the cursor has moved. A hold without a group has no key, and its cursor is not stored.
+    """The holding of a cursor by one holder, such as a Spark driver. A newer holding has a higher `epoch`. `moved`
+    is called when the cursor has moved. A holding without a group has no key, and its cursor is not stored.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class Holding:
         self.leases[lease.terms.token] = lease
 
     def leave(self, lease: HoldingLease) -> None:
-        """A lease ended. From the next Confirm of another lease on, it does not hold the cursor back any more. Not at
-        once: when a driver dies its leases end one by one, and the cursor must not jump to the foremost of them.
+        """A lease ended. It holds the cursor back until the next Confirm of another lease, not only until now: when
+        a driver dies its leases end one by one, and the cursor must not jump to the foremost of them.
         """
         self.leases.pop(lease.terms.token, None)
 
@@ -123,7 +124,7 @@ class Cursors:
         return [cursor.record for cursor in self._cursors.values()]
 
     def durable(self, record: CursorRecord) -> int:
-        """The position on the disk: it may be reported, and retention may rely on it."""
+        """The position on the disk, which may be reported, and on which retention may rely."""
         cursor = self._cursors.get(key_of(record))
         return record.position if cursor is None or cursor.durable is None else cursor.durable
 
@@ -140,8 +141,8 @@ class Cursors:
         position: int,
         then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Create a cursor at `position`, durably; idempotent. An existing one moves only if its position is not one of
-        the log any more. Raises `Refused` 503 for too many.
+        """Create a cursor at `position`, durably; idempotent. An existing cursor moves only if the log does not
+        have its position any more. Raises `Refused` 503 for too many cursors.
         """
         if key in self._deleting:
             raise _being_deleted(key)
@@ -152,8 +153,8 @@ class Cursors:
             raise Refused(
                 503,
                 OVERLOADED,
-                f"{broker_limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
-                "`mtl cursors delete` removes those that are not needed",
+                f"{broker_limits.MAX_CURSORS} cursors exist already, which is the limit; `mtl cursors` shows them, "
+                "`mtl cursors delete` removes unneeded ones",
             )
         if cursor is None:
             cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0))
@@ -177,8 +178,8 @@ class Cursors:
         by: str,
         then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Move an existing cursor to `position`, forward or back, durably, for the user `by`. Its holding is fenced as
-        by a newer holder, so that no late Confirm moves the cursor.
+        """Move an existing cursor to `position`, forward or back, durably, for the user `by`. Its holding is fenced
+        as by a newer holder, so that late Confirms do not move the cursor.
         """
         if key in self._deleting:
             raise _being_deleted(key)
@@ -202,7 +203,7 @@ class Cursors:
     ) -> None:
         """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one.
 
-        A holder that returns, even after a crash of the broker, keeps its epoch, and so its members.
+        A holder that returns, even after a crash of the broker, keeps its epoch and its members.
         """
         self.check(key, session)
         if key in self._deleting:
@@ -218,7 +219,7 @@ class Cursors:
         def saved(result: CursorRecord | Refused) -> None:
             if isinstance(result, Refused):
                 then(result)
-            elif result.epoch != epoch:  # a newer holder asked meanwhile
+            elif result.epoch != epoch:  # a newer holder has taken the group meanwhile
                 then(fenced(key))
             else:
                 then(self._current_holding(key))
@@ -235,7 +236,9 @@ class Cursors:
         return cursor.holding
 
     def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
-        """Raises `Fenced` when this session lost the group, or the `epoch` of a member is that of an older holder."""
+        """Raises `Fenced` if this session has lost the group, or if the `epoch` of a member is that of an older
+        holder.
+        """
         lost = self._fenced.get(session, {}).get(key)
         if lost is not None:
             raise fenced(key, lost)
@@ -250,7 +253,9 @@ class Cursors:
         self._unreadable.check(CursorRecord, record_key(*key), f"group {key[1]!r} on {key[2]!r}")
 
     def is_unreadable(self, vhost: str, group: str, resource: str) -> bool:
-        """Whether this cursor may exist without a readable record: retention must not pass it."""
+        """Whether this cursor may exist without a readable record. Retention must then keep the contents of its
+        resource.
+        """
         key = (vhost, group, resource)
         return (
             key not in self._cursors and self._unreadable.reason(CursorRecord, record_key(*key)) is not None
@@ -312,8 +317,8 @@ class Cursors:
             self._dirty[key] = None
 
     def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
-        """Write the moved cursors in one transaction. `then` is called when this and all earlier writes are over, with
-        the refusal if one of them failed; the next flush writes its cursors again.
+        """Write the moved cursors in one transaction. `then` is called after this and all earlier writes, with the
+        refusal if one of them failed. The next flush writes the cursors of a failed write again.
         """
         self._flushed.append(then)
         if self._dirty:
@@ -322,7 +327,7 @@ class Cursors:
         self._all_flushed()
 
     def _save(self, key: CursorKey, then: Callable[[CursorRecord | Refused], None]) -> None:
-        """Make the present state of one cursor durable."""
+        """Write the present state of one cursor durably."""
         if key not in self._dirty and not self._flushing:
             then(self._cursors[key].record)
             return
@@ -385,9 +390,9 @@ def fenced(key: CursorKey, why: str = _TAKEN_OVER) -> Fenced:
 
 
 def _moved_on(record: CursorRecord | None, epoch: int) -> str:
-    """The fate of an epoch, as far as the record shows it: a reset leaves a cursor without a holder."""
+    """The reason why an epoch has ended, as far as the record shows it: after a reset a cursor has no holder."""
     if record is None:
-        return f"has no cursor any more; epoch {epoch} of it is over"
+        return f"has no cursor any more; its epoch {epoch} has ended"
     was_reset = record.epoch > epoch and not record.holder
     return f"{'was reset and ' if was_reset else ''}is at epoch {record.epoch}, not {epoch}"
 

@@ -1,7 +1,7 @@
 """The `test` profile: contents are fanned out from all writers to all readers, from a bounded ring in memory.
 
-RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed. A reader that falls behind by more than its
-ring (broker_limits.FANOUT_RING_OCTETS) loses the oldest contents, and they are counted.
+RFC 11 "The Test Profile" (MTL-114 to 116). Contents are not stored and not confirmed. A reader that falls behind by
+more than its ring (broker_limits.FANOUT_RING_OCTETS) loses the oldest contents; the losses are counted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from mtl.broker.writing.writers import WriterLease
 from mtl.wire import commands as c
 
 OVERHEAD = 128
-"""Cost of a content in a ring, in octets, above its size: without it empty contents would fill a ring without bound."""
+"""Octets that a content costs in a ring besides its size: without them a ring could have any number of empty
+contents."""
 
 TURN = 2_000
 """Most contents sent to one reader at once: the capacity of the queues at both ends (`limits.PLAIN_HWM`). Once in
-FANOUT_RETRY_S that is 100,000 a second. Preparing the whole ring each time would take longer the fuller it is."""
+FANOUT_RETRY_S, this is 100,000 a second. Preparing the whole ring each time would take longer with a fuller
+ring."""
 
 PROBE = 64
-"""The same after a turn of which nothing was sent: a client that does not read costs next to nothing."""
+"""Most contents after a turn in which none could be sent, so that a client that does not read costs little."""
 
 
 class FanoutLease(Lease):
@@ -49,13 +51,13 @@ class FanoutLease(Lease):
         return bool(self.ring or self._returned)
 
     def append(self, content: c.Content) -> int:
-        """Append a content to the ring; returns how many of the oldest were dropped for it."""
+        """Append a content to the ring. Returns the number of oldest contents that were dropped for it."""
         self.ring.append(content)
         self.octets += _cost(content)
         return self.trim()
 
     def trim(self) -> int:
-        """Bound the ring; one content always fits. Returns how many of the oldest were dropped."""
+        """Bound the ring; one content always fits. Returns the number of oldest contents that were dropped."""
         self._merge()
         dropped = 0
         while len(self.ring) > 1 and self.octets > broker_limits.FANOUT_RING_OCTETS:
@@ -169,7 +171,7 @@ class Fanout:
             self._outbox.actions.append(a.Relay(reader.flow.peer, reader.terms.token, content))
 
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
-        """The peer's queue was full: keep the content for later, unless its flow or its Summon is over."""
+        """The peer's queue was full: keep the content for later, unless its flow or its Summon has ended."""
         if content.resource in reader.summoned:
             reader.push_unsent(content)
 

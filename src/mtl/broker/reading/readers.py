@@ -1,7 +1,7 @@
 """Reading leases of the durable profiles: windows, sending, and the settlement by Confirms.
 
-PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent only one window, and costs the
-broker no memory beyond the record of that window.
+PROTOCOL.md 5.2. A Confirm gives new credit. A reader that does not confirm gets only one window of contents, and
+costs the broker no memory besides the record of this window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from mtl.wire import commands as c
 class ReaderLease(HoldingLease):
     """One Connection.Reader of the `log` profile: exactly one resource, from `next` up to (not including) `until`.
 
-    `confirmed` is the lowest content that this lease, as a holder, has not confirmed; a member does not move a cursor.
+    `confirmed` is the lowest content that this lease has not confirmed as a holder. A member does not move a
+    cursor.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class ReaderLease(HoldingLease):
 
     @property
     def lowest(self) -> int:
-        """The content at which delivery resumes after a rebind: the lowest unsettled, or else the next unsent one."""
+        """The content at which delivery resumes after a rebind: the lowest unsettled one, else the next unsent
+        one.
+        """
         lowest = self.unsettled.lowest
         return self.next if lowest is None else min(lowest, self.next)
 
@@ -139,7 +142,7 @@ class Readers:
     # --- commands of readers --------------------------------------------------------------------------------
 
     def summon(self, lease: ReaderLease, _resource: str, then: Callable[[bool], None]) -> None:
-        """Begin, or continue after a Dismiss; the lease has one resource, which exists."""
+        """Begin to send, or continue after a Dismiss. The resource of the lease exists."""
         lease.summoned = True
         then(True)
 
@@ -166,7 +169,7 @@ class Readers:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def wake(self, lease: ReaderLease) -> None:
-        """A reader may have room, or there may be more to send to it."""
+        """A reader may have room, or further contents for it may be available."""
         if lease.summoned and lease not in self._pauses:
             self._ready[lease.terms.token] = lease
 
@@ -209,7 +212,7 @@ class Readers:
                 self._ready.pop(token, None)
 
     def _send_turn(self, lease: ReaderLease) -> bool:
-        """Send up to one turn's octets and Contents; returns whether there may be more to send at once."""
+        """Send up to one turn's octets and Contents. Returns whether more contents may be sendable at once."""
         octets = 0
         for _ in range(broker_limits.TURN_SENDS):
             sent = self._send_next(lease) if lease.flow is not None and lease.summoned else 0
@@ -219,15 +222,15 @@ class Readers:
         return True
 
     def _send_next(self, lease: ReaderLease) -> int:
-        """Send one Content (a chunk) or one run of plain contents. Returns its octets (at least one), 0 for nothing, no
-        room, or contents that have to be read first. A chunk that is sent as a place has no octets: it takes neither
-        the reader's memory nor the socket's.
+        """Send one Content (a chunk) or one run of plain contents. Returns its octets, at least one. Returns 0
+        without contents, without room, or if the contents have to be read first. A chunk that is sent as a place
+        has no octets: it needs memory neither of the reader nor of the socket.
         """
         log = lease.resource.log
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
         if log is None or lease.flow is None:
             return 0
-        lease.next = max(lease.next, log.earliest)  # removed contents are a jump in sequences
+        lease.next = max(lease.next, log.earliest)  # removed contents leave a gap in the sequences
         if lease.next >= end:
             return 0
         chunk = self._chunk(lease, log, end)
@@ -251,7 +254,7 @@ class Readers:
     # --- reading --------------------------------------------------------------------------------------------
 
     def _chunk(self, lease: ReaderLease, log: LogView, end: int) -> Chunk | None:
-        """The chunk with the lease's next content; None when it is not in memory: it is being read then."""
+        """The chunk with the lease's next content. None if it is not in memory; a read is then under way."""
         chunk = lease.ahead.find(lease.next)
         if chunk is not None:
             following = lease.ahead.following(lease.next)
@@ -288,7 +291,9 @@ class Readers:
         self._reads.read(lease.resource, question, answered)
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
-        """The contents (first, last) of a chunk to send to a plain reader: as its window allows, at least one."""
+        """The contents (first, last) of a chunk that are sent to a plain reader: as many as its window allows, at
+        least one.
+        """
         last = min(ref.base + ref.count, end) - 1
         if lease.full and lease.window_contents:
             room = min(
@@ -299,8 +304,8 @@ class Readers:
         return lease.next, min(last, lease.next + broker_limits.TURN_CONTENTS - 1)
 
     def _room(self, lease: ReaderLease, contents: int, size: int) -> bool:
-        """Whether the window has room. One Content is always sent when nothing is outstanding, else a pack larger than
-        the window would never be sent.
+        """Whether the window has room. One Content may always be sent if none is outstanding; otherwise a pack
+        larger than the window would never be sent.
         """
         if not lease.full or not lease.unsettled:
             return True
@@ -315,8 +320,8 @@ class Readers:
         lease.unsettled.add(Sent(first, last, size, None, divisible=not lease.packed))
 
     def unread(self, lease: ReaderLease, first: int, end: int, error: StorageError) -> None:
-        """Contents [first, end) cannot be read, or do not verify. Nothing is skipped: the lease ends, and a request for
-        another one from there is refused with the reason (`Resource.readable`).
+        """Contents [first, end) cannot be read, or do not verify. No content is skipped: the lease ends, and a
+        request for another lease from there is refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
         lease.resource.add_unread(first, end, error)

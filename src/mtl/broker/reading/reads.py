@@ -42,8 +42,8 @@ class Reads:
     def request(
         self, resource: Resource, question: Question, refused: Callable[[Refused], None], then: Then
     ) -> None:
-        """Ask for a control request. `then` gets the answer; `refused` gets the 503 for contents that cannot be read,
-        and a `Refused` that `then` raises. Raises as `ask`.
+        """Ask for a control request. `then` gets the answer. `refused` gets the 503 for contents that cannot be
+        read, or a `Refused` that `then` raises. Raises the errors of `ask`.
         """
 
         def answered(result: Result) -> None:
@@ -59,13 +59,15 @@ class Reads:
         self.ask(resource, question, answered)
 
     def read(self, resource: Resource, question: Question, then: Then) -> None:
-        """Read the answer to a question that is not in memory. Raises as `ask`."""
+        """Read the answer to a question from the disk, because it is not in memory. Raises the errors of `ask`."""
         log = resource.readable()
         snapshot = log.snapshot()
 
         def answered(result: Result) -> None:
             removed = resource.log is log and log.earliest > snapshot.earliest
-            if isinstance(result, StorageError) and removed:  # retention was faster than the read
+            if (
+                isinstance(result, StorageError) and removed
+            ):  # retention has removed the contents before the read
                 self.read(resource, question, then)
             else:
                 then(result)
@@ -75,7 +77,9 @@ class Reads:
     def ask_all(
         self, questions: Sequence[tuple[Resource, Question]], then: Callable[[list[Result]], None]
     ) -> None:
-        """Ask several questions; `then` gets all answers, in the order of the questions. Raises as `ask`."""
+        """Ask several questions; `then` gets all answers, in the order of the questions. Raises the errors of
+        `ask`.
+        """
         answers: list[Result] = [None] * len(questions)
         open_ones = set(range(len(questions)))
 
@@ -91,8 +95,8 @@ class Reads:
             then(answers)
 
     def check(self, resource: Resource, start: int, then: Callable[[Refused | None], None]) -> None:
-        """Whether the log can be read from `start` on: contents that could not be read before are read again, and
-        `then` gets the refusal (503) if they still cannot.
+        """Check whether the log can be read from `start` on. Contents that could not be read before are read again;
+        if this fails, `then` gets the refusal (503).
         """
         if not resource.unread.covers(start):
             then(None)

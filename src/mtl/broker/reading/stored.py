@@ -1,7 +1,8 @@
 """Stored contents: decoded, or the reason why they cannot be read.
 
-This is the one place where the broker decodes the contents of a log. They were verified before they were stored. If
-they do not decode all the same they are damaged: an error of that resource and of its readers, never of the broker.
+This is the one place where the broker decodes the contents of a log. Contents are verified before they are stored.
+Contents that nevertheless do not decode are damaged: this is an error of their resource and its readers, never of
+the broker.
 """
 
 from __future__ import annotations

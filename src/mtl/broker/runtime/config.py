@@ -127,10 +127,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
         if not self.endpoint.startswith(("tcp://", "ipc://")):
             raise OptionError(f"endpoint {self.endpoint!r} is neither tcp://HOST:PORT nor ipc://PATH")
         if not self.virtual_hosts:
-            raise OptionError("virtual-hosts is empty; a client needs one to open")
+            raise OptionError("virtual-hosts is empty; clients need at least one")
         if self.data.startswith(MEMORY) and not self.in_memory:
             raise OptionError(
-                f'data = "{self.data}": nothing comes after {MEMORY}; memory-bytes says how much it keeps, and a '
+                f'data = "{self.data}": nothing comes after {MEMORY}; memory-bytes sets its size, and a '
                 f"directory of this name is ./{self.data}"
             )
         for name in ("heartbeat", "lease_unbound", "segment_bytes", "memory_bytes"):

@@ -119,7 +119,7 @@ class Server:
         )
         if self._config.authentication.anonymous is True and len(broker.accounts):
             log.warning(
-                "there are users, but clients without credentials may do everything: see [authentication]"
+                "there are users, but clients without credentials have all rights: see anonymous in [authentication]"
             )
         return broker
 
@@ -345,7 +345,7 @@ def secret(engine: Engine, restored: Restored, random: Callable[[int], bytes]) -
         return found.octets
     for damage in restored.damages:
         if damage.kind == SecretRecord.kind:
-            log.warning("%s: other random octets take its place, nothing else depends on them", damage)
+            log.warning("%s: other random octets replace it; no other record depends on it", damage)
     made = SecretRecord(random(32))
     (failed,) = engine.perform([Save(0, (made,))])
     if isinstance(failed, StorageError):

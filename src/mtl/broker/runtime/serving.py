@@ -53,7 +53,7 @@ def serve(
         try:
             reload()
         except OptionError as error:
-            log.error("SIGHUP: the log settings stay as they were: %s", error)
+            log.error("SIGHUP: the log settings are unchanged: %s", error)
         for one in started:
             one.read_users()
         log.info("SIGHUP: users and log settings are read again")

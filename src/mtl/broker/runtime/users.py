@@ -67,9 +67,7 @@ class Users:
 
         def create(found: UserRecord | None) -> UserRecord:
             if found is not None:
-                raise OptionError(
-                    f"there is a user {name!r} already; `mtl user password` changes the password"
-                )
+                raise OptionError(f"user {name!r} exists already; `mtl user password` changes the password")
             return UserRecord(name, password, tuple(keys))
 
         self._store.edit(UserRecord, name, create)
@@ -95,7 +93,7 @@ class Users:
 
         def without(user: UserRecord) -> UserRecord:
             if key not in user.keys:
-                raise OptionError(f"user {name!r} has no such key; `mtl user list` shows which there are")
+                raise OptionError(f"user {name!r} has no such key; `mtl user list` shows its keys")
             return msgspec.structs.replace(user, keys=tuple(k for k in user.keys if k != key))
 
         self._change(name, without)
@@ -123,7 +121,7 @@ class Users:
                 one = min(missing)
                 raise OptionError(
                     f"user {name!r} has no grant of {one.right} {one.pattern!r} in {one.vhost!r}; "
-                    "`mtl user list` shows which there are"
+                    "`mtl user list` shows its grants"
                 )
             return msgspec.structs.replace(user, grants=tuple(g for g in user.grants if g not in gone))
 
@@ -150,7 +148,7 @@ def void(_: object) -> None:
 
 def _require(name: str, found: UserRecord | None) -> UserRecord:
     if found is None:
-        raise OptionError(f"there is no user {name!r}; `mtl user add` makes one")
+        raise OptionError(f"there is no user {name!r}; `mtl user add` creates one")
     return found
 
 
@@ -160,6 +158,4 @@ def _check_name(name: str) -> None:
             f"{name!r} stands for clients without credentials and cannot be added; use `mtl grant` only"
         )
     if not name or not is_printable(name) or len(name.encode()) > MAX_USER_NAME:
-        raise OptionError(
-            f"{name!r} is not a name of a user: expected are up to {MAX_USER_NAME} printable octets"
-        )
+        raise OptionError(f"{name!r} is not a user name: expected are up to {MAX_USER_NAME} printable octets")

@@ -86,7 +86,7 @@ class Committing:
             stuck.release_resource(resource)
         elif self.concerns(resource):
             raise Refused(
-                503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
+                503, w.OVERLOADED, f"a commit is publishing contents in {resource.name!r}; try again"
             )
 
     def prepare_deletion(self, resource: Resource) -> Deletion:
@@ -137,7 +137,7 @@ class Committing:
         if key not in self._applications and former is not None:
             self._check_readable(former)
             if former in self._commits:
-                raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} is not over yet; try again")
+                raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} has not ended yet; try again")
         if last is not None and self._replayed(last, request, answer):
             return
         if last is None and len(self._applications) + len(self._commits) >= broker_limits.MAX_APPLICATIONS:
@@ -145,7 +145,7 @@ class Committing:
                 503,
                 w.OVERLOADED,
                 f"the last commits of {broker_limits.MAX_APPLICATIONS} applications are remembered, which is the "
-                "limit; `mtl stages` shows them, `mtl stages forget` forgets those that are over",
+                "limit; `mtl stages` shows them, `mtl stages forget` forgets those of ended queries",
             )
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
@@ -285,7 +285,7 @@ def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
     committed = {n: contents for n, (_, contents) in last.digest.items() if contents}
     if staged and dict(staged) != committed:
         log.warning(
-            "application %r repeats version %d with %s where it committed %s; the first stands",
+            "application %r repeats version %d with %s where it committed %s; the first commit is kept",
             last.application,
             last.version,
             dict(staged),

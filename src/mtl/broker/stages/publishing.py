@@ -262,7 +262,7 @@ class Commit:
         first, resource.record = resource.earliest, record
         resource.intake.trim(record.earliest)
         log.info(
-            "resource %r: version %d of application %r took the place of contents %d to %d",
+            "resource %r: version %d of application %r replaced contents %d to %d",
             resource.name,
             self.version,
             self.application,
@@ -285,7 +285,7 @@ class Commit:
     def _stick(self, error: StorageError) -> None:
         if self.stuck is None:
             log.error(
-                "version %d of application %r is committed and cannot be put in place: %s; %s wait for it",
+                "version %d of application %r is committed and cannot be published: %s; %s wait for it",
                 self.version,
                 self.application,
                 error,
@@ -297,7 +297,7 @@ class Commit:
     def _refuse_waiting(self, why: str) -> None:
         """Refuse the waiting requests, whose clients ask again. Until it succeeds its resources accept nothing."""
         if self.delay is None:
-            waiting = StorageError(f"a commit of application {self.application!r} holds it up: {why}")
+            waiting = StorageError(f"a commit of application {self.application!r} delays it: {why}")
             for resource in self.targets:
                 if resource.log is None or not resource.stopped:
                     resource.intake.stop(waiting)

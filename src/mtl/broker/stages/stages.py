@@ -345,7 +345,7 @@ class Stages:
         ]
         for stage in over:
             log.info(
-                "stage %s of version %d of %r was never committed and goes: %d contents, %d octets",
+                "stage %s of version %d of %r was never committed and is removed: %d contents, %d octets",
                 stage.record.stage,
                 stage.record.version,
                 stage.record.application,
@@ -411,8 +411,8 @@ class Stages:
 def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
     """The error for a staged log that has fewer contents than when its stage was sealed."""
     return Damaged(
-        f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or put its "
-        "files back from a copy and restart the broker"
+        f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or restore its "
+        "files from a copy and restart the broker"
     )
 
 

@@ -106,8 +106,8 @@ class Ages:
         else:
             self._cancel_jumps(-by)
         log.warning(
-            "the wall clock jumped %s by %.0f s. Nothing is removed because of that: contents that were stamped before "
-            "count as younger by that much",
+            "the wall clock jumped %s by %.0f s. No contents are removed because of this: the ages of earlier "
+            "contents are reduced by the jump",
             "forward" if by > 0 else "back",
             abs(by) / 1e6,
         )

@@ -55,7 +55,7 @@ class Inbound:
     def subtract(self, octets: int) -> None:
         """Octets became durable, or were dropped."""
         self.octets -= octets
-        assert self.octets >= 0, "contents were given up twice"
+        assert self.octets >= 0, "contents were dropped twice"
 
 
 class Arrival:
@@ -331,7 +331,7 @@ class Intake:
     def _log_trouble(self, error: StorageError | None) -> None:
         """Log trouble once when it begins and once when it is over: writers try again several times a second."""
         if error is not None and self._last_error is None:
-            log.error("%s stores no contents, writers are asked to send them again: %s", self.key, error)
+            log.error("%s stores no contents; writers have to send them again: %s", self.key, error)
         elif error is None and self._last_error is not None:
             log.info("%s stores contents again", self.key)
         self._last_error = error

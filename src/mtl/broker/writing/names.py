@@ -82,7 +82,7 @@ class Names:
             raise Refused(
                 404,
                 w.UNKNOWN_WRITER,
-                f"there is no writer name {name!r} (any more), so no epoch of it: it was not used for long, or "
+                f"the writer name {name!r} is not known (any more): it was not used for a long time, or "
                 "the broker's data was replaced. Ask without epoch to begin again",
             )
         # Of two holders one is newer. With the same epoch they got the name from different copies of the data.

@@ -118,7 +118,7 @@ class Resource:
             raise Refused(
                 409,
                 w.INCARNATION,
-                f"resource {self.name!r} was deleted and made again: it is "
+                f"resource {self.name!r} was deleted and created again: it is "
                 f"{self.record.incarnation} now, not {incarnation}",
                 resource=self.name,
                 incarnation=self.record.incarnation,

@@ -60,7 +60,7 @@ def _too_little(free: int, mark: int, enough: int) -> Refused:
         503,
         READ_ONLY,
         f"the broker takes no contents: its storage has {free // MIB} MiB free, less than its low-watermark of "
-        f"{mark // MIB} MiB. It goes on by itself from {enough // MIB} MiB on; let retention remove contents, delete "
+        f"{mark // MIB} MiB. It continues by itself from {enough // MIB} MiB on; let retention remove contents, delete "
         "resources, or make room",
         free=free,
         watermark=mark,

@@ -10,8 +10,8 @@ from mtl.net.endpoint import Network
 
 
 class EventLoop(Loop):
-    """A loop in the running event loop. A round is run when the poll's descriptor is readable, when a call was posted,
-    and when a timer is due. It never waits: other tasks have a turn between two rounds.
+    """A loop in the running event loop. A round is run when the poll's descriptor is readable, when a call was
+    posted, and when a timer is due. A round never waits. Other tasks run between two rounds.
     """
 
     def __init__(self, network: Network | None = None) -> None:
@@ -48,7 +48,7 @@ class EventLoop(Loop):
             self._set_alarm(self._events.time() + pause)
 
     def _set_alarm(self, when: float) -> None:
-        """An earlier alarm stays: its round sets the next one."""
+        """Set the alarm of the next round. An earlier alarm is kept: its round sets the next one."""
         if self._alarm is None or self._alarm.when() > when:
             if self._alarm is not None:
                 self._alarm.cancel()

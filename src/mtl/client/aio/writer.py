@@ -71,7 +71,7 @@ class Writer(WritingLease):
     async def _offer_until_accepted(self, offer: Callable[[], int | None]) -> int:
         async with (
             self._send_order
-        ):  # tasks are served in the order of their calls, also while some wait for room
+        ):  # tasks are served in the order of their calls, even while some wait for room
             while True:
                 number = offer()
                 if number is not None:
@@ -141,10 +141,10 @@ class Writer(WritingLease):
         return not writer.room(count, held) or (writer.waiting >= MAX_UNSENT and self._pump.sending)
 
     def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
-        """There is room: `_would_wait` included the pack that is being collected."""
+        """No effect: there is room, because `_would_wait` has included the pack that is being collected."""
 
     def _await_sent(self) -> None:
-        """A loop sends between two calls: `_would_wait` has limited what is unsent."""
+        """No effect: the loop sends between two calls, and `_would_wait` has limited the unsent contents."""
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class ConnectionStore:
         try:
             record = decode(body)
         except Malformed as wrong:
-            log.warning("a content of %s is passed over: %s", CONNECTIONS, wrong)
+            log.warning("a content of %s is ignored: %s", CONNECTIONS, wrong)
             return
         found = self._known.pop(record.connection, None)
         if isinstance(record, ConnectionRecord):

@@ -83,7 +83,7 @@ class Peering:
             except MtlError as error:
                 if str(error) != last_error:
                     log.warning(
-                        "contents of %r do not reach the peer %r: %s; it is tried again every %.0f s",
+                        "contents of %r do not reach the peer %r: %s; the door tries again every %.0f s",
                         *(resource, name, error, MBWS_PEER_AGAIN_S),
                     )
                     last_error = str(error)

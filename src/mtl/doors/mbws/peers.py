@@ -42,7 +42,9 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError("a peer takes user with password-file or token-file, not both")
         secret = self.user is not None or self.token_file is not None
         if secret and parts.scheme == "ws" and not ListenPlace("ws", parts.hostname, 0).local:
-            raise OptionError(f"a password or token would be readable on the way to {self.url}; use wss://")
+            raise OptionError(
+                f"a password or token would be readable on the network to {self.url}; use wss://"
+            )
 
     def credentials(self) -> Basic | Bearer | None:
         """The door's credentials. Raises `OptionError` for a file that is unreadable, or readable by others."""

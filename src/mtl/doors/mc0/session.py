@@ -115,9 +115,9 @@ class Mc0Session:
                 self.state = Mc0State.IMPLICIT
                 self.ttl = None
                 raise DoorRefusal(
-                    408, "absent", "you sent nothing for longer than your TTL; CONNECT and SUB again"
+                    408, "absent", "you sent no message for longer than your TTL; CONNECT and SUB again"
                 )
-            raise DoorRefusal(400, "bad-verb", f"{message.verb} is not for a client to send")
+            raise DoorRefusal(400, "bad-verb", f"{message.verb} is not a message of a client")
         event = _READ[message.verb](self, message)
         self.state = after
         return event
@@ -159,7 +159,7 @@ class Mc0Session:
         version = message.headers.get(VERSION)
         if version is not None and version.partition(".")[0] != "0":
             raise DoorRefusal(
-                400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, and 0.x is understood"
+                400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, which accepts 0.x"
             )
         ttl = message.headers.get(TTL)
         if ttl is not None and not (ttl.isascii() and ttl.isdecimal() and 0 < int(ttl[:12]) <= MC0_TTL_MS):

@@ -114,7 +114,7 @@ def common_minor(peer: Handshake, *, proposes: bool = False) -> int:
     if proposes and peer.major > MAJOR:
         return MINOR
     if peer.major != MAJOR:
-        raise DoorRefusal(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
+        raise DoorRefusal(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is expected")
     return min(peer.minor, MINOR)
 
 
@@ -122,7 +122,7 @@ def check_known(required: Sequence[Extension]) -> None:
     """Raises `Refused` for a required extension that this side does not support (MM2-12, MM2-13)."""
     missing = [one.name for one in required if one.name not in SUPPORTED]
     if missing:
-        raise DoorRefusal(501, "extensions", f"there is no extension {', '.join(missing)} here")
+        raise DoorRefusal(501, "extensions", f"the extension {', '.join(missing)} is not supported")
 
 
 def final(client: ExtensionOffer, server: ExtensionOffer) -> ExtensionOffer:

@@ -148,7 +148,7 @@ class MicroPeer:
         destination = given.pop(DESTINATION, "")
         if not destination or command.name not in {"subscribe", "unsubscribe"}:
             raise DoorRefusal(
-                400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not understood"
+                400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not supported"
             )
         if command.name == "unsubscribe":
             task = self._subscriptions.pop(destination, None)
@@ -158,7 +158,7 @@ class MicroPeer:
             return
         keep, start = decode_filter(given.pop(FILTER, "")), given.pop(FROM, None)
         if given or (not is_topic(destination) and (keep.terms or start is not None)):
-            raise DoorRefusal(400, "bad-command", f"{FILTER} and {FROM} of a topic are all that can be said")
+            raise DoorRefusal(400, "bad-command", f"{FILTER} and {FROM} of a topic are the only parameters")
         if destination in self._subscriptions:
             return
         if len(self._subscriptions) >= MM2_SUBSCRIPTIONS:
@@ -300,7 +300,7 @@ def _skip_content(destination: str, content: Content, unfit: FieldError) -> None
         except Closed:
             pass  # unsubscribed meanwhile: it went back to the queue
     else:
-        log.warning("%s: content %d is passed over: %s", destination, content.sequence, unfit)
+        log.warning("%s: content %d is skipped: %s", destination, content.sequence, unfit)
 
 
 def _is_confirmed(settled: asyncio.Future[None]) -> bool:

@@ -294,7 +294,7 @@ class MicroSession:
             or piece.destination not in {"", first.destination}
             or piece.properties not in ({}, first.properties)
         ):
-            raise Malformed("a message began before the last piece of the message before it")
+            raise Malformed("a message began before the last piece of the previous message")
         if len(self._payload) + len(piece.payload) > MAX_CONTENT:
             raise Malformed(f"a message of more than {MAX_CONTENT} octets")
         if piece.continued:

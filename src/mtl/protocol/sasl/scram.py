@@ -126,7 +126,7 @@ class ScramClient:
 
         stage = next(self._stages, None)
         if stage is None:
-            raise Unproven("the server goes on after its proof")
+            raise Unproven("the server continues after its proof")
         try:
             return stage(challenge)
         except (ScramException, ValueError) as error:

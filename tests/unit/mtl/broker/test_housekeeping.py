@@ -233,8 +233,8 @@ def test_the_hard_limit_overrides_pins_and_is_logged(caplog: pytest.LogCaptureFi
         run(rig)
     assert (client.describe("a").bytes or 0) <= 5_000
     first = earliest(client)
-    assert f"contents 1 to {first - 1} ({first - 1} in all) from group g" in caplog.text
-    assert "from reader" in caplog.text
+    assert f"contents 1 to {first - 1} ({first - 1} in all), which group g has not confirmed" in caplog.text
+    assert "which reader" in caplog.text
 
 
 # --- the order of the steps ---------------------------------------------------------------------------------

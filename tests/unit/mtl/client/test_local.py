@@ -32,7 +32,7 @@ def test_a_directory_with_the_key_of_another_broker_is_not_local(tmp_path: Path)
     (tmp_path / LOCAL_KEY).write_text("another")
 
     for directory in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(NotLocal, match="is not readable here as the broker's"):
+        with pytest.raises(NotLocal, match="cannot be read as the broker's directory"):
             Places().grant(LocalFiles(directory=str(directory), key="secret"))
 
 

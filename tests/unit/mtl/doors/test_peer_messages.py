@@ -34,14 +34,14 @@ def test_errors_of_the_peer_are_sent_to_it_in_full(error: MtlError) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (Unreachable("tcp://10.0.0.7:5975", 30.0, "Connection.Open"), "the broker is away"),
-        (Closed("the connection is closed"), "the broker is away"),
-        (OptionError("cannot read the password in /etc/mtl/door.password"), "the broker is away"),
+        (Unreachable("tcp://10.0.0.7:5975", 30.0, "Connection.Open"), "the broker cannot be reached"),
+        (Closed("the connection is closed"), "the broker cannot be reached"),
+        (OptionError("cannot read the password in /etc/mtl/door.password"), "the broker cannot be reached"),
         (
             Refused(404, UNKNOWN_RESOURCE, "no such resource: 'x'; make it with mtl resource create"),
             "404 unknown-resource",
         ),
-        (Refused(403, NOT_AUTHORIZED, "user 'door' has no grant in '/'; `mtl grant` gives some"), "no right"),
+        (Refused(403, NOT_AUTHORIZED, "user 'door' has no grant in '/'; `mtl grant` adds one"), "no right"),
         (Refused(404, UNKNOWN_VIRTUAL_HOST, "there is no virtual host '/inner'"), "404 unknown-virtual-host"),
         (Refused(503, READ_ONLY, "/var/lib/mtl is full"), "503 read-only"),
     ],

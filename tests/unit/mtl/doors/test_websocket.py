@@ -374,7 +374,11 @@ def test_origins_are_compared(
         (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG, "v"),
         (DoorRefusal(404, "unknown", "u"), CloseCode.POLICY_VIOLATION, "404 unknown: u"),
         (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION, "404 unknown"),
-        (Refused(503, OVERLOADED, "o"), CloseCode.TRY_AGAIN_LATER, "503 overloaded: there is too much to do"),
+        (
+            Refused(503, OVERLOADED, "o"),
+            CloseCode.TRY_AGAIN_LATER,
+            "503 overloaded: the broker is overloaded",
+        ),
         (RuntimeError("e"), CloseCode.INTERNAL_ERROR, "internal error (RuntimeError)"),
     ],
 )

@@ -286,7 +286,7 @@ def test_short_writes_are_continued() -> None:
 
 
 def test_a_write_of_zero_octets_is_an_error() -> None:
-    with pytest.raises(OSError, match="writes nothing"):
+    with pytest.raises(OSError, match="a write of 0 octets"):
         write_fully(Stubborn(2, 0), [b"abc"], 0)  # type: ignore[arg-type]
 
 

@@ -117,8 +117,8 @@ def test_denied_connections_are_reported_with_the_reason(context: zmq.Context[zm
             z85.encode(KEY).decode(),
             "too many connections: 1 at once and 100 a second is the limit",
         ),
-        ("10.0.0.1", z85.encode(bytes(32)).decode(), "this key is not let in"),
-        ("10.0.0.1", "", "this key is not let in"),
+        ("10.0.0.1", z85.encode(bytes(32)).decode(), "this key is not accepted"),
+        ("10.0.0.1", "", "this key is not accepted"),
     ]
     handler.close()
 

@@ -471,7 +471,7 @@ def test_a_failed_move_leaves_the_log_in_place(filled: Desk, caplog: pytest.LogC
     filled.store.save((), (RESOURCE, STAGED))
     filled.disk.fail("rename", error=errno.ENOSPC, count=2)
     assert filled.open() == {}
-    assert "stays there" in caplog.text
+    assert "stays in its place" in caplog.text
     assert filled.open() == {}
     assert lost_and_found(filled) == ["resource-l1", "stage-s1"]
 
@@ -527,7 +527,7 @@ def test_a_damaged_record_is_restored_from_the_manifest(
     assert set(logs) == {LOG, STAGE}
     assert filled.store.load().damages == ()
     assert all(x in filled.store.load().records for x in (RESOURCE, STAGED))
-    assert "the record of resources/l1 was lost; it is made again" in caplog.text
+    assert "the record of resources/l1 was lost and is written again" in caplog.text
 
 
 def test_a_damaged_record_with_a_damaged_manifest_is_reported_as_lost(filled: Desk) -> None:

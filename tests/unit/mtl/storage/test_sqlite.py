@@ -293,7 +293,7 @@ def test_a_changed_state_row_is_rebuilt(saved: str) -> None:
         saved, "UPDATE record SET value = replace(value, '\"format\":4', '\"format\":3') WHERE kind = 'state'"
     )
     store = SqliteStore(saved)
-    assert "made again" in store.notes[0]
+    assert "written again" in store.notes[0]
     assert not store.load().damages
     store.close()
     assert loaded(saved).records

@@ -142,7 +142,7 @@ def test_contents_behind_the_end_of_the_log_are_lost() -> None:
     ("extents", "words"),
     [
         ({}, "'a' does not exist any more"),
-        ({"a": ResourceExtent("new", 1, ending(99))}, "'a' was deleted and made again"),
+        ({"a": ResourceExtent("new", 1, ending(99))}, "'a' was deleted and created again"),
     ],
 )
 def test_another_incarnation_is_a_loss_of_the_whole_range(

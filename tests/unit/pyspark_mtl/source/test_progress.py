@@ -274,7 +274,7 @@ def test_contents_removed_before_the_query_read_them_are_a_loss() -> None:
 
 def test_a_recreated_resource_is_a_loss_and_then_read_from_its_start() -> None:
     broker, start = FakeBroker({"a": Log(9, incarnation="i2")}), Offset({"a": Position("i1", 5)})
-    with pytest.raises(DataLoss, match="was deleted and made again"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         advance(query(broker), start)
     end = advance(query(broker, failOnDataLoss="false"), start)
     assert end.resources == {"a": Position("i2", 9, 1)}
@@ -462,10 +462,10 @@ class Gone:
 GONE = [
     pytest.param(Gone({}, "was deleted: its contents from 11 on"), id="deleted"),
     pytest.param(
-        Gone({"a": Log(5, incarnation="i2")}, "was deleted and made again"), id="made again, shorter"
+        Gone({"a": Log(5, incarnation="i2")}, "was deleted and created again"), id="made again, shorter"
     ),
     pytest.param(
-        Gone({"a": Log(500, incarnation="i2")}, "was deleted and made again"), id="made again, longer"
+        Gone({"a": Log(500, incarnation="i2")}, "was deleted and created again"), id="made again, longer"
     ),
 ]
 BY_NAME = {"resources": "a", "maxOffsetsPerTrigger": "10"}
@@ -503,7 +503,7 @@ def test_a_resource_recreated_during_a_bounded_run_is_a_loss(
     progress = query(broker, **options)
     progress.fix_the_end()
     broker.logs["a"] = Log(9, incarnation="i2")
-    with pytest.raises(DataLoss, match="was deleted and made again"):
+    with pytest.raises(DataLoss, match="was deleted and created again"):
         advance(progress, Offset({"a": Position("i1", 5)}))
 
 

@@ -100,8 +100,8 @@ def test_a_resource_deleted_since_the_plan_is_a_loss(client: FakeClient, log: Fa
     [
         (Refused(404, UNKNOWN_RESOURCE, "no such resource"), r"contents 7 to 11 \(5 in all\)"),
         (
-            DataLoss("a", 7, 7, "it was deleted and made again"),
-            "made again",
+            DataLoss("a", 7, 7, "it was deleted and created again"),
+            "created again",
         ),  # the client's error for a 409
     ],
 )

@@ -99,7 +99,7 @@ def test_unoffered_mechanism_foreign_key_and_lock_out_are_logged(lines: Lines) -
     found = [(x.get("user"), x["mechanism"], x["reason"]) for x in lines()]
     assert found[:2] == [
         (None, "unknown", "the mechanism is not offered"),
-        ("you", "PLAIN", "the connection's key is another user's"),
+        ("you", "PLAIN", "the connection's key belongs to another user"),
     ]
     assert found[-1][2].startswith("locked out")
 
@@ -192,7 +192,7 @@ def test_leases_ended_by_a_revoked_right_are_logged(lines: Lines) -> None:
     rig.broker.users([], rig.now())
     assert [(x["event"], x["user"], x.get("resources"), x.get("reason")) for x in lines()] == [
         ("user-removed", "me", None, None),
-        ("lease-ended", "me", ["a"], "its user lost the right"),
+        ("lease-ended", "me", ["a"], "its user has lost the right"),
     ]
 
 

@@ -112,7 +112,7 @@ def test_names_that_begin_with_the_users_name_need_no_grant(
     for other in ("me", "mex", "you.x", "admin.x", ".me.x", "ME.x"):
         refused = client.refused(make(other))
         assert (refused.status, refused.members["names"]) == (403, [other])
-        assert "its own begin with 'me.'" in refused.message
+        assert "its own names begin with 'me.'" in refused.message
 
 
 def test_a_broker_without_users_allows_every_name() -> None:

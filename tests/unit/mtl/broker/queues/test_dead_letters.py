@@ -87,7 +87,7 @@ def test_limit_of_deliveries_and_dead_letter_resource_are_set_per_resource(rig: 
 
 
 def test_a_resource_is_not_its_own_dead_letter_and_long_names_have_one(rig: Rig, client: Client) -> None:
-    with pytest.raises(FieldError, match="its own dead letters"):
+    with pytest.raises(FieldError, match="its own dead-letter"):
         w.ResourceCreate(resource="x", dead_letter="x")
     name = "n" * 253
     client.create(name)

@@ -201,7 +201,7 @@ def test_a_configuration_without_any_possible_log_in_is_refused(
 def test_data_may_be_memory() -> None:
     assert BrokerConfig(data="memory:").in_memory
     assert not BrokerConfig(data="./memory:").in_memory
-    with pytest.raises(OptionError, match="memory-bytes says how much"):
+    with pytest.raises(OptionError, match="memory-bytes sets its size"):
         BrokerConfig(data="memory:1GiB")
     with pytest.raises(OptionError, match="memory-bytes has to be above 0"):
         BrokerConfig(memory_bytes=0)

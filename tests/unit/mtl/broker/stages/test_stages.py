@@ -216,7 +216,9 @@ def test_an_expired_stage_is_logged(rig: Rig, client: Client, caplog: pytest.Log
     stage = client.staged("app", 3, "a", [b"x", b"y"])
     rig.sleep(broker_limits.SEALED_STAGE_S + 600, step=300)
     (line,) = [text for text in caplog.messages if "never committed" in text]
-    assert line.startswith(f"stage {stage} of version 3 of 'app' was never committed and goes: 2 contents, ")
+    assert line.startswith(
+        f"stage {stage} of version 3 of 'app' was never committed and is removed: 2 contents, "
+    )
 
 
 def test_an_open_stage_with_a_live_lease_does_not_expire(rig: Rig, client: Client) -> None:

@@ -41,7 +41,7 @@ def test_verbs_are_parsed_to_requests(state: Mc0State, verb: Verb) -> None:
 
 def test_a_message_from_a_client_is_refused() -> None:
     session = Mc0Session(0.0)
-    with pytest.raises(Refused, match="not for a client"):
+    with pytest.raises(Refused, match="not a message of a client"):
         session.received(GOOD[Verb.MESSAGE], 1.0)
 
 

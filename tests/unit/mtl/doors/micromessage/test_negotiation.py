@@ -163,6 +163,6 @@ def test_an_invalid_count_is_malformed(count: str) -> None:
 def test_the_lower_minor_version_is_agreed_and_another_major_refused() -> None:
     assert common_minor(Handshake("x", minor=9)) == 0
     for major, proposes in ((0, False), (0, True), (2, False)):
-        with pytest.raises(Refused, match=r"1\.x is spoken"):
+        with pytest.raises(Refused, match=r"1\.x is expected"):
             common_minor(Handshake("x", major=major), proposes=proposes)
     assert common_minor(Handshake("x", major=2, minor=9), proposes=True) == 0

@@ -92,8 +92,8 @@ def test_a_server_that_requires_too_much_gets_an_error() -> None:
     c, s = ends(names("json"), names("x-theirs"))
     s.received(c.to_send())
     (ended,) = c.received(s.to_send())
-    assert ended == Ended("there is no extension x-theirs here", by_peer=False)
-    assert s.received(c.to_send()) == [Ended("there is no extension x-theirs here", by_peer=True)]
+    assert ended == Ended("the extension x-theirs is not supported", by_peer=False)
+    assert s.received(c.to_send()) == [Ended("the extension x-theirs is not supported", by_peer=True)]
 
 
 @pytest.mark.requirement("MM2-13")

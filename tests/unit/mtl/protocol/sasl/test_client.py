@@ -110,7 +110,7 @@ def test_scram_proves_the_password_in_both_directions() -> None:
     final = there.final(text(here.proceed(challenged(first))))
     assert text(here.proceed(challenged(final))) == ""
     here.finish(READY)
-    with pytest.raises(Refused, match="goes on after its proof"):
+    with pytest.raises(Refused, match="continues after its proof"):
         here.proceed(challenged(final))
 
 
