@@ -66,8 +66,9 @@ class Fenced(Refused):
 class DataLoss(Refused):
     """Contents [first, end) of `resource` were requested and are gone.
 
-    A reader that accepts the loss goes on at `resume`: `end` (the default) after contents that retention removed;
-    `first` where the log is another copy, whose contents from `first` on no reader has seen (PROTOCOL.md 5.1.1).
+    A reader that accepts the loss continues at `resume`. This is `end` (the default) after contents that retention
+    removed, and `first` if the log is another copy, because no reader has seen its contents from `first` on
+    (PROTOCOL.md 5.1.1).
     """
 
     def __init__(
@@ -203,7 +204,8 @@ class NewerVersion(StorageError):
 
 
 class OldRecords(StorageError):
-    """The records (`broker.db`) are older than the last transaction: a copy was put back, or `broker.db-wal` is gone.
+    """The records (`broker.db`) are older than the last transaction: a copy was restored, or `broker.db-wal` is
+    missing.
 
     A broker that started on them would forget commits, positions of groups and resources.
     """
@@ -215,7 +217,7 @@ class OldRecords(StorageError):
 
 
 class Damaged(StorageError):
-    """Bytes that were durable no longer verify. Nothing was dropped; the message names the place.
+    """Bytes that were durable no longer verify. No data was dropped; the message names the place.
 
     `file` and `offset` (octets) say where, `first` and `end` (exclusive; None: up to the log's end) which sequences
     are affected, as far as that is known.
@@ -238,7 +240,7 @@ class Damaged(StorageError):
 
 
 class StorageFull(StorageError):
-    """No space left on the device; nothing of the group was kept."""
+    """No space is left on the device; no content of the group was kept."""
 
 
 class StorageFailed(StorageError):

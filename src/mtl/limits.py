@@ -11,15 +11,16 @@ MAX_CONTENT = 4 << 20
 """Body of one content. A pack is one unit on the wire and in a chunk, so a body must fit into one."""
 
 MAX_PACK = 4 << 20
-"""Bodies and properties of one pack, in octets; Arrow may add PACK_OVERHEAD. One pack is one allocation at
-both ends and the unit of the reader's window; above some MiB nothing gets faster."""
+"""Bodies and properties of one pack, in octets; Arrow may add PACK_OVERHEAD. One pack is one allocation at both
+ends and the unit of the reader's window. Packs above a few MiB are not faster."""
 
 PACK_OVERHEAD = 384 << 10
 """Octets that Arrow may add to a pack: at 40,000 contents 320 KB of offsets and 10 KB of validity bitmaps; metadata.
 It also lets one content of MAX_CONTENT with properties of MAX_TABLE into a pack of its own."""
 
 MAX_PACK_CONTENTS = 40_000
-"""Contents of one pack: some 4 MB of 100 octets each. With so many the fixed cost of a pack is negligible."""
+"""Most contents of one pack: about 4 MB of 100 octets each. With this number the fixed cost of a pack is
+negligible."""
 
 MAX_PACK_PROPERTIES = 512 << 10
 """Octets of properties in a pack. The broker's loop decodes each distinct table, at worst 4 octets a microsecond."""
@@ -28,7 +29,7 @@ MAX_FRAME = 2 * (MAX_PACK + PACK_OVERHEAD)
 """ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that libzmq does not disconnect a near miss."""
 
 MAX_CONTROL_FRAME = 1 << 20
-"""One JSON request or reply. A Describe of 1,000 resources is some 300 KB."""
+"""One JSON request or reply. A Describe of 1,000 resources is about 300 KB."""
 
 # --- names and field tables ---------------------------------------------------------------------------------
 
@@ -55,13 +56,13 @@ MARK_CHECK_S = 0.25
 """Interval of the check for such logs, while there are any."""
 
 LOCAL_FROM = 16 << 10
-"""Packs of at least so many octets are sent to readers on the broker's machine as a file name and an offset. For
-smaller packs opening the file costs more than the socket."""
+"""Packs of at least this number of octets are sent to readers on the broker's machine as a file name and an offset.
+For smaller packs opening the file costs more than the socket."""
 
 # --- the client ---------------------------------------------------------------------------------------------
 
 CREDIT_DELAY_S = 0.02
-"""How long a waiting reader delays the Confirm of consumed contents, to confirm more of them at once."""
+"""Seconds by which a waiting reader delays the Confirm of consumed contents, to confirm more of them at once."""
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_TOP_S = 1.0
@@ -76,13 +77,13 @@ RETRY_DEADLINE_S = 30.0
 # --- the broker: control ------------------------------------------------------------------------------------
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
-"""Where a broker listens and a client connects if no endpoint is given: the earliest implementation's port."""
+"""The endpoint of a broker and a client if none is given. The port is that of the earliest implementation."""
 
 DEFAULT_VIRTUAL_HOST = "/"
-"""Virtual host of a client that names none."""
+"""Virtual host of a client that does not name one."""
 
 SCRAM_ITERATIONS = 50_000
-"""PBKDF2 iterations of a new password, twelve times the minimum of RFC 7677. A guess, and a log-in, cost some 15 ms."""
+"""PBKDF2 iterations of a new password, twelve times the minimum of RFC 7677. A guess and a log-in cost about 15 ms."""
 
 MIN_PASSWORD = 8
 """Characters of a new password, the minimum of NIST SP 800-63B: a shorter one can be guessed from its verifier."""

@@ -1,4 +1,4 @@
-"""Reads a Spark checkpoint: how far its query has read in each resource. Needs the files only, not Spark.
+"""Reads a Spark checkpoint: the position of its query in each resource. Needs only the files, not Spark.
 
 metadata         {"id": the query}
 offsets/BATCH    "v1", a line about the batch, then the end of each source as JSON or "-"; written before the batch
@@ -20,8 +20,9 @@ from pyspark_mtl.source.offsets import Offset
 
 @dataclass(frozen=True)
 class HeldResource:
-    """A resource in one source of a query: contents before `position` are done, those before `planned` are planned.
-    The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None in checkpoints older than epochs.
+    """A resource in one source of a query: contents before `position` are processed, contents before `planned` are
+    planned. The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None in checkpoints older
+    than epochs.
     """
 
     resource: str
@@ -61,7 +62,9 @@ def read(directory: Path) -> Checkpoint:
 
 
 def state_of(held: HeldResource, found: Description | None) -> str:
-    """Why the query cannot go on reading the resource, or "served" if it can. `found` has the epochs of its log."""
+    """The reason why the query cannot continue to read the resource, or "served" if it can. `found` has the epochs
+    of its log.
+    """
     if found is None:
         return "deleted"
     if found.incarnation != held.incarnation:

@@ -1,8 +1,8 @@
 """The data source `format("mtl")`: Spark finds it by name and passes the options to it.
 
-Few imports on purpose: Spark imports this module to read the format's name, and makes a data source for every plan.
-Readers and writers, and with them pyarrow and the client, are imported on first use. The import checks PySpark's
-version, so that a missing or old PySpark is a SparkMissing error.
+The module has few imports, because Spark imports it to read the format's name, and creates a data source for every
+plan. Readers and writers, and with them pyarrow and the client, are imported on first use. The import checks
+PySpark's version, so that a missing or old PySpark is a SparkMissing error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MtlDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Check each option by itself; `reader` and `writer` check combinations. Sends no request."""
         super().__init__(options)
-        set_modules_aside()  # planning workers make no connection, so connections.py does not do it for them
+        set_modules_aside()  # planning workers open no connection, so connections.py does not call this for them
         self._given: Given = parse(options)
 
     @classmethod
@@ -117,7 +117,7 @@ class MtlDataSource(DataSource):
 
     @staticmethod
     def _shape_of_source(schema: StructType, typed: Bodies | None) -> Shape | None:
-        """How bodies become columns; None for raw bodies, which need no decoder."""
+        """The shape of the bodies' columns; None for raw bodies, which need no decoder."""
         if typed is None:
             return None
         from pyspark_mtl.rows.bodies.shape import of_source  # noqa: PLC0415 see above

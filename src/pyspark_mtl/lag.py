@@ -1,4 +1,4 @@
-"""How far a query is behind, from its progress report in Spark: contents, stored octets, seconds. Pure.
+"""The lag of a query, from its progress report in Spark: contents, stored octets, seconds. Pure.
 
 In the report, `latestOffset` has the end of each resource (`n`). For a resource with unread contents it also has their
 stored octets (`bytes`) and the time at which the oldest of them was appended (`since`, µs since 1970):

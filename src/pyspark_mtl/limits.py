@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 LATEST_OFFSET_WAIT_MS = 250
-"""How long an idle query's latestOffset waits for contents. Without the wait, Spark's default trigger calls it every
-11 ms; a longer wait would delay the trigger's other work."""
+"""Milliseconds for which an idle query's latestOffset waits for contents. Without the wait, Spark's default trigger
+calls it every 11 ms; a longer wait would delay the trigger's other work."""
 
 PACED_S = 0.1
-"""A query whose call comes at least this long after the last answer paces itself (Trigger.ProcessingTime, batches
-without rows): it gets an answer without a wait. The default trigger calls 11 ms after an answer without news."""
+"""Seconds. A query that calls at least this time after the last answer paces itself (Trigger.ProcessingTime,
+batches without rows) and gets an answer without a wait. The default trigger calls 11 ms after an answer without
+news."""
 
 NEWS_WAIT_S = 30.0
-"""How long the broker holds an idle query's watch request before it answers "no news": the longest that it accepts
-(mtl.limits.MAX_WAIT_S). A request costs client and broker 2 ms of processor time, which is much for an idle query if
-repeated every few seconds."""
+"""Seconds for which the broker holds an idle query's watch request before it answers "no change": the longest time
+that it accepts (mtl.limits.MAX_WAIT_S). A request costs client and broker 2 ms of processor time, which is much for
+an idle query if repeated every few seconds."""
 
 STOPPED_RETRY_S = 0.5
-"""Pause between requests for a resource whose log the broker cannot open; the broker retries at the same interval."""
+"""Seconds between requests for a resource whose log the broker cannot open. The broker tries to open it at the same
+interval."""
 
 MAX_OPEN_RESOURCES_PER_TASK = 100
-"""Resources that one task of a sink may write to: the stage has a log, with files in the broker, for each."""
+"""Resources that one task of a sink may write to. For each of them the stage has a log, with files in the
+broker."""
 
 GATHERED_OCTETS = 8 << 20
 """Octets of rows that a task gathers before it sends them. One Spark frame (10,000 rows) makes one small pack, or
-several. With some MiB per pack, the fixed cost of a pack in task, broker and reader is negligible."""
+several. With several MiB per pack, the fixed cost of a pack in task, broker and reader is negligible."""
 
 MAX_TRIGGER_DELAY_S = 15 * 60
 """Default of `maxTriggerDelay`, Kafka's own."""
 
 LONGEST_WAIT_S = 366 * 86400.0
-"""Upper bound of options that are waits: more than a year is taken for a mistyped unit."""
+"""Upper bound in seconds of options that are waits. A longer time than a year is considered a mistyped unit."""
 
 MAX_PARTITIONS = 100_000
-"""Tasks of one batch. More comes from a mistyped `maxRecordsPerPartition`, and would overload Spark's driver."""
+"""Most tasks of one batch. More tasks come from a mistyped `maxRecordsPerPartition`, and would overload Spark's
+driver."""
 
 MAX_BODY_ROWS = 1_000_000
-"""Rows of one typed body. Only Arrow bodies have several, and a few octets can stand for any number of null rows."""
+"""Most rows of one typed body. Only Arrow bodies have several rows, and a few octets can encode any number of null
+rows."""
 
 MAX_BODY_OCTETS = 64 << 20
 """Octets of one Arrow body after decompression and cast, and about the octets of bodies that a task decodes at a time.
@@ -46,8 +51,9 @@ ARROW_BODY = 1 << 20
 rows are divided by their mean size, so a body with large rows may exceed this."""
 
 FENCED_DEAD_LETTERS = 8
-"""How often a task retries after another attempt at the same contents fenced its dead-letter writer. Two attempts may
-run at a time (a speculated task, two actions of one foreachBatch); each takeover follows progress of one of them."""
+"""Number of retries of a task whose dead-letter writer was fenced by another attempt at the same contents. Two
+attempts may run at a time (a speculated task, two actions of one foreachBatch). Each takeover follows progress of
+one of them."""
 
 DEAD_LETTER_REASON = 500
 """Characters of a dead letter's reason that are kept: properties are short, and some reasons quote the body."""
@@ -57,5 +63,5 @@ LAST_QUERIES = 1000
 starts queries all the time."""
 
 RELEASE_S = 2.0
-"""How long a reader process that ends waits until the broker has released its holdings. Spark shows the error that
-ended the process only afterwards, and holdings that are not released expire."""
+"""Seconds for which a reader process that ends waits for the broker to release its holdings. Spark shows the error
+that ended the process only after this wait. Holdings that are not released expire."""

@@ -27,7 +27,7 @@ class LagListener(StreamingQueryListener):
     def lag(self) -> dict[str, dict[str, dict[str, float]]]:
         """{query: {resource: {"contents", "bytes", "seconds"}}} after each query's last trigger.
 
-        The key of a query is its name, or its id if it has none. Queries that have ended stay.
+        The key of a query is its name, or its id if it has none. Ended queries are kept.
         """
         return {
             query: {name: asdict(lag) for name, lag in found.items()}
@@ -35,7 +35,7 @@ class LagListener(StreamingQueryListener):
         }
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 Spark's names, here and below
-        """Nothing is known yet."""
+        """No effect: the lag is not known yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Called after a trigger, and from time to time by an idle query."""
@@ -59,7 +59,7 @@ class LagListener(StreamingQueryListener):
             )
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """No effect: the lag has not changed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Its last lag stays."""
+        """No effect: the last lag is kept."""

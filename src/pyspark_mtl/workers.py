@@ -18,8 +18,8 @@ _modules = 0
 
 
 def set_modules_aside() -> None:
-    """Exclude loaded objects from later collections. Garbage that exists by now is never freed, so this is done once
-    for each load of modules, not for each use.
+    """Exclude loaded objects from later collections. Garbage that exists at this time is never freed, so the
+    function is called once for each load of modules, not for each use of the worker.
     """
     global _modules
     if _REUSED in os.environ and len(sys.modules) > _modules:

@@ -1,4 +1,4 @@
-"""Actions: the core's requests to the loop. The core only makes them; the loop (or a simulator) carries them out.
+"""Actions: the core's requests to the loop. The core only creates them; the loop (or a simulator) carries them out.
 
 Sends are carried out in the order in which they were made. Requests to the disk go to the storage engine; its actions
 and results are in `mtl.storage.api`. An action with an `id` is answered by one `Broker.completed(id, result)`.

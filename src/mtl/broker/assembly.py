@@ -62,10 +62,11 @@ Random = Callable[[int], bytes]
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
     """The core's part of the configuration. `boot` identifies this run of the broker; `packs_on` is the socket for
-    packed leases; the first virtual host is that of a client that names none; `auto_create` are patterns of the
-    resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets (`space`).
-    With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers may put packs
-    into shared memory. `machine` identifies this boot of the machine; it is empty where the system has no such id.
+    packed leases; the first virtual host is that of a client that does not name one; `auto_create` are patterns of
+    the resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets
+    (`space`). With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers
+    may put packs into shared memory. `machine` identifies this boot of the machine; it is empty where the system
+    has no such id.
     """
 
     boot: str
@@ -87,8 +88,8 @@ class CoreSettings:
 def assemble(
     settings: CoreSettings, restored: Restored, random: Random, check_pack: Packs, now: a.Now
 ) -> Broker:
-    """A core with the `restored` records and logs. `random` makes so many octets, `check_pack` checks a pack before it
-    is stored.
+    """A core with the `restored` records and logs. `random` returns the given number of random octets, `check_pack`
+    checks a pack before it is stored.
     """
     base = _base(settings, restored, random, now)
     logs = _logs(base)

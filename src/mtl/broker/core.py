@@ -269,7 +269,7 @@ class Broker:
         return min((t for t in times if t is not None), default=None)
 
     def close(self, now: a.Now) -> None:
-        """Begin to stop: take nothing more in, open nothing more, write the cursors and queues."""
+        """Begin to stop: accept no further contents, open no further logs, write the cursors and queues."""
         self._outbox.now = now
         self.parts.intakes.close()
         self.opening.stop()
@@ -279,7 +279,7 @@ class Broker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is with the disk, and nothing waits for it."""
+        """Whether no action is with the disk or waits for it."""
         parts = self.parts
         to_write = parts.intakes.any_waits or parts.cursors.dirty or parts.queues.dirty
         return self._outbox.idle and not self._outbox.actions and not to_write

@@ -123,8 +123,9 @@ class Flows:
         bodies: Sequence[Buffer],
         connection: Connection = "",
     ) -> None:
-        """Handle commands of one connection in order, as `received` would one by one. Runs of contents with consecutive
-        numbers are handled together, since a check of each would cost more than all the rest.
+        """Handle commands of one connection in order, with the effect of `received` for each. Runs of contents with
+        consecutive numbers are handled together, because a check of each content would cost more than all other
+        work.
         """
         at = 0
         while at < len(headers):
@@ -269,7 +270,7 @@ class Flows:
     def _bind(self, flow: DataFlow, lease: Lease) -> bool:
         """Bind a lease: the last presenter wins (PROTOCOL.md 3). Returns whether it is bound now."""
         if lease.packed and flow.peer[0] is not self._packs_on:
-            return False  # packs in a queue made for single contents would be gigabytes
+            return False  # a queue for single contents, filled with packs, would take gigabytes
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:
             return False  # a second lease of the same kind (PROTOCOL.md 3)

@@ -65,7 +65,9 @@ class Housekeeping:
             self._trim(resource, cursors)
 
     def _cursors_by_resource(self) -> dict[ResourceKey, list[CursorRecord]]:
-        """Index all cursors once: a search through all of them for each resource takes minutes where both are many."""
+        """Index all cursors once: with many resources and many cursors a search for each resource would take
+        minutes.
+        """
         found: dict[ResourceKey, list[CursorRecord]] = {}
         for cursor in self._cursors.all():
             found.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
@@ -86,7 +88,7 @@ class Housekeeping:
             for writer in writers:
                 intake.numbers.forget(writer)
             if intake.reader is not None and intake.stopped is None:
-                # If this fails the log keeps numbers that are never needed again.
+                # After a failure the log keeps numbers that are never needed again.
                 intake.change(lambda number: ForgetWriters(number, intake.key, writers), lambda _: None)
             intake.release()
 
@@ -94,7 +96,7 @@ class Housekeeping:
 
     def _roll(self, resource: Resource) -> None:
         intake, wall_us = resource.intake, self._outbox.now.wall_us
-        # If this fails, the next run tries again.
+        # After a failure the next run tries again.
         intake.change(lambda number: Roll(number, intake.key, wall_us), lambda _: None)
 
     def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:

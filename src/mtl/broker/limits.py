@@ -9,8 +9,9 @@ MAX_PATTERN_COST = 4_000
 1,000 names."""
 
 MAX_PATTERN_WORK = 50_000_000
-"""Characters of a regular expression times the characters of all names that it is matched against. RE2 does some 100
-million a second when it cannot cache its states. Enough for fifteen characters on the names of 100,000 resources."""
+"""Characters of a regular expression times the characters of all names that it is matched against. RE2 does some
+100 million a second when it cannot cache its states. This is sufficient for fifteen characters on the names of
+100,000 resources."""
 
 # --- the log ------------------------------------------------------------------------------------------------
 
@@ -24,11 +25,11 @@ socket."""
 # --- the broker: control ------------------------------------------------------------------------------------
 
 MAX_SESSIONS = 20_000
-"""Control sessions kept; some 500 octets each. When another one is opened the longest silent ones are dropped."""
+"""Control sessions kept; about 500 octets each. When another one is opened the longest silent ones are dropped."""
 
 SESSIONS_LEAVING = 100
-"""One in so many sessions is dropped at a time: finding the longest silent ones takes some 20 ms, too much for each of
-a flood of new sessions."""
+"""Divisor of the number of sessions that are dropped at a time. Finding the sessions with the longest silence takes
+about 20 ms, which is too much for each of a flood of new sessions."""
 
 SESSION_IDLE_S = 3600.0
 """Time after which a silent control session is dropped; its client opens a new one after the reply `not-open`."""
@@ -48,43 +49,43 @@ FAILED_LOGINS_S = 60.0
 """Period of FAILED_LOGINS and FAILED_LOGINS_ADDRESS."""
 
 MAX_FAILED_LOGINS = 20_000
-"""(address, user) pairs counted at once, some 200 octets each; the oldest leave first."""
+"""(address, user) pairs counted at once, about 200 octets each; the oldest leave first."""
 
 MAX_PASSWORD_CHECKS = 100
 """PLAIN passwords that wait for their check at once; each takes as long as SCRAM_ITERATIONS, on a thread of its own."""
 
 MAX_RIGHTS_REMEMBERED = 100_000
-"""Cached results of matching a grant's pattern with a name, some 100 octets each, until users or grants change."""
+"""Cached results of matching a grant's pattern with a name, about 100 octets each, until users or grants change."""
 
 ACCOUNTS_CHECK_S = 1.0
 """Interval at which the broker checks for changes by `mtl user` or `mtl grant`."""
 
 MAX_LEASES = 20_000
-"""Live leases; some 2 KB each."""
+"""Live leases; about 2 KB each."""
 
 MAX_LEASES_PER_SESSION = 2_000
 """Live leases of one session, so that one client cannot use up all leases."""
 
 MAX_LEASED_NAMES = 2_000_000
-"""Names of resources in all live leases together, some 100 octets each: each lease may have MAX_RESOURCES_PER_LEASE."""
+"""Names of resources in all live leases together, about 100 octets each: a lease may have MAX_RESOURCES_PER_LEASE."""
 
 MAX_RESOURCES = 100_000
-"""Resources of a broker; each costs some 2 KB of memory and two files on the disk."""
+"""Resources of a broker; each costs about 2 KB of memory and two files on the disk."""
 
 MAX_DESCRIBED = 5_000
 """Resources in one reply. More do not fit MAX_CONTROL_FRAME; the check comes before the work of describing them."""
 
 MAX_WAITERS = 10_000
-"""Describes that wait for news at once; each is a client that would poll otherwise."""
+"""Describes that wait for changes at once; without the wait each client would poll."""
 
 MAX_WAITING_NAMES = 200_000
-"""Names in all waiting Describes together; each costs some 300 octets, and a request may have tens of thousands."""
+"""Names in all waiting Describes together; each costs about 300 octets, and a request may have tens of thousands."""
 
 MAX_WAIT_S = 30.0
 """Longest wait of a Describe; shorter than the time-out of any client."""
 
 MAX_WRITER_NAMES = 1_000_000
-"""Writer names kept; the library generates one per writer, and each costs some 300 octets until it expires."""
+"""Writer names kept; the library generates one per writer, and each costs about 300 octets until it expires."""
 
 WRITER_NAME_IDLE_S = 24 * 3600.0
 """Time after which an unused writer name is dropped together with its publishing numbers."""
@@ -107,11 +108,11 @@ EXPIRY_CHECK_S = 5.0
 
 INBOUND_OCTETS = 256 << 20
 """Contents taken in and not yet synced, over all resources. Above it contents are pushed back (Reject, recycle) and
-never left unread, because Pings and Confirms share the socket."""
+not left unread, because Pings and Confirms share the socket."""
 
 MAX_UNCONFIRMED = 1 << 20
 """Contents of one writing lease that are taken in and not confirmed. A resource that makes no progress holds back the
-Confirms of a flow's other resources, and each costs some 200 octets meanwhile."""
+Confirms of a flow's other resources, and each costs about 200 octets meanwhile."""
 
 GROUP_OCTETS = 32 << 20
 """Octets of one group commit of one log: large enough that the cost of the sync is negligible, small enough that a slow
@@ -120,14 +121,14 @@ disk confirms ten times a second."""
 # --- the broker: contents out -------------------------------------------------------------------------------
 
 WINDOW_CONTENTS = 1_000
-"""A reader's window when it asks for none (PROTOCOL.md 5.2)."""
+"""A reader's window if it requests none (PROTOCOL.md 5.2)."""
 
 WINDOW_OCTETS = 8 << 20
 """The same in stored octets."""
 
 MAX_WINDOW_CONTENTS = 1_000_000
-"""Largest window granted. The broker keeps some 100 octets for each unsettled content, or for each run of contents sent
-in a row. It also bounds the list that a Confirm out of order has to split."""
+"""Largest granted window. The broker keeps about 100 octets for each unsettled content, or for each run of contents
+sent in a row. It also bounds the list that a Confirm out of order has to split."""
 
 MAX_WINDOW_OCTETS = 1 << 30
 """The same in stored octets; they stay in the log, not in memory."""
@@ -148,7 +149,8 @@ BLOCKED_RETRY_S = 0.001
 ZeroMQ does not report room in a ROUTER's queue. With 20 ms an active reader fell to a quarter of its rate."""
 
 BLOCKED_RETRY_TOP_S = 0.02
-"""The same for a reader that has not read anything for a while, so that the loop prepares fewer contents in vain."""
+"""The same for a reader that has not read anything for a while, so that the loop prepares fewer contents that are
+not sent."""
 
 FANOUT_RING_OCTETS = 16 << 20
 """Contents that wait for a slow reader of the `test` profile, each with `mtl.broker.reading.fanout.OVERHEAD`: a burst
@@ -163,10 +165,10 @@ CURSOR_FLUSH_S = 0.1
 """Longest time until a moved cursor is durable (PROTOCOL.md 5.3)."""
 
 MAX_CURSORS = 200_000
-"""Cursors of a broker, some 1 KB each, until they or their resources are deleted: two groups for MAX_RESOURCES."""
+"""Cursors of a broker, about 1 KB each, until they or their resources are deleted: two groups for MAX_RESOURCES."""
 
 MAX_APPLICATIONS = 100_000
-"""Applications whose last commit is kept, some 1 KB each: a hundred new queries a day for three years."""
+"""Applications whose last commit is kept, about 1 KB each: a hundred new queries a day for three years."""
 
 MAX_STAGES = 100_000
 """Stages at a time. 200 tasks every few seconds whose stages are never committed stay below this: stages expire."""
@@ -201,8 +203,8 @@ SEND_BACKLOG = 10_000
 # --- the broker: threads ------------------------------------------------------------------------------------
 
 PREPARED = 64 << 10
-"""Packs of at least so many octets get their checksum from another thread, during the sync of earlier groups. For
-smaller packs waking a thread costs as much as the checksum."""
+"""Packs of at least this number of octets get their checksum from another thread, during the sync of earlier
+groups. For smaller packs waking a thread costs as much as the checksum."""
 
 LOOP_COMMIT = 64 << 10
 """Octets of a group that the idle loop may write and sync itself (`mtl.broker.runtime.workers`)."""

@@ -102,12 +102,12 @@ class Outbox:
         unsure: Callable[[StorageError], None],
     ) -> None:
         """A durable transaction whose failure is certain: `then` gets an error only when a second transaction has
-        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`. Until
-        `then` is called nothing may be done to the things that the records describe.
+        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`.
+        Until `then` is called, the objects that the records describe must not be changed.
 
         A transaction whose sync failed may still be on the disk, and a crash would bring it back; a later one that
-        succeeds replaces it for good. A caller that continues to append after a failure has to know which of the two
-        holds.
+        succeeds replaces it for good. A caller that continues to append after a failure has to know which of the
+        two is on the disk.
         """
         known = {(r.kind, r.key) for r in before}
         new = [r for r in put if (r.kind, r.key) not in known]
@@ -147,7 +147,7 @@ class Outbox:
 
     @property
     def idle(self) -> bool:
-        """Whether no action but reads is waiting for its result."""
+        """Whether no action except reads is waiting for its result."""
         return len(self._waiting) == len(self._reads)
 
     def pop_actions(self) -> list[a.Action]:
@@ -167,8 +167,8 @@ def refusal(result: Result) -> Refused | None:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Records that are about to be deleted, as they are now, with the reaction to the outcome. Until then nothing else
-    may be done to them.
+    """Records that are about to be deleted, as they are now, with the reaction to the outcome. Until then they must
+    not be changed.
 
     `change` are other records that refer to them, each before and after; `damaged` have the keys of records that cannot
     be read. `over` is called once, with whether the records are deleted.

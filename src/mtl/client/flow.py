@@ -155,9 +155,7 @@ class Flow:
         self._flush()
 
     def send_contents(self, contents: Sequence[c.Content]) -> int:
-        """Send contents as far as there is room, and return their number. `writable` is called when there is room
-        for the rest.
-        """
+        """Send contents as far as there is room, and return their number. `writable` reports room for the rest."""
         if self._link is None or self.state is not State.BOUND or self._queue:
             return 0
         sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
@@ -370,9 +368,7 @@ class Flow:
         return c.content_run(headers, at, self._tail, _sequence(header))
 
     def _pass_run(self, header: bytes, bodies: Sequence[Buffer]) -> int:
-        """Pass these contents to the user. Returns the number that it accepted. `header` is the header of the
-        first.
-        """
+        """Pass these contents to the user. Returns the number that it accepted. `header` is of the first one."""
         assert self._like is not None
         try:
             self._session.received(self._like)

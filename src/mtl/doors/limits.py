@@ -5,13 +5,14 @@ from __future__ import annotations
 from mtl.limits import MAX_CONTENT
 
 DOOR_SESSIONS = 1_000
-"""Default of the peers that one door serves at once; more are turned away. Some 10 KB each without subscriptions."""
+"""Default number of peers that one door serves at once; further ones are refused. A peer without subscriptions
+needs about 10 KB."""
 
 DOOR_USERS = 200
 """Users that one door acts as at once, a session and some sockets each; above it the longest idle one is closed."""
 
 DOOR_LOGINS = 8
-"""HTTP Basic: password checks at the broker at once per door; each takes some 15 ms of the event loop
+"""HTTP Basic: password checks at the broker at once per door; each takes about 15 ms of the event loop
 (SCRAM_ITERATIONS)."""
 
 DOOR_CHECK_S = 5.0
@@ -29,7 +30,7 @@ DOOR_FAILED_S = 60.0
 """The period of the two limits above, the same as the broker's."""
 
 DOOR_GUESSING_ADDRESSES = 10_000
-"""Addresses whose wrong passwords are counted at once, some 150 octets each."""
+"""Addresses whose wrong passwords are counted at once, about 150 octets each."""
 
 DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
@@ -55,7 +56,7 @@ DOOR_RUN_CONTENTS = 1_000
 Batching shares the fixed cost of publishing or reading among them."""
 
 DOOR_RUN_OCTETS = 256 << 10
-"""The same in octets; above some 100 KiB larger packs save nothing. A single content may be larger."""
+"""The same in octets. Packs above about 100 KiB are not cheaper. A single content may be larger."""
 
 DOOR_READER_CONTENTS = 10_000
 """The window of one subscription of a door; one pack."""
@@ -64,10 +65,12 @@ DOOR_READER_OCTETS = 1 << 20
 """The same in stored octets: a door's memory per slow consumer, in addition to one pack and the transport's buffer."""
 
 DOOR_ATTEMPT_S = 0.5
-"""How long a starting door tries to reach the broker before it checks for a stop request and tries again."""
+"""Seconds for which a starting door tries to reach the broker before it checks for a stop request and tries
+again."""
 
 DOOR_STOP_S = 5.0
-"""How long a stopping door waits for the broker's Confirms: they take milliseconds while the broker runs."""
+"""Seconds for which a stopping door waits for the broker's Confirms: they take milliseconds while the broker
+runs."""
 
 TLS_OPEN_S = 10.0
 """How long a connection to a door on TCP may take for the handshake of TLS."""
@@ -86,11 +89,11 @@ WS_WRITE = 64 << 10
 """WebSocket: octets buffered for a peer that reads slowly; above it senders wait."""
 
 WS_PING_S = 20.0
-"""WebSocket: interval of pings, so that no proxy closes a quiet connection; proxies wait for 60 s or more."""
+"""WebSocket: interval of pings, so that proxies do not close a silent connection; proxies wait for 60 s or more."""
 
 WS_SILENT_S = 600.0
-"""WebSocket: how long a peer may take to answer a ping before its connection is closed. Long, as a busy peer does not
-read the ping either."""
+"""WebSocket: how long a peer may take to answer a ping before its connection is closed. The time is long because a
+busy peer does not read the ping either."""
 
 WS_KEEPALIVE_S = 60
 """WebSocket: TCP keepalive, idle time before the first probe and interval of the next ones."""
@@ -212,10 +215,10 @@ this size."""
 
 MBWS_WINDOW = 1_000
 """MBWS: unacknowledged messages to one client; about the number in one pack. The door keeps their places in the log,
-some 100 octets each, and no bodies."""
+about 100 octets each, and no bodies."""
 
 MBWS_RETAINED = 1_000
-"""MBWS: failed connections that wait for their clients; above it the oldest is forgotten. Up to some 100 KB each with a
+"""MBWS: failed connections that wait for their clients; above it the oldest is forgotten. About 100 KB each with a
 full window, 2 KB with a quick client; as many as DOOR_SESSIONS."""
 
 MBWS_RETAINED_S = 600.0

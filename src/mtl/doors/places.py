@@ -1,4 +1,4 @@
-"""Where a door listens: one syntax for all doors, [TRANSPORT://]HOST:PORT, and ipc://PATH for those on ZeroMQ."""
+"""The address of a door: one syntax for all doors, [TRANSPORT://]HOST:PORT, and ipc://PATH for those on ZeroMQ."""
 
 from __future__ import annotations
 

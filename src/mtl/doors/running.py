@@ -84,8 +84,8 @@ async def serve(
 ) -> None:
     """Run a door until SIGTERM or SIGINT, with `until_eof` also until standard input ends; reports when it is ready.
 
-    Raises `OptionError`, `Unreachable` when there is no broker for its `retry_deadline`, `Refused` when the broker does
-    not admit the door.
+    Raises `OptionError`, `Unreachable` if no broker answers within its `retry_deadline`, `Refused` if the broker
+    does not admit the door.
     """
     config.check(name, broker)
     loop = asyncio.get_running_loop()

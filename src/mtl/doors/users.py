@@ -1,4 +1,5 @@
-"""The users of the peers, and a connection to the broker for each: a peer has its user's grants, not the door's.
+"""The users of the peers, with a connection to the broker for each user. A peer has its user's grants, not the
+door's.
 
 The door logs in as itself and acts as the user (`acting_as`, PROTOCOL.md 2.1), which `mtl grant DOOR --act-as` permits.
 So it needs no user's password.
@@ -64,5 +65,5 @@ class Bridges:
         await asyncio.gather(*self._leaving, *(bridge.leave() for bridge in self._users.values()))
 
     async def drop(self) -> None:
-        """Close the users' connections at once, also when the broker does not answer."""
+        """Close the users' connections at once, even if the broker does not answer."""
         await asyncio.gather(*(bridge.drop() for bridge in self._users.values()))

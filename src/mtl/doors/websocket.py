@@ -2,7 +2,8 @@
 
 Browsers let any page open a WebSocket to any host that the user can reach, and name the page's origin in `Origin`.
 Admitted are requests without Origin (not from a browser), configured origins, and pages served by this door, if its
-host is an IP address or localhost: any other name could belong to an attacker and resolve to here (DNS rebinding).
+host is an IP address or localhost: any other name could belong to an attacker and resolve to this host (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class BatchedWebSocket(WebSocket):
     async def send_all(self, messages: Iterable[str | bytes]) -> None:
         """Send them with one write. Raises `ConnectionClosed`."""
         if self.state is not State.OPEN:
-            await self.send(b"")  # which raises
+            await self.send(b"")  # raises the error of the closed connection
             return
         for message in messages:
             if isinstance(message, str):

@@ -1,4 +1,6 @@
-"""Append-only logs of opaque chunks on a disk: segments, recovery, retention. Knows neither MTL nor ZeroMQ.
+"""Append-only logs of opaque chunks on a disk: segments, recovery, retention. The package depends on neither MTL
+nor ZeroMQ.
 
-Start with writer.py and reader.py; the formats are in chunk.py and segment.py, the damage after a crash in recovery.py.
+Read writer.py and reader.py first. The formats are in chunk.py and segment.py, the repair after a crash in
+recovery.py.
 """

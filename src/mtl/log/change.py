@@ -1,4 +1,4 @@
-"""Changes that a log's writer made durable, as immutable values: all that its reader learns from it."""
+"""Changes that a log's writer made durable, as immutable values. They are the only input of the log's reader."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A disk with a bounded number of open files, however many logs there are.
+"""A disk with a bounded number of open files for any number of logs.
 
-A log keeps its newest segment open, so a broker with ten thousand resources would need more open files than the system
-allows one process. Here the least recently used file is closed, and opened again under its present name when it is
-needed. Logs do not notice.
+A log keeps its newest segment open, so a broker with ten thousand resources would need more open files than the
+system allows one process. This disk closes the least recently used file, and opens it again under its present name
+when it is needed. Logs do not depend on this.
 
 A file with unsynced data is synced before it is closed; otherwise an error of the disk would be lost. After an error
 every later `sync` of the file fails, because a sync that succeeds later proves nothing.

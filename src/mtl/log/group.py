@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _ROOM = 32 << 10
-"""Octets of zeros after a small group: room for some seventy contents of 100 octets that come one by one. Not more,
-because a log with few contents is larger by as much."""
+"""Octets of zeros after a small group: room for about seventy contents of 100 octets that come one by one. A larger
+room would enlarge every log with few contents."""
 
 _SMALL = _ROOM // 8
 """Largest group, in octets, that is followed by zeros: after larger ones, zeros would be a good part of all writes."""

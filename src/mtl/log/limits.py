@@ -21,11 +21,11 @@ IOV_BATCH = 512
 """Buffers in one writev: below IOV_MAX of every system (1,024 on Linux and macOS)."""
 
 SCAN_BLOCK = 4 << 20
-"""Octets that a scan reads at a time: above 1 MiB nothing gets faster. A larger chunk is read as a whole."""
+"""Octets that a scan reads at a time. Reads above 1 MiB are not faster. A larger chunk is read as a whole."""
 
 OPEN_FILES = 512
-"""Log files open at a time; the least recently used one is closed, and reopened when it is needed. Without this limit
-each log would keep one or two files open, and many systems give a process only a thousand or so."""
+"""Log files open at a time; the least recently used one is closed, and reopened when it is needed. Without this
+limit each log would keep one or two files open, and many systems allow a process only about a thousand."""
 
 MAPPED_SEGMENTS = 256
 """Sealed segments that are mapped at a time, over all logs. Each takes a file descriptor and address space; the

@@ -30,10 +30,12 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The chunks that hold [first, end), up to `most` of them and so many octets of bodies, but at least one.
+    """The chunks that hold [first, end): at most `most` chunks, and bodies up to the given octets, but at least one
+    chunk.
 
-    Answer: `tuple[Chunk, ...]`, ascending and without gaps; it begins above `first` where retention removed contents,
-    and is empty where none are left. With `place_from`, bodies of so many octets or more are answered by their place.
+    Answer: `tuple[Chunk, ...]`, ascending and without gaps; it begins above `first` where retention removed
+    contents, and is empty if none are left. With `place_from`, bodies of at least this number of octets are
+    answered by their place.
     """
 
     first: int
@@ -52,7 +54,7 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True)
 class RangeFrom:
-    """The range from `start` on with at most so many contents and stored octets. Answer: `Range`."""
+    """The range from `start` on with at most the given contents and stored octets. Answer: `Range`."""
 
     start: int
     contents: int | None = None
@@ -90,7 +92,7 @@ def collect(
 ) -> tuple[Chunk, ...]:
     """The answer to `Contents` of a log that begins at `earliest`. `find` gives the chunk that holds a sequence.
 
-    An error behind the first chunk ends the answer: the next question begins there, and has the error as its answer.
+    An error after the first chunk ends the answer. The next question begins there, and has the error as its answer.
     """
     found: list[Chunk] = []
     octets = 0

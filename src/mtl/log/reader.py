@@ -1,4 +1,4 @@
-"""The reading half of a log, in memory. Belongs to one thread; it learns of durable contents by a writer's changes."""
+"""The reading half of a log, in memory. Belongs to one thread. The writer's changes report durable contents."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class LogReader:
         self._discard(segment)
 
     def _discard(self, segment: OpenSegment) -> None:
-        segment.removed = True  # first: from now on, threads that read the segment add nothing to the cache
+        segment.removed = True  # first: from now on, threads that read the segment do not fill the cache
         self._cache.drop_owner(segment)
 
     def _resize(self, segment: OpenSegment, size: int) -> None:

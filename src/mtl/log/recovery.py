@@ -1,8 +1,8 @@
-"""Recovery of a log when it is opened: which damage is cut off, which is repaired, and which is refused.
+"""Recovery of a log when it is opened: some damage is cut off, some is repaired, and the rest is refused.
 
 - Only the newest segment can be unfinished: a segment is synced, and its index written and synced, before the next
   one is begun. Of sealed segments only names and sizes are checked here; they are verified when they are read. A
-  missing index is made again by a scan.
+  missing index is built again by a scan.
 - Every chunk header states the offset that was durable when its group began. A bad chunk at or above the largest such
   offset belongs to a group that was never acknowledged: it is cut, with all that follows (the pages of an unsynced
   group reach the disk in any order, so valid chunks after a hole are normal). A bad chunk below it was durable and has
@@ -49,7 +49,8 @@ from mtl.log.segment import (
 from mtl.log.store import Store, read_header
 
 _NUMBERS = 1 << 64
-"""Publishing numbers are below this. No writer gets so far, but octets of a damaged disk may decode to more."""
+"""Publishing numbers are below this bound. No writer reaches it, but octets of a damaged disk may decode to a
+larger number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _examine(
     bases = sorted(sizes)
     torn = None
     if len(bases) > 1 and sizes[bases[-1]] < HEADER_SIZE:
-        torn = bases.pop()  # nothing can be in it; the next append begins it again
+        torn = bases.pop()  # it cannot have contents; the next append begins it again
     if not bases or bases[-1] < manifest.newest:
         raise newest_missing(store, bases, manifest.newest)
     below = [base for base, end in pairwise(bases) if end <= earliest]
@@ -454,7 +455,9 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest
 
 
 def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
-    """Remove incomplete files and the remains of an interrupted trim. The names that stay are durable afterwards."""
+    """Remove incomplete files and the remains of an interrupted trim. The remaining names are durable
+    afterwards.
+    """
     names = [TEMPORARY, NEW_INDEX, NEW_LINK, NEW_MANIFEST, *plan.orphans]
     if not plan.index.adopted:
         names.append(STASHED)

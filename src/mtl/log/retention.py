@@ -1,10 +1,10 @@
-"""Decides which old segments of a log are removed. Pure: the removal itself is `LogWriter.trim`.
+"""Selects the old segments of a log that are to be removed. Pure: the removal itself is `LogWriter.trim`.
 
 Whole segments are removed, oldest first and never the newest one, as the policy says:
 
-- `bytes`, `contents`: while the log has at least so much without the segment;
-- `age_s`: when the newest content of the segment is older;
-- `groups`: not before all these groups have confirmed the segment. A group without a cursor holds nothing. Without
+- `bytes`, `contents`: while the log without the segment has at least this amount; - `age_s`: when the newest
+content of the segment is older; - `groups`: not before all these groups have confirmed the segment. A group without
+a cursor holds nothing. Without
   another bound a segment is removed as soon as all these groups with a cursor have confirmed it;
 - read pins hold like groups;
 - `hard_bytes`: above it the oldest segments are removed even if they are held; the plan lists the losses.

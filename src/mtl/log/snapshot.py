@@ -102,7 +102,7 @@ class LogSnapshot:
         return ref if ref.end > self.earliest else self.find(self.earliest)
 
     def end_within(self, start: int, contents: int | None = None, octets: int | None = None) -> int:
-        """The end (exclusive) of the range from `start` on with at most so many contents and stored octets.
+        """The end (exclusive) of the range from `start` on with at most the given contents and stored octets.
 
         The limit of contents is exact. The limit of octets rounds down to a whole chunk, but includes that of `start`.
         """

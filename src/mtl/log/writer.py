@@ -1,7 +1,7 @@
 """The writing half of a log. One call at a time, on any thread; it shares nothing with the reader.
 
-A call that raises has stored nothing (except `adopt`, see there). After an OSError the log goes on or stops, depending
-on the operation that failed:
+A call that raises has stored nothing (except `adopt`, see there). After an OSError the log continues or stops,
+depending on the operation that failed:
 
 - a failed write: the segment is cut back to where the group began, durably; if that fails too, the log stops;
 - a failed fdatasync, durability "sync": the segment is abandoned at its last known-good end and a new one begun; the
@@ -71,7 +71,7 @@ class LogWriter:
 
     @property
     def stopped(self) -> bool:
-        """Whether every call raises StorageFailed from now on; opening the log again is the way out."""
+        """Whether every call raises StorageFailed from now on; opening the log again ends this state."""
         return bool(self._stopped)
 
     @property
@@ -180,7 +180,9 @@ class LogWriter:
         self.last_time = group.time_us
 
     def _abandon(self, active: Active, time_us: int) -> None:
-        """Go on in a new segment after a failed fdatasync. Its base says where the old one ends."""
+        """Continue in a new segment after a failed fdatasync. The base of the new segment is the end of the old
+        one.
+        """
         try:
             self._close_with_index(active)
             self._begin_segment(time_us)

@@ -29,7 +29,7 @@ class Guesses:
             self._counts.popitem(last=False)
 
     def reached(self, source: Hashable, limit: int) -> bool:
-        """Whether so many passwords of a source were wrong in its period."""
+        """Whether the given number of passwords of a source were wrong in its period."""
         return self._count(source)[1] >= limit
 
     def _count(self, source: Hashable) -> tuple[float, int]:

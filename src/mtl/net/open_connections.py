@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 CONNECTIONS_OPEN = 10_000
-"""Connections that one address may have open at the same time: some 3,000 executors behind one address, with three
+"""Connections that one address may have open at the same time: about 3,000 executors behind one address, with three
 connections each. A silent connection costs a file descriptor, too."""
 
 

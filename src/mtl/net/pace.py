@@ -14,7 +14,7 @@ CONNECTIONS_PER_S = 100.0
 identity that libzmq generates next: a search through 2**32 identities takes long at this pace."""
 
 PACED_ADDRESSES = 10_000
-"""Addresses with a token bucket, some 150 octets each."""
+"""Addresses with a token bucket, about 150 octets each."""
 
 
 class Pace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtl import limits
 
 PACK_METADATA = 4 << 10
-"""The flatbuffer of a pack. That of the fixed schema has some 220 octets."""
+"""The flatbuffer of a pack. That of the fixed schema has about 220 octets."""
 
 MAX_FIELD_NAME = 128
 """Octets of a field name (PROTOCOL.md 1; AMQP's own bound)."""

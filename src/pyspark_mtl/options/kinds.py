@@ -1,7 +1,7 @@
 """The kinds of option values: strict parsers. Pure.
 
-A parser takes the text from Spark and returns the value, or raises ValueError with the rest of the sentence
-"option x: ...". It guesses nothing: a number without a unit, for example, is not a duration.
+A parser takes the text from Spark and returns the value, or raises ValueError with the rest of the sentence "option
+x: ...". It does not guess: a number without a unit, for example, is not a duration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReadPlace:
 
 @dataclass(frozen=True)
 class ReadPlaces:
-    """A place for each resource: the one in `named`, else `default`."""
+    """A place for each resource: its place in `named`, else `default`."""
 
     default: ReadPlace | None
     named: Mapping[str, ReadPlace] = field(default_factory=dict)
@@ -132,7 +132,8 @@ def pattern(value: str) -> str:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether a pattern matches the whole name. ValueError for an invalid pattern."""
-    # RE2 is part of Arrow, which nothing else here needs. The syntax of Python's `re` is different.
+    # RE2 is part of Arrow, which is imported here because nothing else in this module needs it. The syntax of
+    # Python's `re` is different.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 

@@ -21,7 +21,9 @@ from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one batch: contents, stored octets, contents to wait for, and the longest wait in seconds."""
+    """Bounds of one batch: the most contents, the most stored octets, the contents to wait for, and the longest
+    wait in seconds.
+    """
 
     max_contents: int | None = None
     max_bytes: int | None = None
@@ -102,12 +104,14 @@ class WriteSettings:
 
 @dataclass(frozen=True)
 class Given:
-    """The options that were given, parsed, under their proper names. Not shown by repr: one may be a password."""
+    """The given options, parsed, under their proper names. repr does not show them, because one may be a
+    password.
+    """
 
     values: Mapping[str, Any] = field(repr=False)
 
     def __getitem__(self, name: str) -> Any:
-        """The value given for `name`, else its default."""
+        """The given value of `name`, else its default."""
         return self.values.get(name, BY_KEY[name.lower()].default)
 
     def __contains__(self, name: str) -> bool:
@@ -308,7 +312,9 @@ def _ending(given: Given, *, streaming: bool) -> ReadPlaces:
 
 
 def _first_given(given: Given, *names: str) -> ReadPlaces | None:
-    """The value of the first option that is given. The order is Kafka's, so that settings mean the same here."""
+    """The value of the first option that is given. The order is that of Kafka's source, so that the same settings
+    have the same meaning.
+    """
     return next((given[name] for name in names if name in given), None)
 
 

@@ -37,7 +37,7 @@ SINK = {
     "timestamp": ("timestamp",),
     "sequence": ("bigint",),
 }
-"""The columns that a sink accepts, and their types. Only `body` is required."""
+"""The columns that a sink accepts, with their types. Only `body` is required."""
 
 
 def of_source(*, include_properties: bool) -> tuple[Column, ...]:

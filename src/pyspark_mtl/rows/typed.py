@@ -22,7 +22,7 @@ from pyspark_mtl.rows.bodies.values import Decoded
 
 
 class BadContent(NamedTuple):
-    """A content whose body is bad, and why."""
+    """A content with a bad body, and the reason."""
 
     sequence: int
     body: bytes

@@ -1,8 +1,9 @@
 """The sink: Spark's stream writer and batch writer into MTL resources, exactly once.
 
-Tasks write into stages, which readers do not see. Spark's commit names them in one Stage.Commit, under (application,
-version). The broker publishes their contents atomically and remembers the version, so a commit that Spark repeats after
-a failure has no effect. A batch without rows is committed too, without stages, to keep the order of versions.
+Tasks write into stages, which readers do not see. Spark's commit names them in one Stage.Commit, under
+(application, version). The broker publishes their contents atomically and remembers the version, so a commit that
+Spark repeats after a failure has no effect. A batch without rows is committed as well, without stages, to keep the
+order of versions.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ BATCH_ID = "streaming.sql.batchId"
 @dataclass
 class StageMessage(WriterCommitMessage):
     """A task's report to the driver; public values only. `query` is None in a batch write, and in a report without
-    anything to commit.
+    stages.
     """
 
     written: Written = field(default_factory=Written)
@@ -124,7 +125,7 @@ class BatchWriter(DataSourceArrowWriter):
         return StageMessage(write(self._settings, frames, self._application, self._version))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish everything, once per (txnAppId, txnVersion)."""
+        """Publish all stages, once per (txnAppId, txnVersion)."""
         done = _messages(messages)
         stages, replaced = _stages(done), _replaced(self._settings, done)
         repeatable = self._settings.exactly_once and self._settings.application is not None
@@ -215,7 +216,7 @@ def _commit(
 
 
 def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Abort stages, best effort: errors are logged, since the batch fails anyway and stages expire."""
+    """Abort stages, best effort: errors are only logged, because the batch fails anyway and stages expire."""
     stages = _stages(_messages(messages))
     if not stages:
         return
@@ -228,7 +229,7 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
 def _check_replay(
     settings: WriteSettings, batch: Batch, result: Committed, messages: Sequence[StageMessage]
 ) -> None:
-    """Log that the broker had published this batch before, and did nothing now.
+    """Log that the broker had published this batch before, and published no content now.
 
     Refused 409 if the batch now has other counts. A checkpoint that was rolled back or copied plans another batch under
     the same number; its rows would be lost, or published again by the next batch. For Arrow bodies only the resources

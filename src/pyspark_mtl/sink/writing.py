@@ -1,7 +1,7 @@
 """Writes the rows of a task into stages (or directly into resources), with one writer lease for each frame's resources.
 
-New resources in a later frame get another lease; a task without rows sends no request. A stage is invisible until the
-driver names it in Stage.Commit; the stage of a failed or second attempt is never named, and expires.
+New resources in a later frame get another lease. A task without rows sends no request. A stage is invisible until
+the driver names it in Stage.Commit; the stage of a failed or second attempt is never named, and expires.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TaskWriter:
 
     @property
     def _opened(self) -> list[Writer]:
-        """Each writer once, in the order in which they were opened."""
+        """The writers without repetitions, in the order of their opening."""
         return list(dict.fromkeys(self._writers.values()))
 
     def _open(self, resources: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Admission: how much one batch takes, and whether it waits for more. Pure; time is an argument, in seconds.
+"""Admission: the contents of one batch, and whether it waits for more. Pure; time is an argument, in seconds.
 
 All limits of a query apply together. They are split over the resources in proportion to their waiting contents. Every
 resource with waiting contents gets at least one, so a large resource never starves a small one.
@@ -22,7 +22,7 @@ class Waiting:
 
     @property
     def count(self) -> int:
-        """How many contents wait."""
+        """The number of waiting contents."""
         return self.end - self.first
 
 

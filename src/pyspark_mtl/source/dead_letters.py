@@ -1,10 +1,10 @@
 """Writes bad bodies to the resource that `deadLetter` names: each once, with the coordinates of its source.
 
 A task may run again, or twice at a time. All attempts at the same contents use one writer name, which the broker
-remembers, and number the dead letters in the order of the source. A later attempt goes on after the letters that are
-there (PROTOCOL.md 5.4). The name is derived from everything that decides which bodies are bad: range, schema, format.
-A letter may be written again, but is never lost, in these cases: the range changes (a failed batch is repeated with
-another minPartitions), the user changes, or the name was unused for a day and the broker forgot it.
+remembers, and number the dead letters in the order of the source. A later attempt continues after the existing
+letters (PROTOCOL.md 5.4). The name is derived from everything that decides which bodies are bad: range, schema,
+format. A letter may be written again, but is never lost, in these cases: the range changes (a failed batch is
+repeated with another minPartitions), the user changes, or the name was unused for a day and the broker forgot it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DeadLetterWriter:
         self._count = 0
 
     def write(self, letters: Sequence[BadContent]) -> None:
-        """Append these letters, and wait until they are durable; skips letters that another attempt has written."""
+        """Append these letters, except those that another attempt has written, and wait until they are durable."""
         if self._target is None or not letters:
             return
         for left in reversed(range(FENCED_DEAD_LETTERS)):

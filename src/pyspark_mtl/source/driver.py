@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mtl.client.reader import Reader
 
 _GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
-"""The reasons why a resource that was read earlier cannot be held: nothing is left to confirm."""
+"""The reasons of refusals to hold a resource that was read earlier: there is no content left to confirm."""
 
 
 class Driver:
@@ -90,7 +90,7 @@ class Driver:
     # --- locating -------------------------------------------------------------------------------------------
 
     def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
-        """The sequence of `place` in a resource as it was found.
+        """The sequence of `place` in a resource, whose state is the one that `find` returned.
 
         A group without a cursor begins at the earliest content; `create_cursor` creates the cursor. A time after all
         contents is an OptionError, or the end with startingOffsetsByTimestampStrategy=latest.
@@ -112,7 +112,7 @@ class Driver:
         return sequence if matched else found.next
 
     def locate_end(self, found: Description, place: ReadPlace) -> int:
-        """The sequence to end before; a time after all contents means the end."""
+        """The end (exclusive) of reading; for a time after all contents the end of the resource."""
         if place.kind == "time":
             sequence, matched = self._broker.locate_time(found.resource, place.value)
             return min(sequence, found.next) if matched else found.next
@@ -123,7 +123,9 @@ class Driver:
         return self._broker.locate_end(resource, first, bytes=octets)
 
     def unread(self, found: Description, first: int, end: int) -> Located | None:
-        """Octets and age of the contents in [first, end) that are kept; None if the resource is gone."""
+        """Octets and age of the contents in [first, end) that retention has kept; None if the resource does not
+        exist any more.
+        """
         start = max(first, found.earliest)
         try:
             return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
@@ -146,8 +148,8 @@ class Driver:
     # --- holding and confirming -----------------------------------------------------------------------------
 
     def hold(self, resource: str, position: Position) -> int | None:
-        """Hold a resource from `position` on, unless it is held. Returns the epoch of the group for its members, or
-        None without a group.
+        """Hold a resource from `position` on, if it is not held yet. Returns the epoch of the group for its
+        members, or None without a group.
         """
         holder = self._holders.get(resource)
         if holder is None or holder.incarnation != position.incarnation or holder.is_gone:
@@ -157,7 +159,7 @@ class Driver:
         return holder.reader.epoch if self._settings.group is not None else None
 
     def try_to_hold(self, resource: str, position: Position) -> bool:
-        """Like `hold`, but returns False if the position or the resource is gone."""
+        """Like `hold`, but returns False if the position or the resource does not exist any more."""
         try:
             self.hold(resource, position)
         except Refused as refused:
@@ -186,8 +188,8 @@ class Driver:
         self._holders[resource].reader.confirm(position.next - 1, log_epoch=position.epoch)
 
     def _is_held(self, resource: str, position: Position) -> bool:
-        """Whether there is a holder to confirm on. With a durable group one is made if it is missing: after a restart,
-        the first commit is for a batch of the run before.
+        """Whether there is a holder for Confirms. With a durable group a missing holder is opened: after a restart,
+        the first commit is for a batch of the previous run.
         """
         holder = self._holders.get(resource)
         if holder is not None:
@@ -242,7 +244,7 @@ class _Holder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the lease was lost in a restart of the broker, because its position is gone."""
+        """Whether the lease was lost in a restart of the broker because its position does not exist any more."""
         return isinstance(self.reader.error, Refused) and self.reader.error.reason in _GONE
 
 

@@ -1,8 +1,8 @@
 """The end of a bounded stream in each resource: a backfill by endingOffsets or endingTimestamp.
 
 An end is a sequence in the options, or the first content at or after a time. An end by time is unknown until such a
-content exists; until then the stream reads on. The checkpoint does not store it, since the broker's answer to the same
-request never changes.
+content exists; until then the stream continues to read. The checkpoint does not store the end, because the broker's
+answer to the same request never changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mtl.wire.control import Description
 from pyspark_mtl.options.kinds import LATEST, ReadPlace, ReadPlaces
 
 Locate = Callable[[Description, ReadPlace], int]
-"""Returns the sequence to end before, at most `next`; `next` also for a time after all contents."""
+"""Returns the end (exclusive) for a place, at most `next`. For a time after all contents it is `next`."""
 
 
 class Ends:
@@ -26,14 +26,14 @@ class Ends:
         self._found: dict[tuple[str, str], int] = {}
 
     def known(self, resource: str, incarnation: str) -> int | None:
-        """The sequence to end before, if it is known already; sends no request."""
+        """The end (exclusive), if it is known already. Sends no request."""
         place = self._places.of(resource, LATEST)
         return place.value if place.kind == "sequence" else self._found.get((resource, incarnation))
 
     def bound(self, found: Description) -> int | None:
-        """The sequence to end before, as of now; None without an end.
+        """The present end (exclusive); None without an end.
 
-        An end by time below `next` is final, since new contents are only appended, and is kept.
+        An end by time below `next` is final, because new contents are only appended. It is kept.
         """
         place = self._places.of(found.resource, LATEST)
         if place.kind == "latest":

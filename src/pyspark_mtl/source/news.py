@@ -1,10 +1,11 @@
 """The state of a query's resources, requested from the broker once for many triggers.
 
-The first trigger without news leaves a watch request with the broker, so that the next triggers need no request. The
-broker answers it when there is news (a resource has more contents, is new, was deleted or made again), or when its time
-is up. Until then, and while its connection is up, the last state is still valid, except for contents that retention
-removed; the planning of a batch requests the state again. The watch request contains the state that the query knows, so
-the broker answers at once if that is out of date. While a named resource does not exist, every trigger sends a request.
+The first trigger without a change leaves a watch request with the broker, so that the next triggers need no
+request. The broker answers it when there is a change (a resource has more contents, is new, was deleted or created
+again), or when its time is up. Until then, and while its connection is up, the last state is still valid, except
+for contents that retention removed; the planning of a batch requests the state again. The watch request contains
+the state that the query knows, so the broker answers at once if this state is out of date. While a named resource
+does not exist, every trigger sends a request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Found = dict[str, Description]
 
 Known = Mapping[str, Position]
-"""The resources that a query knows: their incarnation, and the sequence from which on contents are news."""
+"""The resources that a query knows: their incarnation, and the sequence from which on contents are new."""
 
 
 class News:
@@ -41,9 +42,9 @@ class News:
         self._watch: tuple[dict[str, Position], Watch] | None = None
 
     def find(self, known: Known | None, wait: float) -> Found:
-        """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents above
-        the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation. Without
-        news it leaves a watch request with the broker.
+        """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents
+        above the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation.
+        Without a change it leaves a watch request with the broker.
         """
         watched = self._watch
         if known is None or watched is None or watched[0] != known:
@@ -69,7 +70,7 @@ class News:
         return self._watch is not None and self._watch[1].is_silent(wait)
 
     def _request(self, known: Known | None, wait: float) -> Found:
-        """Request the state now. Without news, leave a watch request with the broker for the next triggers."""
+        """Request the state now. Without a change, leave a watch request with the broker for the next triggers."""
         self._watch = None
         found = self._found = describe(self._broker(), self._names, self._pattern, known, wait)
         if known is not None and not _news(found, known) and found.keys() >= set(self._names or ()):
@@ -82,7 +83,9 @@ class News:
 
 
 def _news(found: Found, known: Known) -> bool:
-    """Whether a resource has more contents, is new, or was made again. The broker answers at once if one is gone."""
+    """Whether a resource has more contents, is new, or was created again. The broker answers at once if one was
+    deleted.
+    """
     return any(
         name not in known or one.next > known[name].next or one.incarnation != known[name].incarnation
         for name, one in found.items()

@@ -19,7 +19,7 @@ from pyspark_mtl.source.offsets import OffsetRange
 
 @dataclass(frozen=True)
 class Split:
-    """How ranges are cut: the fewest pieces, and the most contents of a piece."""
+    """The bounds for cutting ranges: the fewest pieces, and the most contents of a piece."""
 
     min_partitions: int | None = None
     max_records: int | None = None
@@ -70,7 +70,7 @@ class ResourceExtent(NamedTuple):
 
 
 def lost(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -> list[DataLoss]:
-    """The exact losses in `ranges`, by the extents of the resources that exist.
+    """The exact losses in `ranges`, computed from the extents of the existing resources.
 
     The DataLoss values are returned, not raised: the caller raises or logs them, by failOnDataLoss.
     """

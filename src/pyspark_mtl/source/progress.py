@@ -32,7 +32,9 @@ class BrokerRequests(Protocol):
         """The query's resources that exist; waits until they differ from `known`."""
 
     def is_silent(self, wait: float) -> bool:
-        """Whether nothing has changed since the last `find` with `known`, nor does within `wait` seconds."""
+        """Whether the resources have not changed since the last `find` with `known`, and do not change within
+        `wait` seconds.
+        """
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
@@ -41,7 +43,7 @@ class BrokerRequests(Protocol):
         """The sequence of `place`."""
 
     def locate_end(self, found: Description, place: ReadPlace) -> int:
-        """The sequence to end before; a time after all contents means the end."""
+        """The end (exclusive) of reading; for a time after all contents the end of the resource."""
 
     def end_within(self, resource: str, first: int, octets: int) -> int:
         """The end of the contents within `octets` stored octets from `first` on."""
@@ -60,7 +62,7 @@ class Progress:
         self._caps: dict[str, Description] | None = None
         self._seen: dict[str, int] = {}
         self._reported_losses: set[tuple[str, str]] = set()
-        self._deleted: list[str] = []  # found by the pattern earlier; only the offset has their names now
+        self._deleted: list[str] = []  # found by the pattern earlier: only the offset has their names
         self._ends = Ends(settings.ending, broker.locate_end)
         self.has_looked = False
         self.latest: dict[str, Description] = {}
@@ -69,7 +71,8 @@ class Progress:
     def fix_the_end(self) -> None:
         """Trigger.AvailableNow: read only the contents that exist now, per incarnation.
 
-        A resource that is deleted before its end was read is a loss in this run; after that, in the next run.
+        A resource that is deleted before its end was read is a loss in this run; a resource that is deleted later
+        is a loss in the next run.
         """
         self._caps = dict(self._broker.find())
 
@@ -79,7 +82,7 @@ class Progress:
         return self._caps is not None
 
     def advance(self, start: Offset, now: float, *, unlimited: bool, wait: float = WAIT_S) -> Offset:
-        """The end of the next batch after `start`, or `start` itself if there is nothing to read.
+        """The end of the next batch after `start`, or `start` itself if there are no contents to read.
 
         Without new contents it waits, `wait` seconds at most. DataLoss for lost contents, unless failOnDataLoss is
         false. Refused 404 for a named resource that never existed. A deleted resource that a pattern had found is
@@ -114,8 +117,9 @@ class Progress:
         return end
 
     def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
-        """Whether `advance` from `start` would find nothing, as in its last call with the same object; waits like
-        `advance`. Requests no resource, so the cost for an idle query does not grow with the number of resources.
+        """Whether `advance` from `start` would find no contents, as in its last call with the same object. Waits
+        like `advance`. Requests no resource, so the cost for an idle query does not grow with the number of
+        resources.
         """
         return start is self._idle and self._broker.is_silent(self._patience(now, wait))
 
@@ -135,8 +139,8 @@ class Progress:
         return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
 
     def _known(self, start: Offset) -> dict[str, Position]:
-        """The state that the query knows: the resources that were found last, up to the known sequence. A
-        resource that was not found is left out, so that only its return is news.
+        """The state that the query knows: the resources that were found last, up to the known sequence. A resource
+        that was not found is left out, so that only its return is a change.
         """
         if not self.has_looked:
             return dict(start.resources)
@@ -147,7 +151,7 @@ class Progress:
         }
 
     def _missing(self, start: Offset, found: Mapping[str, Description]) -> list[str]:
-        """Resources that should exist but do not: those that are named, or that the pattern has found before."""
+        """Missing resources: named ones, and those that the pattern has found before."""
         pattern = self._settings.pattern
         if pattern is None:
             return [name for name in self._settings.resources or () if name not in found]
@@ -175,14 +179,16 @@ class Progress:
         return None if self._caps is None else self._caps.get(name)
 
     def _reached(self, start: Offset, name: str) -> Position | None:
-        """How far a resource was read. For one that only `fix_the_end` has seen, its earliest content; else None."""
+        """The sequence up to which a resource was read. For a resource that only `fix_the_end` has seen, its
+        earliest content; else None.
+        """
         before, cap = start.resources.get(name), self._cap(name)
         if before is None and cap is not None:
             return Position(cap.incarnation, cap.earliest, cap.earliest)
         return before
 
     def _patience(self, now: float, wait: float) -> float:
-        """How long to wait for contents: at most until maxTriggerDelay admits the contents that are held back."""
+        """Seconds to wait for contents: at most until maxTriggerDelay admits the contents that are held back."""
         if self.is_fixed:
             return 0.0
         left = self._last_batch + self._settings.limits.max_delay - now
@@ -205,7 +211,7 @@ class Progress:
         )
 
     def _position(self, start: Offset, name: str, found: Description) -> Position:
-        """The position at which reading goes on in a resource, or begins in a new one."""
+        """The position at which reading continues in a resource, or begins in a new one."""
         before = self._reached(start, name)
         if before is None or (name not in start.resources and before.incarnation == found.incarnation):
             began = self._begin(found, self._place(start, name))
@@ -235,7 +241,9 @@ class Progress:
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
             end = self._ends.known(name, found.incarnation) or found.next
-            if self._settings.fail_on_data_loss or end <= found.earliest:  # else the next batch reports it
+            if (
+                self._settings.fail_on_data_loss or end <= found.earliest
+            ):  # otherwise the next batch reports the loss
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
         return before
 
@@ -261,7 +269,8 @@ class Progress:
         return end is not None and position.next >= end
 
     def _place(self, start: Offset, name: str) -> ReadPlace:
-        """Where reading begins: in a new query by its options; in resources found later at their first content.
+        """The place at which reading begins: in a new query by its options; in resources that are found later at
+        their first content.
 
         A query is new if `start` is offsets.INITIAL; an old query may have no resources yet.
         """
@@ -282,7 +291,9 @@ class Progress:
         return min(max(began, found.earliest), found.next)
 
     def _lost(self, loss: DataLoss, of: str) -> None:
-        """Raise the loss, or log it. It is logged once for each `of`: an incarnation, or a place in another copy."""
+        """Raise the loss, or log it. It is logged once for each `of`: an incarnation, or a position in another copy
+        of the log.
+        """
         if self._settings.fail_on_data_loss:
             raise loss
         if (loss.resource, of) not in self._reported_losses:

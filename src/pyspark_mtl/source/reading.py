@@ -36,7 +36,7 @@ class Task:
 def read(
     connect: Settings, task: Task, *, include_properties: bool, fail_on_data_loss: bool
 ) -> Iterator[Any]:
-    """The rows of a task, as record batches. DataLoss if contents are gone; without `fail_on_data_loss` they are
+    """The rows of a task, as record batches. DataLoss if contents are lost; without `fail_on_data_loss` they are
     skipped.
     """
     from pyspark_mtl.rows.frames import rows  # noqa: PLC0415 pyarrow.compute is slow to load; the driver needs none
@@ -50,7 +50,7 @@ def read(
 def packs(connect: Settings, task: Task, *, fail_on_data_loss: bool) -> Iterator[Pack]:
     """The contents of a task, each exactly once: the sequence numbers of the deliveries are checked.
 
-    DataLoss if contents are gone; without `fail_on_data_loss` they are logged and skipped.
+    DataLoss if contents are lost; without `fail_on_data_loss` they are logged and skipped.
     """
     first, until = task.contents.first, task.contents.until
     while first < until:
@@ -63,8 +63,8 @@ def packs(connect: Settings, task: Task, *, fail_on_data_loss: bool) -> Iterator
                 raise
             log.warning("skipped, since failOnDataLoss is false: %s", loss)
             if loss.first > first and loss.end >= until:
-                until = loss.first  # only the end is gone
-            else:  # without an extent the resource itself is gone, and with it the rest of the range
+                until = loss.first  # only the end is lost
+            else:  # without an extent the resource does not exist any more, and the rest of the range is lost
                 first = min(loss.end, until) if loss.end > first else until
 
 
@@ -79,7 +79,7 @@ def _packs(connect: Settings, task: Task, first: int, until: int) -> Iterator[Pa
                 first = pack.first + pack.count
                 yield pack
     except Refused as refused:
-        # The resource was deleted, or made again, before or after the lease was granted.
+        # The resource was deleted, or created again, before or after the lease was granted.
         if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
             raise
         raise DataLoss(wanted.resource, first, until) from refused

@@ -1,7 +1,7 @@
 """The source: Spark's stream reader and batch reader over MTL resources.
 
-Spark calls methods of one reader in several processes. So constructors have no side effects, an error found while a
-reader is made is kept and raised by the first method that may raise it, and the readers that are pickled for executors
+Spark calls methods of one reader in several processes. So constructors have no side effects. An error in a
+constructor is kept and raised by the first method that may raise it. The readers that are pickled for executors
 have only their settings.
 """
 
@@ -64,12 +64,14 @@ class StreamReader(DataSourceStreamReader):
     # --- called on the driver -------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names, here and below
-        """A constant: the first offset that names a resource fixes where reading begins."""
+        """A constant. The first offset that names a resource fixes the position at which reading begins."""
         self._query()
         return INITIAL.json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch. DataLoss if contents are gone; with failOnDataLoss=false the loss is logged here."""
+        """The tasks of a batch. DataLoss if contents are lost; with failOnDataLoss=false the loss is logged
+        here.
+        """
         driver, _ = self._query()
         ranges = offsets.between(offsets.parse(start), offsets.parse(end))
         if not ranges:
@@ -83,7 +85,7 @@ class StreamReader(DataSourceStreamReader):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Confirm all contents before `end`, with which Spark is done."""
+        """Confirm all contents before `end`, which Spark has processed."""
         driver, _ = self._query()
         self._confirm(driver, offsets.parse(end))
 
@@ -111,8 +113,8 @@ class StreamReader(DataSourceStreamReader):
         return end
 
     def _is_idle(self, start: dict[str, Any]) -> bool:
-        """Whether the next batch would begin where the last one ended, and be empty. Nothing else is done for such a
-        trigger, so that an idle query costs little.
+        """Whether the next batch would begin at the end of the last one, and be empty. Such a trigger does no other
+        work, so that an idle query costs little.
         """
         now = time.monotonic()
         if self._progress is None or start != self._end_json:
@@ -123,7 +125,9 @@ class StreamReader(DataSourceStreamReader):
         return True
 
     def _patience(self, now: float) -> float:
-        """How long an answer without news may wait for some: not at all for a caller that paces itself (PACED_S)."""
+        """Seconds for which an empty answer may wait for new contents: 0 for a caller that paces itself
+        (PACED_S).
+        """
         return 0.0 if now - self._answered >= PACED_S else WAIT_S
 
     def _reached(self, end: offsets.Offset) -> None:
@@ -205,7 +209,7 @@ def _start(one: OffsetRange) -> Position:
 def _readable_parts(
     driver: Driver, ranges: Sequence[OffsetRange], found: dict[str, Description], *, fail_on_data_loss: bool
 ) -> list[OffsetRange]:
-    """The parts of `ranges` that can still be read. Losses are raised, or logged once on the driver."""
+    """The parts of `ranges` that can still be read. Losses are raised, or logged once, on the driver."""
     histories = driver.histories(found.values())
     extents = {
         name: ResourceExtent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()

@@ -44,7 +44,7 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
             self._confirm(driver, begin)
         end = self._next_batch(begin, unlimited=isinstance(limit, ReadAllAvailable))
         if progress.is_fixed and end == begin:
-            driver.close()  # the run is over; Spark ends the process without a call
+            driver.close()  # the run has ended; Spark ends the process without a further call
         return self._end_json
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -1,7 +1,8 @@
-"""The stream reader for Spark 4.0 and 4.1, which always ask for all contents and do not pass the start of a batch.
+"""The stream reader for Spark 4.0 and 4.1, which always request all contents and do not pass the start of a batch.
 
-The start is known without that. A batch starts where the one before ended, and a restarted query first plans the empty
-range at the last offset in its log (PythonMicroBatchStream.setLatestSeenOffset; seen on 4.0.5 and 4.1.4).
+The start follows from the calls before. A batch starts at the end of the previous one, and a restarted query first
+plans the empty range at the last offset in its log (PythonMicroBatchStream.setLatestSeenOffset; seen on 4.0.5 and
+4.1.4).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class UnlimitedStreamReader(StreamReader):
         return self._end_json
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; its end is where the next one starts."""
+        """The tasks of a batch. The end of the batch is the start of the next one."""
         planned = super().partitions(start, end)
         self._reached(offsets.parse(end))
         return planned

@@ -15,7 +15,7 @@ from pyspark_mtl.source.reading import Task, packs
 def read(connect: Settings, task: Task, shape: Shape, *, fail_on_data_loss: bool) -> Iterator[Any]:
     """The rows of a task, as record batches. The dead letters of a batch are durable before the batch is yielded.
 
-    Raises BadBody (mode FAILFAST) and DataLoss as `reading.packs`.
+    Raises BadBody with mode FAILFAST, and DataLoss as `reading.packs` does.
     """
     rows = TypedRows(shape)
     with DeadLetterWriter(connect, task.contents, shape) as letters:

@@ -38,8 +38,8 @@ class Right(StrEnum):
 
 
 ON_RESOURCES: Final = frozenset({Right.READ, Right.WRITE, Right.MANAGE})
-"""Rights on resources. A user with one of them may know that the resource exists. The other rights are on names that
-the users of a virtual host share; every user has those on its own names.
+"""Rights on resources. A user with one of them may see that the resource exists. The other rights are on names that
+the users of a virtual host share; every user has these rights on its own names.
 """
 
 Need = tuple[frozenset[Right], tuple[str, ...]]
@@ -61,8 +61,8 @@ _Where = tuple[str, str, frozenset[Right]]
 
 
 class Accounts:
-    """The users. `unlimited` are the principals that may do everything without a grant. `secret` is the key from which
-    the verifiers of unknown users are computed, so that they stay the same across restarts.
+    """The users. `unlimited` are the principals that have all rights without a grant. `secret` is the key from
+    which the verifiers of unknown users are computed, so that they stay the same across restarts.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class Accounts:
     # --- rights ---------------------------------------------------------------------------------------------
 
     def enters(self, principal: str, vhost: str) -> bool:
-        """Whether a principal has a grant in a virtual host that lets it in."""
+        """Whether a principal has a grant in a virtual host, and so may enter it."""
         return bool(self._patterns((principal, vhost, ON_RESOURCES | {Right.ACT_AS})))
 
     def is_unlimited(self, principal: str) -> bool:
-        """Whether a principal may do everything without a grant."""
+        """Whether a principal has all rights without a grant."""
         return principal in self._unlimited
 
     def acts_as(self, login: str, vhost: str, user: str) -> bool:

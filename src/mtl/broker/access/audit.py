@@ -27,7 +27,7 @@ AUDIT_BURST: Final = 200
 """Lines of one event that one address may cause at once: enough for the log-ins of a cluster's executors."""
 
 AUDIT_PER_S: Final = 2.0
-"""Lines of one event that one address may cause per second in the long run: some 400 octets, 35 MB a day."""
+"""Lines of one event that one address may cause per second in the long run: about 400 octets, 35 MB a day."""
 
 AUDIT_SUMMARY_S: Final = 60.0
 """Seconds between two reports of the number of omitted lines."""

@@ -28,7 +28,7 @@ from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchang
 from mtl.wire import control as w
 
 Anonymous = bool | Literal["granted"]
-"""Access without credentials: False none, True to everything, "granted" as far as `anonymous` has grants."""
+"""Access without credentials. False: none. True: with all rights. "granted": with the grants of `anonymous`."""
 
 Then = Callable[[str | w.Unauthorized | w.Challenged | Refused], None]
 """Called with the outcome of an Authorize: the principal, or the answer to the client."""
@@ -88,8 +88,8 @@ class Authenticator:
         return w.Unauthorized(mechanisms=self._offered(session))
 
     def _offered(self, session: Session) -> list[str]:
-        """The mechanisms for this client; EXTERNAL only if its key belongs to a user, else it would waste an
-        attempt.
+        """The mechanisms for this client; EXTERNAL only if its key belongs to a user, because otherwise it would
+        cost the client a failed attempt.
         """
         return [
             m

@@ -1,6 +1,6 @@
 """Matching of names with a peer's regular expressions, in bounded time.
 
-Python's own `re` backtracks: a pattern of twenty characters can block the process, and the loop with it, for years. RE2
+Python's own `re` backtracks: a pattern of twenty characters can block the process, and so the loop, for years. RE2
 (it comes with Arrow) takes time proportional to the pattern and the names; it has neither back references nor
 look-around. Counted repetitions multiply the size of a pattern, so the size after expansion is bounded.
 """

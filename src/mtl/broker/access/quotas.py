@@ -1,7 +1,8 @@
-"""Quotas: how much of the broker's resources one user may use, so that the others have enough. PROTOCOL.md 2.2.
+"""Quotas: bounds on the broker's resources that one user may use, so that enough is left for the others.
+PROTOCOL.md 2.2.
 
-They hold for users with grants. A principal that may do everything without a grant (in a broker without users) has only
-the bounds of `limits`.
+They hold for users with grants. A principal that has all rights without a grant (in a broker without users) has
+only the bounds of `limits`.
 """
 
 from __future__ import annotations
@@ -76,17 +77,19 @@ class Quotas:
         self._is_unlimited = is_unlimited
 
     def owner(self, principal: str) -> str:
-        """The user that a thing made by this principal is counted for; empty for a principal without quotas."""
+        """The user whose quota counts the objects that this principal creates; empty for a principal without
+        quotas.
+        """
         return "" if self._is_unlimited(principal) else principal
 
     def limit(self, principal: str, quota: Quota) -> int | None:
-        """The quota of this principal; None where it has none."""
+        """The quota of this principal; None if it has none."""
         if not self.owner(principal):
             return None
         return self._settings.users.get(principal, {}).get(quota, self._settings.of_every_user[quota])
 
     def check(self, principal: str, quota: Quota, used: int, more: int = 1) -> None:
-        """Raises `Refused` 403 when `used` and `more` together are above the quota."""
+        """Raises `Refused` 403 if the sum of `used` and `more` is above the quota."""
         limit = self.limit(principal, quota)
         if limit is not None and used + more > limit:
             unit, remedy = _UNITS[quota]

@@ -12,10 +12,10 @@ from mtl.protocol.sasl.server import Exchange
 class Session:
     """One client's control session.
 
-    `id` names it inside the broker and never changes. `token` is the client's proof: each log-in makes another one, so
-    that an earlier one that was intercepted is worthless. `wanted` is the virtual host of the last Open; the session
-    enters it with its 201. `principal` is empty until the client has been admitted. `exchange` is the SASL exchange in
-    progress, `failed` the number of failed ones.
+    `id` names it inside the broker and never changes. `token` is the client's proof: each log-in gets another one,
+    so that an intercepted earlier token is useless. `wanted` is the virtual host of the last Open; the session
+    enters it with its 201. `principal` is empty until the client has been admitted. `exchange` is the SASL exchange
+    in progress, `failed` the number of failed ones.
     """
 
     def __init__(

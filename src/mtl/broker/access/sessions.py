@@ -31,10 +31,10 @@ Answer = Callable[[w.Reply | Refused], None]
 
 
 class Sessions:
-    """Every session, by token and by identity; at most `MAX_SESSIONS`. Sessions without a log-in are evicted
-    first, several at a time, then those silent for longest. Sessions with leases are evicted last.
+    """Every session, by token and by identity; at most `MAX_SESSIONS`. Sessions without a log-in are evicted first,
+    several at a time, then the sessions with the longest silence. Sessions with leases are evicted last.
 
-    The first of `vhosts` is the virtual host of a client that names none (PROTOCOL.md 2).
+    The first of `vhosts` is the virtual host of a client that does not name one (PROTOCOL.md 2).
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Sessions:
     def find(self, identity: bytes, origin: Origin, request: w.Request) -> Session:
         """The session of a request; a new one in state NEW when the request has none.
 
-        Only an Open makes a session that is kept, so that guessed tokens and stray requests cost nothing. An Open with
-        an unknown token comes from a client that had a session with the broker before its last restart.
+        Only an Open creates a session that is kept, so that guessed tokens and stray requests cost no memory. An
+        Open with an unknown token comes from a client that had a session with the broker before its last restart.
         """
         token, opening = request.session, isinstance(request, w.Open)
         found = self._by_token.get(token) if token is not None else None
@@ -100,7 +100,7 @@ class Sessions:
         self._by_identity[session.identity] = session
 
     def _evict(self) -> None:
-        """Evict several sessions, since all sessions are examined to find them; but at most one with leases."""
+        """Evict several sessions, because the search examines all sessions; but at most one with leases."""
         most = max(1, broker_limits.MAX_SESSIONS // broker_limits.SESSIONS_LEAVING)
         evicted = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
         for session in evicted[:1] + [x for x in evicted[1:] if not self._leases.in_use(x.id)]:
@@ -234,8 +234,8 @@ class Sessions:
             self._by_token[session.token] = session
 
     def users_changed(self, changes: Changes) -> None:
-        """Have clients authenticate again at their next request (MTL-28) if their log-in is not valid any more. Leases
-        of sessions that may not act as their user any more end.
+        """Make clients authenticate again at their next request (MTL-28) if their log-in is not valid any more. End
+        the leases of sessions that may not act as their user any more.
         """
         for session in self._by_id.values():
             if not session.principal:

@@ -25,8 +25,8 @@ class Command:
     `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries the command
     out, for a caller, or with `session` for the session itself.
 
-    `client` is the method of the blocking and the asyncio connection that sends it, `command_line` the `mtl` command.
-    Where one is missing, `because` says why.
+    `client` is the method of the blocking and the asyncio connection that sends it, `command_line` the `mtl`
+    command. If one of them is missing, `because` has the reason.
     """
 
     of: CommandClass

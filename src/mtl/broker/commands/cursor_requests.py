@@ -100,7 +100,7 @@ class CursorRequests:
         self._cursors.flush(flushed)
 
     def _describe(self, asked: list[CursorRecord], answer: Answer) -> None:
-        """Ask the log of each cursor that is behind for the octets and the time of its unconfirmed contents."""
+        """Ask the log of each cursor with unconfirmed contents for their octets and their time."""
         behind: dict[int, tuple[Resource, RangeFrom]] = {}
         for at, record in enumerate(asked):
             resource = self._resources.find(record.vhost, record.resource)
@@ -185,7 +185,9 @@ class CursorRequests:
         return record
 
     def _parting(self, record: CursorRecord, resource: Resource) -> int | None:
-        """Where the cursor's log differs from the present one; None if nowhere, or it was another resource."""
+        """The sequence at which the cursor's log and the present one begin to differ. None if they do not differ,
+        or if it was another resource.
+        """
         same = resource.record.incarnation == record.incarnation
         return resource.parting(self._cursors.durable(record), record.log_epoch) if same else None
 

@@ -169,8 +169,8 @@ class Granting:
         )
 
     def close(self, caller: Caller, request: w.LeaseClose, answer: Answer) -> None:
-        """Lease.Close: end a lease, and seal its stage. The token is enough, since the client's session may have been
-        forgotten and opened again meanwhile.
+        """Lease.Close: end a lease, and seal its stage. The token is sufficient, because the client's session may
+        have been forgotten and opened again meanwhile.
         """
         lease = self._leases.find(request.lease)
         sealed = self._stages.sealed_by(request.lease)
@@ -225,7 +225,9 @@ def answering(answer: Answer, work: Callable[[], None]) -> None:
 
 
 def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
-    """The contents and the stored octets that may be unconfirmed: as asked for, within bounds (PROTOCOL.md 5.2)."""
+    """The contents and the stored octets that may be unconfirmed: the requested ones, within bounds (PROTOCOL.md
+    5.2).
+    """
     window = asked or w.Window()
     return (
         min(window.contents or broker_limits.WINDOW_CONTENTS, most),

@@ -1,7 +1,8 @@
 """Connection.Reader of a profile with competing readers: a consumer's queues and its window.
 
 PROTOCOL.md 6.1. The queues of the resources in the request are durable before the 202 is sent, so that a queue that
-begins at "latest" misses nothing from then on. Without resources each queue is made by its first Summon.
+begins at "latest" gets all contents from then on. Without resources the first Summon of each resource creates its
+queue.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class ReaderGrants:
         resource = self._resources.need(caller.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
-        if isinstance(request.from_, int):  # before the group: it may be of another copy
+        if isinstance(request.from_, int):  # checked before the group: the position may be of another copy
             resource.check_place(request.from_, request.log_epoch)
         terms = self._granting.terms(caller, profile, request)
 
@@ -208,7 +208,7 @@ class ReaderGrants:
         )
 
     def _local_files(self, request: w.Reader) -> w.LocalFiles | None:
-        """The place of the broker's files, for a packed reader on this machine to try whether it may read them."""
+        """The place of the broker's files. A packed reader on this machine tries whether it can read them."""
         if self._local is None or not request.packed or request.local != self._local.machine:
             return None
         return self._local.files

@@ -1,7 +1,7 @@
 """Connection.Writer: unnamed, named and staged writers, and the numbers with which they continue.
 
-PROTOCOL.md 5.4. A writer that continues an earlier lease of its own is granted the next one only when no contents of
-the earlier one are with the disk: the last numbers in its 202 must be final.
+PROTOCOL.md 5.4. A writer that continues an earlier lease of its own gets the next one only when no contents of the
+earlier one are with the disk, because the last numbers in its 202 must be final.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class WriterGrants:
             resources = self._resources.of_vhost(terms.vhost)
             for resource in resources:
                 if self._opening.expects(resource.intake) and terms.covers(resource.name):
-                    resource.writable()  # it may have the writer's last number; a lower one would make duplicates
+                    resource.writable()  # it may have the writer's last number; a lower number would lead to duplicates
             written = [r for r in resources if r.intake.numbers.durable(record.id) and terms.covers(r.name)]
         last = {r.name: r.intake.numbers.durable(record.id) for r in written}
         highest = max(last.values(), default=0)
@@ -256,7 +256,7 @@ class WriterGrants:
         try:
             lease.memory = local.lend()
         except OSError:
-            return  # without it the writer is only slower
+            return  # without the memory the writer is only slower
         self._lent.add(lease)
 
     def reclaim_memory(self) -> None:

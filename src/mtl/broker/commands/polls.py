@@ -1,4 +1,4 @@
-"""Long polls: Resource.Describe with `after` and `wait`, answered when there is something new (PROTOCOL.md 5.1).
+"""Long polls: Resource.Describe with `after` and `wait`, answered when a resource has changed (PROTOCOL.md 5.1).
 
 Polls are indexed by the resources that they ask for, so that a group commit checks only those for its resource. The
 matches of a pattern change only when resources are created or deleted.
@@ -40,7 +40,7 @@ class _Poll:
 
     @property
     def is_open(self) -> bool:
-        """Whether it names no resources, so that new ones may belong to it."""
+        """Whether the poll names no resources, so that new ones may belong to it."""
         return self.request.resource is None and self.request.resources is None
 
     def matches(self, resource: Resource) -> bool:
@@ -49,8 +49,8 @@ class _Poll:
         return pattern is None or matching(pattern, [resource.name])[0]
 
     def is_changed(self, resource: Resource) -> bool:
-        """Whether the resource's end moved since the client's last answer, it was made again, or the client does not
-        know it. An unknown end is not news: the client would ask again at once.
+        """Whether the resource is a change for the client: its end has moved since the last answer, it was created
+        again, or the client does not know it. An unknown end is not a change: the client would ask again at once.
         """
         known = (self.request.incarnations or {}).get(resource.name, resource.record.incarnation)
         log, after = resource.log, (self.request.after or {}).get(resource.name, -1)
@@ -65,8 +65,8 @@ class _Poll:
 
 
 class Polls:
-    """All waiting polls: at most `MAX_WAITERS`, for `MAX_WAITING_NAMES` together, each for at most
-    `MAX_WAIT_S` seconds. A client gets no news of a resource that it may not know of.
+    """All waiting polls: at most `MAX_WAITERS`, for `MAX_WAITING_NAMES` together, each for at most `MAX_WAIT_S`
+    seconds. A client is not told about a resource that it may not see.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Polls:
         self._names = 0
 
     def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
-        """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, 413 for too many
+        """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 413 for too many
         resources, 503 for too many polls.
         """
         found = self._found(caller, request)

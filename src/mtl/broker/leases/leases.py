@@ -68,9 +68,9 @@ class Leases:
     def grant(
         self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
     ) -> None:
-        """Keep a lease. `ended` is called once, when the lease is closed, fenced, revoked or expired; `unbound` every
-        time it is unbound from a data flow. An earlier lease of the same request ends: its 202 was lost, or its client
-        has given it up, so no client uses it.
+        """Keep a lease. `ended` is called once, when the lease is closed, fenced, revoked or expired; `unbound`
+        every time it is unbound from a data flow. An earlier lease of the same request ends: no client uses it,
+        because its 202 was lost or its client has dropped it.
         """
         repeats = lease.terms.repeats
         if repeats is not None:
@@ -112,7 +112,7 @@ class Leases:
             self.end(lease)
 
     def fail(self, lease: Lease) -> None:
-        """End a lease whose contents cannot be read. The client's request for another one is refused with the
+        """End a lease whose contents cannot be read. The client's request for another lease is refused with the
         reason.
         """
         if lease.flow is not None and lease.terms.binding:

@@ -24,8 +24,8 @@ L = TypeVar("L", bound=Paused)
 
 
 class Pauses(Generic[L]):
-    """Leases to which nothing is sent until their peer sends a frame, or for a while: `BLOCKED_RETRY_S` for a
-    peer that reads, and twice as long, up to `BLOCKED_RETRY_TOP_S`, each time that nothing was sent since.
+    """Leases to which nothing is sent until their peer sends a frame, or for a while: `BLOCKED_RETRY_S` for a peer
+    that reads, and twice as long, up to `BLOCKED_RETRY_TOP_S`, each time that no content was sent since.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -51,7 +51,7 @@ class Pauses(Generic[L]):
         return self._until.pop(token, None) is not None
 
     def over(self) -> list[L]:
-        """End the pauses that are over by now, and return their leases."""
+        """End the pauses whose time is up, and return their leases."""
         now = self._outbox.now.mono
         due = [lease for until, lease in self._until.values() if until <= now]
         for lease in due:

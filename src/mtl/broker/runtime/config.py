@@ -19,7 +19,7 @@ from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, sc
 from mtl.storage.memory import MEMORY_OCTETS
 
 MEMORY = "memory:"
-"""Instead of a data directory: everything is in the broker's memory, and ends with it."""
+"""The value of `data` for a broker that keeps all data in its memory; the data ends with the broker."""
 
 _HIGHEST_PORT = 65_535
 
@@ -95,7 +95,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
         return QuotaSettings(self.of_every_user, self.users)
 
     def pace(self, clock: Callable[[], float]) -> Pace:
-        """How fast one address may open connections; `clock` is in monotonic seconds."""
+        """The rate at which one address may open connections; `clock` is in monotonic seconds."""
         return Pace(clock, self.connections_at_once, self.connections_per_second)
 
 
@@ -148,7 +148,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     @property
     def in_memory(self) -> bool:
-        """Whether everything ends with the broker."""
+        """Whether all data is in memory and ends with the broker."""
         return self.data == MEMORY
 
     @property
@@ -205,7 +205,7 @@ def is_local(endpoint: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, an interface or "*": it may be anything
+        return False  # a name, an interface or "*": it may be reachable from other machines
 
 
 def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides: object) -> BrokerConfig:

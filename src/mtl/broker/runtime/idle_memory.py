@@ -1,7 +1,7 @@
 """Returns memory to the system when a broker becomes idle after work.
 
-The C library keeps freed memory, and after many publishers that is a lot. A broker that is busy from time to time keeps
-it: freeing and re-allocating memory costs more than holding it.
+The C library keeps freed memory, which is a large amount after many publishers. A broker that is busy from time to
+time keeps it: freeing and re-allocating memory costs more than holding it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Carries out the core's actions: its sends here, all others by the workers. Reports full or lost peers to the core.
 
-Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
-always before the contents it announces. Once a content of a lease was not sent, none behind it is sent in the same
-round: the queue may have room again a moment later, and the reader would see a gap.
+The order is kept for each peer. When a command has to wait for room, all later commands wait, too, so that a
+Response is always before the contents it announces. When a content of a lease was not sent, no later content of it
+is sent in the same round: the queue may have room again a moment later, and the reader would see a gap.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _place(action: a.Deliver) -> Run:
 
 @lru_cache(maxsize=1024)  # a segment has some hundred packs, and some hundred readers read at a time
 def _absolute(path: str) -> str:
-    return str(Path(path).resolve())  # readers follow no symbolic links
+    return str(Path(path).resolve())  # the real path, because readers follow no symbolic links
 
 
 def _contents(action: a.Deliver) -> Run:

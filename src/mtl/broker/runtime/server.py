@@ -67,7 +67,7 @@ class Server:
         self._abandon = abandon
         self._guard = StopGuard(lambda: self._alive, self._with_the_disk, abandon)
         self._done: deque[tuple[int, object]] = deque()
-        with ExitStack() as opened:  # closed again if any of this fails
+        with ExitStack() as opened:  # closed again after a failure of these steps
             self._wakeup = Wakeup()
             opened.callback(self._wakeup.close)
             self._engine = engine = open_engine(config)
@@ -296,7 +296,7 @@ class Server:
         return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
 
     def _finish(self) -> None:
-        """Receive nothing more, let the disk finish, close."""
+        """Stop receiving, wait for the disk, close."""
         self._broker.close(clock())
         deadline = time.monotonic() + broker_limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:

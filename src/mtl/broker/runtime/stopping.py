@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 STUCK_S = 15.0
-"""A stopping broker whose loop made no progress for so many seconds waits for a disk that does not answer. A slow disk
-syncs a segment in less."""
+"""Seconds without progress of a stopping broker's loop after which its disk counts as hanging. A slow disk syncs a
+segment in less time."""
 
 _LOOK_S = 0.2
 

@@ -1,12 +1,12 @@
-"""How the loop waits for messages: asleep, or by polling for a moment.
+"""The wait of the loop for messages: asleep, or by polling for a moment.
 
 A writer that waits for each Confirm sends its next content as soon as it has one. Waking a sleeping loop costs more
 than handling one content (cold caches). So after a Confirm the loop polls for up to AWAKE_S instead of sleeping.
-Polling costs processor time. The loop polls only while that pays off: each time that it was in vain the loop sleeps
-through twice as many short waits, up to _RAREST, before it polls again.
+Polling costs processor time. The loop polls only while this pays off: each time that no message comes, the loop
+sleeps through twice as many short waits, up to _RAREST, before it polls again.
 
-Between two polls the loop yields its processor: one of the writer's threads may be queued behind it there while other
-processors are idle. Else a fast writer would not get to send before the loop sleeps.
+Between two polls the loop yields its processor: one of the writer's threads may be queued behind it there while
+other processors are idle. Otherwise a fast writer could not send before the loop sleeps.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class LoopWatch:
         self._clock = clock
         self._yield_processor = give_way
         self._price = 1
-        """The back-off, in short waits (below AWAKE_S); doubled each time that polling was in vain."""
+        """The back-off, in short waits (below AWAKE_S); doubled each time that no message came during polling."""
         self._owed = 1
         """Short waits that are still to come before the loop polls again."""
 
     def wait(self, patience_ms: int, *, awaited: bool) -> set[Port]:
-        """Wait at most so long, and return the readable sockets. `awaited`: a client has just got the answer that it
-        waited for, and no other work is waiting.
+        """Wait up to the given time, and return the readable sockets. `awaited`: a client has just got the answer
+        that it waited for, and no other work is waiting.
         """
         if not awaited or not patience_ms:
             return self._sockets.poll(patience_ms)

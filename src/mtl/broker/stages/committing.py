@@ -107,7 +107,7 @@ class Committing:
         return self._applications.get((commit.vhost, commit.application))
 
     def finished(self, commit: Commit, no: Refused | None) -> None:
-        """A commit is over: its contents are visible, or (with the refusal) nothing changed."""
+        """A commit has ended: its contents are visible, or (with the refusal) nothing was changed."""
         key = (commit.vhost, commit.application)
         self._commits.pop(key, None)
         if no is None:
@@ -232,7 +232,7 @@ class Committing:
         return stage
 
     def forget(self, vhost: str, application: str, then: Callable[[Refused | None], None]) -> None:
-        """Forget an application's last commit: the deliberate way out after a rolled-back checkpoint."""
+        """Forget an application's last commit, which is needed after a checkpoint was rolled back on purpose."""
         key = (vhost, application)
         record = self._applications.get(key)
         if record is None and self._unreadable.has_key(ApplicationRecord, record_key(*key)):
@@ -253,8 +253,9 @@ class Committing:
         self._outbox.save((), (record,), saved)
 
     def redo(self, record: PublishRecord, done: Callable[[], None]) -> None:
-        """Continue a commit that was past its commit point when the broker stopped. Its contents are put in place
-        before any request is served. If the disk fails its resources wait, and no part of it becomes visible.
+        """Continue a commit that was past its commit point when the broker stopped. Its contents are published
+        before any request is served. If the disk fails its resources wait, and no part of the commit becomes
+        visible.
         """
         request = w.StageCommit(
             application=record.application,

@@ -47,7 +47,7 @@ class Applications(Protocol):
         """Remember an application's last commit."""
 
     def finished(self, commit: Commit, no: Refused | None) -> None:
-        """A commit is over: its contents are visible, or (with the refusal) nothing changed."""
+        """A commit has ended: its contents are visible, or (with the refusal) nothing was changed."""
 
 
 class Commit:
@@ -95,9 +95,9 @@ class Commit:
     # --- up to the commit point -----------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """2. Hold the resources: no further appends, and none with the disk. Then sync everything before the commit,
-        since a redo has to find its position. Contents to be replaced end with a segment, so that their files can be
-        removed.
+        """2. Hold the resources: no further appends, and none with the disk. Then sync all contents before the
+        commit, because a redo has to find its position. Contents to be replaced end with a segment, so that their
+        files can be removed.
         """
         if not self.targets:
             self._point()
@@ -190,7 +190,7 @@ class Commit:
         ]
 
     def _publish(self) -> None:
-        """4. Put the contents in place, in each resource; repeated until it succeeds, since it is committed."""
+        """4. Publish the contents in each resource; repeated until it succeeds, because the commit is recorded."""
         unopened = [x for x in self._intakes if self._opening.expects(x)]
         shut = unopened or [r.intake for r in self.targets if r.log is None]
         if shut:
@@ -203,7 +203,9 @@ class Commit:
             self._place(resource)
 
     def _place(self, resource: Resource) -> None:
-        """Publish to this resource again, unless that is done, in progress, or the resource left the commit."""
+        """Publish to this resource again, unless this is done or in progress, or the resource has left the
+        commit.
+        """
         assert self._record is not None
         entry = next((e for e in self._record.entries if e.resource == resource.name), None)
         if (
@@ -314,7 +316,7 @@ class Commit:
         return self.stuck is not None and self.released is None and not self._marking
 
     def release_resource(self, resource: Resource) -> None:
-        """`resource` is to be deleted: release it, and do nothing more to it."""
+        """`resource` is to be deleted: release it, and do not change it any more."""
         self.released = resource
         resource.intake.release()
 

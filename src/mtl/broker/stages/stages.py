@@ -1,7 +1,7 @@
 """Stages: durable contents that are invisible until Stage.Commit (`committing`). A stage has one log per resource.
 
-A stage, sealed or not, survives a restart of the broker. One that is not committed is discarded when its application
-commits a later version, or else expires.
+A stage, sealed or not, survives a restart of the broker. A stage that is not committed is discarded when its
+application commits a later version; without such a commit it expires.
 """
 
 from __future__ import annotations
@@ -337,8 +337,8 @@ class Stages:
         ]
 
     def expire(self) -> None:
-        """Discard expired stages: those of failed and speculative attempts are never committed, and an application that
-        commits nothing more leaves its last ones.
+        """Discard expired stages. Stages of failed and speculative attempts, and the last ones of an ended
+        application, are never committed.
         """
         over = [
             s for s in self._stages.values() if self._seconds_left(s) < 0 and not (s.committing or s.deleting)

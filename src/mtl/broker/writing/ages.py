@@ -28,7 +28,7 @@ log = logging.getLogger("mtl.broker")
 
 CLOCK_JUMP_S = 5.0
 """Seconds between the wall clock and the count above which the difference is a jump. A leap second and a pause of a
-virtual machine stay below. Ages may be wrong by so much, as they are by limits.RETENTION_CHECK_S."""
+virtual machine stay below. Ages may be wrong by this time, and are wrong by limits.RETENTION_CHECK_S anyway."""
 
 CLOCK_JUMPS = 100
 """Jumps of the wall clock that are remembered, 16 octets each. Above that the two oldest become one jump with the size
@@ -36,7 +36,7 @@ of both, at the place of the second. Stamps between them then count as younger b
 
 CLOCK_NOTE_S = 60.0
 """Seconds between two notes of the clocks: one small transaction each. After a power failure ages continue from the
-last note, so they may be too low by so much."""
+last note, so they may be too low by this time."""
 
 DOWNTIME_S = 600.0
 """Most of the time between two boots that counts towards ages, in seconds. A reboot takes some minutes. More may be a

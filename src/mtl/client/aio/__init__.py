@@ -11,7 +11,7 @@ It has no threads. Sessions, flows, heartbeats and recovery are those of the blo
 `flow`, `feed`, `pump` and others). The event loop runs them in rounds (`loop`), and tasks wait for futures (`waiting`).
 A connection belongs to the event loop in which it was opened.
 
-A login by password computes the key (PBKDF2) in the event loop, which takes some 15 ms.
+A login by password computes the key (PBKDF2) in the event loop, which takes about 15 ms.
 """
 
 from __future__ import annotations

@@ -302,7 +302,9 @@ class _BinaryReader:
         return self._data[self.at :]
 
     def _after(self, characters: int) -> int:
-        """The position after so many characters: the next octet that is not a continuation (10xxxxxx)."""
+        """The position after the given number of characters: the next octet that is not a continuation
+        (10xxxxxx).
+        """
         at = self.at
         while characters:
             at += 1

@@ -8,8 +8,8 @@ continues after a restart of the door, for example with another version, and at 
 Only one door may continue a connection: two would deliver twice. So a door writes a claim and reads the resource up to
 it: the first claim after the state wins, and all doors see the same order.
 
-The state of a killed door is not stored. To be exact it would have to be stored with each message; an older state would
-repeat the messages sent since. A reconnect becomes a new connection then, as in the document (MBWS-31).
+The state of a killed door is not stored. To be exact it would have to be stored with each message; an older state
+would repeat the messages sent since. A reconnect then becomes a new connection, as in the document (MBWS-31).
 
 Rights: the door's own user creates the resource (if `create` matches it and it is missing), reads it and writes it.
 Peers cannot use its name at this door. A stored state grants no rights: name, origin and user have to match the

@@ -78,7 +78,7 @@ class MbwsLink:
         self.error: MtlError | None = None
         self.name = ""
         self.recoveries = 0
-        """How often a session was lost and the connection went on."""
+        """The number of lost sessions after which the connection continued."""
         self.beginnings = 0
         """How often a new connection began: its sequences begin with 1 again."""
         self.sent = 0
@@ -137,7 +137,7 @@ class MbwsLink:
     def count_consumed(self, beginning: int) -> None:
         """Acknowledge one more message, soon. `beginning` is the value that `handle` got with it."""
         if beginning != self.beginnings:
-            return  # it is of a connection that is over
+            return  # it belongs to a connection that has ended
         self._consumed += 1
         if self._consumed - self._acked >= _ACK_AT:
             self._wake.set()
@@ -157,7 +157,7 @@ class MbwsLink:
             )
         except MtlError as error:
             self.fail(error)
-        except Exception as bug:  # a bug: no task may wait without end for a connection that is over
+        except Exception as bug:  # a bug: no task may wait without end for a connection that has ended
             self.fail(Closed(f"the client failed: {bug!r}"))
             raise
 
@@ -305,7 +305,7 @@ class MbwsLink:
         """Close the connection, and drop unsent messages. Harmless when repeated."""
         if self.error is None and self._consumed > self._acked:
             self._wake.set()
-            await asyncio.sleep(0)  # the last acknowledgement goes before the Close
+            await asyncio.sleep(0)  # the last acknowledgement is sent before the Close
         if self._socket is not None:
             await self._socket.close()
         self.fail(Closed("the connection is closed"))

@@ -185,7 +185,9 @@ class MbwsPeer:
             return connection
 
     async def _recover(self, connection: PeerConnection, asked: Connect) -> bool:
-        """Take a connection over, from a session that may not have noticed its loss yet; False: it is over."""
+        """Take a connection over from a session that may not have noticed its loss yet. False: the connection has
+        ended.
+        """
         async with connection.turn:
             if connection.holder is not self:
                 await connection.holder.supersede()

@@ -27,8 +27,8 @@ class MessageOrigin(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The owner of a connection, the only one who can recover it (MBWS-14, 44). `origin` is the origin of its page,
-    None if it is not a browser; `user` is its user at the broker, None without authentication.
+    """The owner of a connection, the only client that can recover it (MBWS-14, 44). `origin` is the origin of its
+    page, None if it is not a browser; `user` is its user at the broker, None without authentication.
     """
 
     origin: str | None
@@ -84,7 +84,7 @@ class Connections(Generic[C]):
         """Name to its expiry time, in this order."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._all)
 
     def add(self, connection: C) -> None:
@@ -107,7 +107,7 @@ class Connections(Generic[C]):
 
     @property
     def waiting(self) -> list[C]:
-        """Those that wait for their clients."""
+        """The connections that wait for their clients."""
         return [self._all[name] for name in self._waiting]
 
     def remaining_time(self, connection: C) -> float:

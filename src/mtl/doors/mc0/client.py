@@ -64,7 +64,7 @@ Compat = Literal["mc0d"]
 
 
 class Mc0Connection:
-    """One DEALER, made again when it is lost. For the tasks of one event loop."""
+    """One DEALER, which is opened again after a loss. For the tasks of one event loop."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Mc0Connection:
         while True:
             now = time.monotonic()
             if self._paused:
-                self._last_received = now  # this side is not reading, so the silence is its own
+                self._last_received = now  # this side does not read, so the silence is not the middleware's
             if now >= self._last_received + SILENCE_LIMIT * self._ttl:
                 self._send_message(Mc0Message(Verb.DISCONNECT))
                 dealer.mark_lost()

@@ -7,10 +7,10 @@
             async for received in r: ...
         async with c.reader("jobs") as q: ...                             # a queue: one of its readers gets each
 
-A content counts as consumed, and is acknowledged, when the next one is requested. When the connection breaks the client
-reconnects, subscribes to topics after its last content, and repeats unacknowledged contents: at least once, in both
-directions. Acknowledgements count over all readers of a connection, so a reader that stops blocks the others; use a
-connection for each where that matters.
+A content counts as consumed, and is acknowledged, when the next one is requested. When the connection breaks the
+client reconnects, subscribes to topics after its last content, and repeats unacknowledged contents: at least once,
+in both directions. Acknowledgements count over all readers of a connection, so a reader that stops blocks the
+others; use a separate connection for each reader to avoid this.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _SentMessage(msgspec.Struct, frozen=True):
 
 
 class MicroConnection:
-    """One TCP connection, made again when it is lost. For the tasks of one event loop."""
+    """One TCP connection, which is opened again after a loss. For the tasks of one event loop."""
 
     def __init__(
         self,
@@ -123,8 +123,9 @@ class MicroConnection:
     ) -> Opening[MicroReader]:
         """A reader of a queue, or of a topic from `start` on ("earliest", "latest" or a sequence).
 
-        A topic's `filter` is made of terms like `stock<N10` or `kind&Torder`, joined by ";"; all have to match. What
-        is sent over this connection afterwards is not missed. Raises `OptionError` for a second reader of the same.
+        A topic's `filter` is made of terms like `stock<N10` or `kind&Torder`, joined by ";"; all have to match. It
+        gets all messages that are sent over this connection afterwards. Raises `OptionError` for a second reader of
+        the same destination.
         """
 
         async def open_reader() -> MicroReader:

@@ -34,7 +34,7 @@ from mtl.errors import FieldError, Malformed
 from mtl.limits import MAX_CONTENT
 
 MAJOR, MINOR = 1, 0
-"""The version that is spoken here (MM2-18)."""
+"""The version of this implementation (MM2-18)."""
 
 LAST_SEQUENCE = 65_535
 """1 follows it (MM2-37, MM2-66)."""
@@ -96,7 +96,7 @@ class ExtensionFrame(msgspec.Struct, frozen=True):
 
 
 class Error(msgspec.Struct, frozen=True):
-    """Why the sender disconnects."""
+    """The reason why the sender disconnects."""
 
     text: str
 

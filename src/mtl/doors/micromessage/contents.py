@@ -96,7 +96,7 @@ def _name(given: str) -> str:
         try:
             return bytes.fromhex(given.removeprefix(_NAME)).decode()
         except ValueError:
-            pass  # another application's name
+            pass  # the property of another application
     return given
 
 

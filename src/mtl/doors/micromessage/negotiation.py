@@ -1,4 +1,5 @@
-"""Which extensions a connection has: proposal of the client, reply of the server, final word of the client (MM2-14).
+"""The negotiation of a connection's extensions: the client's proposal, the server's reply, the client's final lists
+(MM2-14).
 
     extensions  name[:property=value[,property=value]] joined by ";"          (MM2-15)
 
