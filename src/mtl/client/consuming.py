@@ -83,9 +83,8 @@ class ConsumingLease(Leased):
     def _next(self) -> QueuedContent | None:
         """The next content if it has arrived, else None."""
         self._check()
-        error = (
-            self._deliveries.error
-        )  # read before the queue: contents that were delivered before the error come first
+        # read before the queue: contents that were delivered before the error come first
+        error = self._deliveries.error
         try:
             hand, content = self._deliveries.queue.popleft()
         except IndexError:  # the queue is empty, or was cleared because the connection was lost

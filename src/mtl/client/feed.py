@@ -51,9 +51,8 @@ class Feed(Incoming):
     def credit(self) -> None:
         """Confirm the contents below `finished` when a Confirm is due."""
         self._credit_timer = None
-        if self.finished <= (
-            self._reader.next or self.finished
-        ):  # else of another copy of the log (`_continue_at`)
+        # contents above `next` are of another copy of the log (`_continue_at`)
+        if self.finished <= (self._reader.next or self.finished):
             self._reader.finish(self.finished)
         if self.options.confirm == "none":
             return

@@ -108,9 +108,8 @@ class Probe:
         if self.target.resource is not None:
             return self.target.resource
         name = f"conformance-{uuid4().hex[:8]}"
-        session.ask(
-            "Resource.Create", {"resource": name}
-        )  # other servers refuse this command and create resources on first use
+        # other servers refuse this command and create resources on first use
+        session.ask("Resource.Create", {"resource": name})
         return name
 
     def require_confirmation(self) -> None:

@@ -20,9 +20,8 @@ class RouterThread(ABC):
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
-        self._router.setsockopt(
-            zmq.SNDHWM, 0
-        )  # a ROUTER drops messages at the mark, and checks need them all
+        # no limit: a ROUTER drops messages above its limit, and the checks need all of them
+        self._router.setsockopt(zmq.SNDHWM, 0)
         self._router.bind(endpoint)
         self.endpoint: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.port = int(self.endpoint.rpartition(":")[2])

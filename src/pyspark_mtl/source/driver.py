@@ -261,9 +261,8 @@ def driver_id() -> str:
 def _start_time(process: int) -> str:
     stat = Path(f"/proc/{process}/stat")
     if stat.exists():
-        return (
-            stat.read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-        )  # field 22, after the name in brackets
+        # field 22, after the name in brackets
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     listed = subprocess.run(
         ["/bin/ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True, check=True
     )

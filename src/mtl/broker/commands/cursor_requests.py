@@ -128,9 +128,8 @@ class CursorRequests:
             to = resource.end if ref is None else max(ref.base, resource.earliest)
             self._reset(caller, request, resource, to, answer)
 
-        self._reads.request(
-            resource, ByTime(request.timestamp or 0), answer, found
-        )  # one of the two is given
+        # without `to` the request has a `timestamp`
+        self._reads.request(resource, ByTime(request.timestamp or 0), answer, found)
 
     def _reset(
         self, caller: Caller, request: w.CursorReset, resource: Resource, position: int, answer: Answer

@@ -65,9 +65,7 @@ class Reads:
 
         def answered(result: Result) -> None:
             removed = resource.log is log and log.earliest > snapshot.earliest
-            if (
-                isinstance(result, StorageError) and removed
-            ):  # retention has removed the contents before the read
+            if isinstance(result, StorageError) and removed:  # retention was faster than the read
                 self.read(resource, question, then)
             else:
                 then(result)

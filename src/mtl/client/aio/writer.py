@@ -69,9 +69,8 @@ class Writer(WritingLease):
         return await self._offer_until_accepted(lambda: self._offer_run(bodies, tables, resource))
 
     async def _offer_until_accepted(self, offer: Callable[[], int | None]) -> int:
-        async with (
-            self._send_order
-        ):  # tasks are served in the order of their calls, even while some wait for room
+        # tasks are served in the order of their calls, even while some wait for room
+        async with self._send_order:
             while True:
                 number = offer()
                 if number is not None:

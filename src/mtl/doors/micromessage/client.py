@@ -148,9 +148,8 @@ class MicroConnection:
             if self._error is not None:
                 raise self._error
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(
-                _SentMessage(destination, body, dict(properties), settled)
-            )  # theirs may change
+            # a copy: the caller's dictionary may change
+            self._waiting.append(_SentMessage(destination, body, dict(properties), settled))
             return settled
 
         settled = await self._window.place(begin)

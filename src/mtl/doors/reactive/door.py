@@ -52,9 +52,8 @@ class ReactiveDoor:
             self._close, self.endpoint = server.close, bound(server)
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(
-            asyncio.CancelledError
-        ):  # by our stop: asyncio logs a cancelled task of a server as an error
+        # cancelled by `stop`: asyncio logs a cancelled task of a server as an error
+        with suppress(asyncio.CancelledError):
             await self._serve(StreamTransport(reader, writer), partial(user_of, self._config, writer))
 
     async def _over_websocket(self, transport: Transport, user: str | None) -> None:
