@@ -26,13 +26,13 @@ from pathlib import Path
 from mtl.errors import MtlError
 
 MEMORY = "memory:"
-"""Given as `data`: a broker that keeps everything in memory."""
+"""Given as `data`: a broker that keeps all data in memory."""
 
 READY_S = 30.0
-"""How long a broker may take to become ready, which includes the recovery of its data."""
+"""Seconds that a broker may take to become ready, including the recovery of its data."""
 
 STOP_S = 35.0
-"""How long a broker may take to stop: a little more than its own limit for its last writes to the disk."""
+"""Seconds that a broker may take to stop: a little more than its own limit for its last writes to the disk."""
 
 _READY = re.compile(r"mtl broker ready at (\S+) ")
 

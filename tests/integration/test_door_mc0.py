@@ -169,7 +169,7 @@ async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> Non
             (["SUB", "ID", "1"], b"topics"),
             (["CONNECT", "ID", "1", "VERSION", "1.0"], b"0.x"),
             (["CONNECT", "ID", "1", "TTL", "soon"], b"whole number"),
-            (["MESSAGE", "ID", "1", "TOPIC", "t", "", "x"], b"not for a client"),
+            (["MESSAGE", "ID", "1", "TOPIC", "t", "", "x"], b"not a message of a client"),
             (["NOOP", "ID", "1", "odd"], b"no value"),
             (["HELLO", "ID", "1"], b"no verb"),
         ]

@@ -1,4 +1,4 @@
-"""`mtl checkpoint`: how far a Spark query has read by its checkpoint, and whether the broker can still serve it."""
+"""`mtl checkpoint`: the position of a Spark query by its checkpoint, and whether the broker can still serve it."""
 
 from __future__ import annotations
 

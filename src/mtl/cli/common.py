@@ -25,10 +25,11 @@ _ENDPOINT = f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]"
 FirstEndpoint = Annotated[
     str | None, typer.Option("--endpoint", envvar="MTL_ENDPOINT", help=_ENDPOINT, show_default=False)
 ]
-"""The option before the command. Only this one reads the environment, since options have to win over variables."""
+"""The option before the command. Only this one reads the environment, because options take precedence over
+variables."""
 
 Endpoint = Annotated[str | None, typer.Option(help=_ENDPOINT, show_default=False)]
-"""The option after the command; it wins over the one before."""
+"""The option after the command; it takes precedence over the one before."""
 
 VirtualHost = Annotated[
     str | None, typer.Option(envvar="MTL_VIRTUAL_HOST", help="The namespace of resources.")
@@ -100,8 +101,8 @@ def store_options(
 
 
 def settings(context: typer.Context, endpoint: str | None = None) -> Settings:
-    """The connection that the options before the command describe; an endpoint after the command wins over the one
-    before it. Checked only here, since not every command connects: raises `OptionError`.
+    """The connection that the options before the command describe; an endpoint after the command takes precedence
+    over the one before it. Checked only here, because not every command connects: raises `OptionError`.
     """
     described: Callable[..., Settings] = context.obj
     return described(endpoint=endpoint) if endpoint else described()

@@ -22,7 +22,7 @@ PLAIN_WAITING = 256
 """Plain contents of one peer queued for the broker. More do not make it faster."""
 
 LINGER_MS = 500
-"""How long a closing socket goes on sending: long enough for a last reply on loopback."""
+"""Milliseconds for which a closing socket continues to send: long enough for a last reply on loopback."""
 
 HANDSHAKE_MS = 10_000
 """Time for a peer's ZMTP handshake; then it is disconnected."""

@@ -37,9 +37,10 @@ two frames of a message being read, libzmq aborts the process (Assertion failed:
 class SocketLink:
     """One ZeroMQ socket that connects once.
 
-    libzmq would reconnect in silence, under a new identity and without a Lease, and messages sent then are lost
-    (PROTOCOL.md 5.4). So the socket is closed after the monitor has reported the end, before libzmq reconnects. Raises
-    `OptionError` for an endpoint that libzmq does not understand, `LocalError` when this process has too many sockets.
+    libzmq would reconnect silently, under a new identity and without a Lease, and later messages would be lost
+    (PROTOCOL.md 5.4). So the socket is closed after the monitor has reported the end, before libzmq reconnects.
+    Raises `OptionError` for an endpoint that libzmq does not understand, `LocalError` when this process has too
+    many sockets.
     """
 
     def __init__(

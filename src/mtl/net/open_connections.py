@@ -42,7 +42,7 @@ class OpenConnections:
 
     def opened(self, endpoint: str, descriptor: int) -> None:
         """The socket bound to `endpoint` has accepted a connection. One that has ended already does not count."""
-        self.ended(endpoint, descriptor)  # where the end of the former connection was not reported
+        self.ended(endpoint, descriptor)  # in case the end of the former connection was not reported
         address = self._address_of(descriptor)
         if address is not None:
             # Events are ordered per socket only: another socket may get a descriptor before the end of the former
@@ -51,7 +51,7 @@ class OpenConnections:
             self._counts[address] += 1
 
     def ended(self, endpoint: str, descriptor: int) -> None:
-        """A connection is closed. Nothing happens for one that was never open."""
+        """A connection is closed. No effect for a connection that was never open."""
         address = self._addresses.pop((endpoint, descriptor), None)
         if address is None:
             return

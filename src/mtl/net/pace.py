@@ -35,7 +35,7 @@ class Pace:
 
     @property
     def limit(self) -> str:
-        """For people: how many."""
+        """The rate as a text for people."""
         return f"{self._burst:g} at once and {self._per_s:g} a second"
 
     def admits(self, address: str) -> bool:

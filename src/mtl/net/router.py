@@ -1,4 +1,5 @@
-"""A ROUTER socket as the broker uses it (MTL-11, MTL-12, MTL-113): never blocks, never drops in silence.
+"""A ROUTER socket as the broker uses it (MTL-11, MTL-12, MTL-113): it never blocks and never drops a message
+silently.
 
 With ROUTER_MANDATORY a send to a full queue fails with EAGAIN, to an unknown peer with EHOSTUNREACH. Without it libzmq
 drops the message (490 of 500 messages were lost at the high-water mark).
@@ -64,8 +65,8 @@ class SendOutcome(Enum):
 
 
 def seed_identities() -> None:
-    """Seed the C library's rand before the first ROUTER. Otherwise the first identity is the same in every process, and
-    a peer that announces it after its owner left receives the owner's replies (PROTOCOL.md 3).
+    """Seed the C library's rand before the first ROUTER. Otherwise the first identity is the same in every process,
+    and a peer that announces it after its owner has left receives the owner's replies (PROTOCOL.md 3).
     """
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 

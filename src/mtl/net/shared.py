@@ -7,8 +7,8 @@ key of its lease.
 The broker copies a pack before it checks the pack: the writer can change the memory at any time, also between a check
 and a use. A pack that was checked in place and changed afterwards ended the broker's process by SIGSEGV.
 
-The writer locks the memory file for as long as its process has it open, and sets a mark in the memory. If the mark is
-set and the lock is gone, the broker knows that the writer was killed.
+The writer locks the memory file as long as its process has it open, and sets a mark in the memory. If the mark is
+set and the lock is free, the writer was killed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from mtl.wire.fields import decode_table
 
 
 class ConsumerAnswer(Enum):
-    """A consumer's answer to a content: done; not accepted (to the dead letters); to be delivered again later."""
+    """A consumer's answer to a content: done; not accepted (it becomes a dead letter); to be delivered again
+    later.
+    """
 
     CONFIRM = "confirm"
     REJECT = "reject"
@@ -48,7 +50,7 @@ class ConsumerFlow:
         self._answered: deque[tuple[int, ConsumerAnswer, str]] = deque()
 
     def __len__(self) -> int:
-        """How many contents are in hand."""
+        """The number of contents in hand."""
         return len(self._hand)
 
     def received(self, content: c.Content) -> Hand:

@@ -130,8 +130,8 @@ class ReaderFlow:
         return self.gap
 
     def restart(self, at: int) -> None:
-        """Go on at `at`: the contents before it are known to be gone. If `at` is below `next`, contents delivered from
-        there on are of another copy of the log and are not confirmed any more.
+        """Continue at `at`: the contents before it are known to be lost. If `at` is below `next`, contents
+        delivered from there on are of another copy of the log and are not confirmed any more.
         """
         if self.next is not None and at < self.next:
             self.finished = min(self.finished, at)
@@ -147,8 +147,8 @@ class ReaderFlow:
     def received(self, content: c.Content) -> Delivery | Gap | None:
         """A Content arrived. Returns contents to deliver, a gap, or None (delivered before, or past the end).
 
-        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents, or with an
-        incomplete place.
+        After a gap no content is delivered until `restart` or `granted`. Malformed for a pack without contents, or
+        with an incomplete place.
         """
         first = content.sequence
         count = (c.packed_count(content.properties) or 1) if self.packed else 1
@@ -232,7 +232,7 @@ class ReaderFlow:
         return self._done_contents > 0
 
     def confirm(self, sequence: int, now: float) -> c.Confirm:
-        """Confirm everything up to `sequence` right away."""
+        """Confirm all contents up to `sequence` at once."""
         self.finish(sequence + 1)
         if sequence >= self._confirmable:
             self._done_contents = self._done_octets = 0

@@ -31,8 +31,8 @@ class RfcReaderFlow:
         self._numbers.append(content.sequence)
 
     def finish(self, contents: int) -> list[c.Confirm]:
-        """The application has finished so many more contents. Returns the Confirms to send. Contents of an earlier data
-        flow are not confirmed, since their numbers may belong to other contents by now.
+        """The application has finished the given number of further contents. Returns the Confirms to send. Contents
+        of an earlier data flow are not confirmed, because their numbers may belong to other contents by now.
         """
         numbers = [self._numbers.popleft() for _ in range(contents)]
         return [c.Confirm(number, multiple=False) for number in numbers if number is not None]

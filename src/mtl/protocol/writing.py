@@ -60,7 +60,8 @@ class WriterFlow:
         self.next = 1
         self.refused: list[RefusedContent] = []
         self.progressed = 0
-        """Number of Contents settled so far. While it grows, the broker is working, and a caller goes on waiting."""
+        """Number of Contents settled so far. While it grows, the broker is working, and a caller continues to
+        wait."""
         self._unsettled: Unsettled[c.Content] = Unsettled()
         self._unsent: deque[Sent[c.Content]] = deque()
         self._spent: list[Sent[c.Content]] = []
@@ -176,10 +177,10 @@ class WriterFlow:
         return settled
 
     def lost(self) -> None:
-        """The data flow is gone, with the Contents under way: all unsettled ones will be sent again.
+        """The data flow has ended, and the Contents under way are lost: all unsettled ones will be sent again.
 
-        Also those up to the `last` of a 202: a Reject below it may be lost, and the broker repeats a Reject only when
-        the Content is sent again.
+        This includes Contents up to the `last` of a 202: a Reject below it may be lost, and the broker repeats a
+        Reject only when the Content is sent again.
         """
         if self.confirm:
             self._send_again(0)

@@ -1,12 +1,13 @@
 """The interface between the broker and a storage engine: actions and answers as values, and two protocols.
 
-The core makes actions. The loop has an engine perform them and returns every result by the action's `id`, in any order.
-Two guarantees: a log has at most one action at a time under way, apart from any number of `Read`, and `Save` and
-`DropLogs` are performed in the order in which they were made.
+The core creates actions. The loop lets an engine perform them and returns every result by the action's `id`, in any
+order. There are two guarantees. A log has at most one action under way at a time, besides any number of `Read`.
+`Save` and `DropLogs` are performed in the order of their creation.
 
-The answer to a failed action is its `StorageError`; then no part of it was stored that the broker may show. After
-`LogStopped` the stored part is unknown: the log accepts nothing until it is opened again. An engine also answers
-with it when another broker has taken the log over: only contents that are certainly stored are confirmed.
+The answer to a failed action is its `StorageError`: no part of the action is stored that the broker may show. After
+`LogStopped` the stored part is unknown, and the log accepts no contents until it is opened again. An engine also
+answers with `LogStopped` when another broker has taken the log over: only contents that are certainly stored are
+confirmed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from mtl.storage.keys import LogKey
 from mtl.storage.records import AnyRecord, RecordDamage, UserRecord
 from mtl.wire.fields import Buffer
 
-__all__ = [  # with names of other modules that are part of this interface
+__all__ = [  # includes names of other modules that are part of this interface
     "STAGE_WRITER",
     "Answer",
     "ByTime",
@@ -98,8 +99,8 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class CreateLog:
-    """Make an empty log. Answer: its `LogView`. `owner` is kept with the log: the record that names it, so that the
-    record can be made again (`records.encode_owner`).
+    """Make an empty log. Answer: its `LogView`. `owner` is kept with the log: the record that names it, from which
+    a lost record can be restored (`records.encode_owner`).
     """
 
     id: int
@@ -171,7 +172,7 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Record durably where a log ends that has been idle. Answer: whether that was done."""
+    """Record the end of an idle log durably. Answer: whether this was done."""
 
     id: int
     log: LogKey
@@ -256,7 +257,7 @@ class LogView(Protocol):
 
     @property
     def contents(self) -> int:
-        """How many contents there are."""
+        """The number of contents."""
 
     @property
     def history(self) -> History:
@@ -287,7 +288,7 @@ class LogView(Protocol):
         """Take a change over; every change once, in order."""
 
     def trim(self, earliest: int) -> None:
-        """Show nothing below `earliest` any more."""
+        """Stop showing contents below `earliest`."""
 
     def close(self) -> None:
         """Release files and memory. Bodies that were read stay valid."""

@@ -24,7 +24,7 @@ WITH_MANIFESTS = 4
 """The first format whose logs have manifests."""
 
 BUSY_S = 10.0
-"""How long a transaction waits for one of another process, whose sync takes seconds on a slow disk."""
+"""Seconds for which a transaction waits for one of another process, whose sync may take seconds on a slow disk."""
 
 _OLD_TABLE = "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 _COLUMNS = ("ALTER TABLE record ADD COLUMN named INTEGER", "ALTER TABLE record ADD COLUMN crc INTEGER")
@@ -50,7 +50,7 @@ _SYSTEM = {
 
 def named(path: str, error: sqlite3.Error, *, opening: bool = False) -> StorageError:
     """The project's error for an error of SQLite."""
-    code = getattr(error, "sqlite_errorcode", None)  # errors that Python's module finds by itself have none
+    code = getattr(error, "sqlite_errorcode", None)  # errors of Python's own module have no code
     primary = None if code is None else code & 0xFF
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"{path}: no space left for the broker's records; free some and try again")
@@ -131,7 +131,7 @@ def _upgrade(path: str, db: sqlite3.Connection, version: int, name: Callable[[],
     """Convert the database to the present format, in one transaction."""
     db.execute("BEGIN IMMEDIATE")
     present = schema(db)
-    if present == _SCHEMA:  # another process did it meanwhile
+    if present == _SCHEMA:  # another process has converted it meanwhile
         db.execute("ROLLBACK")
         return
     if not present and version == 0:

@@ -61,7 +61,7 @@ class DiskEngine:
         return _LANES.get(type(action), _COMMITS)
 
     def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
-        """One by one: each log has files of its own."""
+        """Perform the actions one by one: each log has files of its own."""
         return [self._perform(action) for action in actions]
 
     def _perform(self, action: StorageAction) -> object:
@@ -74,7 +74,7 @@ class DiskEngine:
         return self._storage.perform(action)
 
     def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:
-        """Everything written is synced."""
+        """Close the logs; all written data is synced."""
         return self._storage.close(closing)
 
 
@@ -115,7 +115,7 @@ class DirectoryEngine(DiskEngine):
         return Seen(free, total, users)
 
     def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:
-        """Everything written is synced, and the directory is free for another process."""
+        """Close the engine: all written data is synced, and the directory is free for another process."""
         try:
             return super().close(closing)
         finally:

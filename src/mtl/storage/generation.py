@@ -1,8 +1,8 @@
 """The number of the last transaction, kept outside the database, to detect an older copy of the database.
 
-The file `generation` next to `broker.db` has the database's name and the number of its last transaction. It is written
-after each transaction without a sync, and so is never ahead of the database: a power cut may only set it back. Its name
-does not begin like the database's, so that a copy of `broker.db*` does not include it.
+The file `generation` next to `broker.db` has the database's name and the number of its last transaction. It is
+written after each transaction without a sync, and so is never ahead of the database: a power cut may only set it
+back. Its name does not begin with the name of the database, so that a copy of `broker.db*` does not include it.
 """
 
 from __future__ import annotations

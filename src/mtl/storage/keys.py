@@ -9,7 +9,7 @@ LogKey = str
 
 
 def log_key(record: ResourceRecord) -> LogKey:
-    """The log of a resource. Its id is unique, so that a resource that is made again never has old contents."""
+    """The log of a resource. Its id is unique, so that a resource that is created again never has old contents."""
     return f"resources/{record.log}"
 
 

@@ -1,8 +1,8 @@
 """Logs that no record names: those that the broker itself left behind, and the treatment of the others.
 
 A log is removed only in three cases: a record `dropped` names it (saved in the transaction that removed its own
-record); its name says that it was being made or removed; it has no contents and no records are missing. A damaged or
-lost record is made again from the manifest of its log. Every other log is moved to `lost+found/` and reported.
+record); its name says that it was being made or removed; it has no contents and no records are missing. A damaged
+or lost record is restored from the manifest of its log. Every other log is moved to `lost+found/` and reported.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Orphans:
         damages: Sequence[RecordDamage],
         removed: Callable[[str], None],
     ) -> tuple[list[Owner], list[str]]:
-        """Returns records made again from manifests, and the kinds of which no record is missing any more, for the
-        caller to save. `removed` is called with each place that is gone. Work that fails is left to the next start.
+        """Returns the records that were restored from manifests, and the kinds of which no record is missing any
+        more, for the caller to save. `removed` is called with each place that is gone. Work that fails is left to
+        the next start.
         """
         unreadable = Unreadable(damages)
         doubtful = {kind for kind in _KINDS.values() if any(d.kind in {kind.kind, None} for d in damages)}

@@ -23,7 +23,7 @@ def record_key(*names: str) -> str:
 
 class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A resource. `log` names its directory; `earliest` is moved here, durably, before retention unlinks anything.
-    `owner` is the user that made it: it counts in the quotas of that user. Empty in older records.
+    `owner` is the user that created it, whose quotas count it. Empty in older records.
     """
 
     kind: ClassVar[str] = "resource"
@@ -355,8 +355,8 @@ _OWNER = msgspec.json.Decoder(tuple[str, msgspec.Raw])
 
 
 def encode_owner(record: ResourceRecord | StageRecord) -> bytes:
-    """The record that a log belongs to, for the log's manifest (`mtl.log.manifest`). Members that change while the log
-    is in use are left out: the log itself has `earliest`, and a stage that is made again is sealed by its contents.
+    """The record that a log belongs to, for the log's manifest (`mtl.log.manifest`). Members that change while the
+    log is in use are left out: the log itself has `earliest`, and a restored stage is sealed by its contents.
     """
     if isinstance(record, ResourceRecord):
         record = msgspec.structs.replace(record, earliest=1)

@@ -1,4 +1,4 @@
-"""`mtl recover`: shows the unused logs and records of a damaged data directory, and puts them to use again.
+"""`mtl recover`: shows the unused logs and records of a damaged data directory, and restores them.
 
 No broker may run on the directory meanwhile. Nothing is removed: replaced files are kept in `lost+found/` or next to
 the new ones.
@@ -79,7 +79,7 @@ class Recovery:
     def _option_for(self, about: str) -> str:
         kind, _, key = about.partition(" ")
         if about == "generation":
-            return ""  # the next start of the broker makes it again
+            return ""  # the next start of the broker restores it
         return f"--forget '{about}'" if key and kind in KINDS else "--accept-records"
 
     def _lost(self) -> list[tuple[str, Orphan]]:
@@ -120,8 +120,8 @@ class Recovery:
     # --- the repairs ----------------------------------------------------------------------------------------
 
     def accept(self) -> list[str]:
-        """Accept the present records as complete: an older copy, salvaged records, or none. Records of resources that
-        they do not name are made again from the manifests of their logs. Returns a description of each change.
+        """Accept the present records as complete: an older copy, salvaged records, or none. Missing records of
+        resources are restored from the manifests of their logs. Returns a description of each change.
         """
         store = open_records(self._directory, accept=True)
         done = list(store.notes)
@@ -182,7 +182,7 @@ class Recovery:
         return f"{about} is forgotten"
 
     def _undo(self, records: Sequence[AnyRecord], key: str) -> None:
-        """Cut the resources of an application's last commit back to where it began."""
+        """Cut the resources of an application's last commit back to its beginning."""
         last = next((r for r in records if isinstance(r, ApplicationRecord) and r.key == key), None)
         for record in records:
             if last is None or not isinstance(record, ResourceRecord) or record.vhost != last.vhost:

@@ -243,7 +243,7 @@ class SqliteStore:
                 transaction.put(encode_row(after))
 
     def complete(self, kinds: Sequence[str]) -> None:
-        """The present rows of these kinds count as all from now on."""
+        """The present rows of these kinds count as complete from now on."""
         with self._transaction() as change:
             change.complete(kinds)
 
@@ -346,7 +346,9 @@ class _Transaction:
         self.state = msgspec.structs.replace(self.state, incomplete=left)
 
     def finish(self) -> StateRecord:
-        """Write the state. For kinds with formerly damaged rows the sum is made again: it may have a wrong checksum."""
+        """Write the state. For kinds with formerly damaged rows the sum is computed again, because it may include a
+        wrong checksum.
+        """
         for kind in {k for k, _ in self.touched}:
             rows, crcs = count(self._db, kind)
             if rows == self._totals[kind][0]:

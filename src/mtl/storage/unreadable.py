@@ -14,7 +14,7 @@ from mtl.wire.control import STORAGE
 
 
 class Unreadable:
-    """The keys that are unknown because of `damages`: single keys, or every key of a kind that has no record."""
+    """The keys that are unknown because of `damages`: single keys, or all keys of a kind without a record."""
 
     def __init__(self, damages: Iterable[RecordDamage] = ()) -> None:
         self._keys: dict[tuple[str, str], str] = {}
@@ -35,7 +35,9 @@ class Unreadable:
         return (kind.kind, key) in self._keys
 
     def check(self, kind: type[AnyRecord], key: str, subject: str) -> None:
-        """Raises `Refused` 503 with the reason when there may be a record of this key. Ask only when none was found."""
+        """Raises `Refused` 503 with the reason when there may be a record of this key. Call it only if no record
+        was found.
+        """
         reason = self.reason(kind, key)
         if reason is not None:
             raise Refused(

@@ -120,7 +120,7 @@ _SEQUENCE_AND_LENGTH = struct.Struct(">QB").unpack_from
 _U64_MAX = (1 << 64) - 1
 
 _COMPARED = 128
-"""Headers that are compared at a time: the one that ends a run costs at most so many comparisons."""
+"""Headers that are compared at a time. The header that ends a run costs at most this number of comparisons."""
 
 _PING = Ping()
 _PONG = Pong()
@@ -371,7 +371,7 @@ def _decode_reject(header: bytes, body: Buffer) -> Command:
 
 
 def _words(body: Buffer) -> str:
-    """The begin of a body that the RFC leaves unused, as text; other octets are not an error."""
+    """The beginning of a body that the RFC leaves unused, as text; other octets are not an error."""
     return bytes(memoryview(body)[:REJECT_WORDS]).decode(errors="ignore")
 
 

@@ -27,7 +27,7 @@ NOT_OPEN = "not-open"  # 400: no Connection.Open came from this client, or the b
 NO_PROFILE = "no-profile"  # 400: Connection.Profile has to come first
 UNKNOWN_PROFILE = "unknown-profile"  # 400: not one of the profiles of the 201
 NOT_AUTHORIZED = "not-authorized"  # 403: authenticated, but not allowed to
-QUOTA = "quota"  # 403: the user has as much as it may, with `quota`, `limit`, `used`
+QUOTA = "quota"  # 403: a quota of the user is reached, with `quota`, `limit`, `used`
 ALREADY_LEASED = (
     "already-leased"  # 403: from a broker that grants a session one lease of a kind; ours grants more
 )
@@ -42,7 +42,7 @@ UNKNOWN_WRITER = "unknown-writer"  # 404: the epoch of a name that is not known 
 EXISTS = "exists"  # 409: the resource exists
 FENCED = "fenced"  # 409: a newer holder or writer took over; terminal
 INCARNATION = "incarnation"  # 409: the resource was deleted and created again
-DATA_LOSS = "data-loss"  # 409: contents that were asked for are gone, with `resource`, `first`, `end`
+DATA_LOSS = "data-loss"  # 409: requested contents are lost, with `resource`, `first`, `end`
 IN_USE = "in-use"  # 409
 ROLLED_BACK = "rolled-back"  # 409: the application has committed a later version
 UNSEALED = "unsealed"  # 409: a stage still has contents that are not durable

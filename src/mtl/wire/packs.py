@@ -52,7 +52,8 @@ _PADDING = 64
 
 
 def pack_size(contents: int, octets: int) -> int:
-    """The most octets of a pack of so many contents, whose bodies and properties have `octets` together.
+    """The most octets of a pack with the given number of contents, whose bodies and properties have `octets`
+    together.
 
     Up to MAX_PACK of these and MAX_PACK_CONTENTS always fit a pack: PACK_OVERHEAD covers the difference.
     """
@@ -90,7 +91,9 @@ def _encode_bodies(bodies: Sequence[Buffer], sizes: Sequence[int], octets: int) 
 
 
 def _head(sizes: Sequence[int], octets: int) -> bytes:
-    """The octets before the bodies: Arrow's metadata for so many contents, with their two lengths, and the offsets."""
+    """The octets before the bodies: Arrow's metadata for the given number of contents, with their two lengths, and
+    the offsets.
+    """
     template = _template(len(sizes))
     metadata = bytearray(template.metadata)
     I64.pack_into(metadata, template.length_at, template.length + octets + _padding(octets))
@@ -109,9 +112,9 @@ def _padding(octets: int) -> int:
 
 
 class _Template(NamedTuple):
-    """A pack of so many empty contents without properties. `metadata` is all before the message's body, which is
-    `before` zeros, the offsets and `behind` zeros, together `length` octets. The metadata states that length at
-    `length_at`, and the octets of all contents at `octets_at`.
+    """A pack of the given number of empty contents without properties. `metadata` is all before the message's body,
+    which is `before` zeros, the offsets and `behind` zeros, together `length` octets. The metadata states that
+    length at `length_at`, and the octets of all contents at `octets_at`.
     """
 
     metadata: bytes

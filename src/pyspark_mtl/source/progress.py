@@ -241,9 +241,8 @@ class Progress:
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
             end = self._ends.known(name, found.incarnation) or found.next
-            if (
-                self._settings.fail_on_data_loss or end <= found.earliest
-            ):  # otherwise the next batch reports the loss
+            # otherwise the next batch reports the loss
+            if self._settings.fail_on_data_loss or end <= found.earliest:
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
         return before
 

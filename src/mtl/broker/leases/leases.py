@@ -42,8 +42,9 @@ class Leases:
         return self._random(16).hex()
 
     def admit(self, session: str, principal: str, names: int, repeats: RequestKey | None) -> None:
-        """Raises `Refused` 503 when the session or the broker has no room for another lease of so many names, 403 above
-        the principal's quota. A lease that replaces another (`repeats`) is not counted as a further one.
+        """Raises `Refused` 503 if the session or the broker has no room for another lease with this number of
+        names, 403 above the principal's quota. A lease that replaces another (`repeats`) is not counted as a
+        further one.
         """
         more = 0 if repeats in self._requested else 1
         self._quotas.check(principal, Quota.LEASES, self._of_principal[principal], more)

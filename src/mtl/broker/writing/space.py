@@ -19,7 +19,7 @@ LOW_WATERMARK: Final = 1 << 30
 in that time."""
 
 LOW_WATERMARK_SHARE: Final = 20
-"""On a smaller file system the watermark is one part in so many of its size, where that is less."""
+"""On a smaller file system the watermark is its size divided by this number, if that is less."""
 
 MIB: Final = 1 << 20
 

@@ -324,7 +324,7 @@ def _lease(arrival: Arrival) -> WriterLease:
 
 
 def _fitting(bodies: Sequence[Buffer], octets: int) -> Sequence[Buffer]:
-    """As many of the first bodies as have at most so many octets together: nearly always all."""
+    """The first bodies that have at most the given octets together: nearly always all."""
     if sum(map(len, bodies)) <= octets:
         return bodies
     return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]

@@ -1,6 +1,6 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677) by scramp, which is an extra and therefore imported where it is used.
 
-Of a password a server keeps only a `Verifier`: it is enough to check proofs, and not enough to log in.
+A server keeps only a `Verifier` of a password. It is sufficient to check proofs, but not to log in.
 """
 
 from __future__ import annotations
