@@ -57,7 +57,7 @@ def read(directory: Path) -> Checkpoint:
         raise OffsetError(
             f"the query of {directory} reads no resource: none of its sources has the format mtl"
         )
-    held = (one for at, end in last.items() for one in _held(before.get(at, Offset()), end))
+    held = (one for at, end in last.items() for one in _held_resources(before.get(at, Offset()), end))
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
 
 
@@ -109,11 +109,11 @@ def _sources(directory: Path, batch: int) -> dict[int, Offset]:
     return found
 
 
-def _held(before: Offset, end: Offset) -> list[HeldResource]:
+def _held_resources(before: Offset, end: Offset) -> list[HeldResource]:
     held = []
     for name, last in sorted(end.resources.items()):
         done = before.resources.get(name)
-        known = done is not None and offsets.goes_on_from(done, last)
+        known = done is not None and offsets.continues(done, last)
         began = last.next if last.began is None else last.began
         position, epoch = (done.next, done.epoch) if known and done else (began, None)
         held.append(HeldResource(name, last.incarnation, position, last.next, epoch, last.epoch))

@@ -53,7 +53,7 @@ class MtlDataSource(DataSource):
         """Check each option by itself; `reader` and `writer` check combinations. Sends no request."""
         super().__init__(options)
         set_modules_aside()  # planning workers open no connection, so connections.py does not call this for them
-        self._given: Given = parse(options)
+        self._options: Given = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -62,10 +62,10 @@ class MtlDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a source without a user's schema. SchemaError if the bodyFormat needs one."""
-        typed = bodies(self._given)
+        typed = bodies(self._options)
         if typed is not None:
             return columns.ddl(columns.of_typed_source(typed.format, metadata=typed.metadata))
-        return columns.ddl(columns.of_source(include_properties=self._given["includeProperties"]))
+        return columns.ddl(columns.of_source(include_properties=self._options["includeProperties"]))
 
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read. OptionError for options that do not apply to it, SchemaError for a schema that does not fit."""
@@ -79,7 +79,7 @@ class MtlDataSource(DataSource):
         reader = _stream_reader()
         try:
             if not HAS_LIMITS:
-                versions.refuse_limits(self._given, pyspark.__version__)
+                versions.refuse_limits(self._options, pyspark.__version__)
             settings = self._read_settings(schema, streaming=True)
             return reader(settings, self._shape_of_source(schema, settings.bodies))
         except MtlError as error:
@@ -100,13 +100,13 @@ class MtlDataSource(DataSource):
         return StreamWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def _read_settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
-        settings = read_settings(self._given, streaming=streaming)
+        settings = read_settings(self._options, streaming=streaming)
         if settings.bodies is None:
             columns.check_source(_columns(schema), include_properties=settings.include_properties)
         return settings
 
     def _write_settings(self, schema: StructType, *, streaming: bool, overwrite: bool) -> WriteSettings:
-        settings = write_settings(self._given, streaming=streaming, overwrite=overwrite)
+        settings = write_settings(self._options, streaming=streaming, overwrite=overwrite)
         if settings.bodies is None:
             columns.check_sink(_columns(schema), resource=settings.resource)
         else:

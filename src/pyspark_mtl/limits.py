@@ -11,7 +11,7 @@ PACED_S = 0.1
 batches without rows) and gets an answer without a wait. The default trigger calls 11 ms after an answer without
 news."""
 
-NEWS_WAIT_S = 30.0
+WATCH_WAIT_S = 30.0
 """Seconds for which the broker holds an idle query's watch request before it answers "no change": the longest time
 that it accepts (mtl.limits.MAX_WAIT_S). A request costs client and broker 2 ms of processor time, which is much for
 an idle query if repeated every few seconds."""

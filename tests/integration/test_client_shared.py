@@ -21,13 +21,13 @@ from tests.support.contents import LARGE_PACK, batch, bodies, large_packs, write
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every Content that was sent, whether its body lies in shared memory."""
     seen: list[bool] = []
-    whole = flow.Flow.send_contents
+    whole = flow.ClientFlow.send_contents
 
-    def watched(self: flow.Flow, contents: Sequence[Content]) -> int:
+    def watched(self: flow.ClientFlow, contents: Sequence[Content]) -> int:
         seen.extend(OFFSET.encode() in content.properties for content in contents)
         return whole(self, contents)
 
-    monkeypatch.setattr(flow.Flow, "send_contents", watched)
+    monkeypatch.setattr(flow.ClientFlow, "send_contents", watched)
     return seen
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark_mtl.limits import NEWS_WAIT_S
+from pyspark_mtl.limits import WATCH_WAIT_S
 from tests.kills.application import kill
 from tests.kills.bench import LIMIT, Bench, Query
 from tests.kills.holds import await_
@@ -297,7 +297,7 @@ def _told_of_the_deletion(query: Query) -> str:
     assert error is not None, "the run ended as if nothing had been lost"
     assert "was deleted" in error, error
     seconds = time.monotonic() - began
-    assert seconds < 0.8 * NEWS_WAIT_S, f"told after {seconds:.1f} s"  # Spark ends a query in 15 s at worst
+    assert seconds < 0.8 * WATCH_WAIT_S, f"told after {seconds:.1f} s"  # Spark ends a query in 15 s at worst
     return "an error: the resource was deleted"
 
 

@@ -32,7 +32,7 @@ class Stepped(MtlDataSource):
 
     def streamReader(self, schema: StructType) -> LimitedStreamReader:  # noqa: N802 Spark's name, here and below
         found = super().streamReader(schema)
-        return SteppedReader(found._given, found._shape)
+        return SteppedReader(found._settings_or_error, found._shape)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         found = super().streamWriter(schema, overwrite)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from mtl.client.flow import Flow
+from mtl.client.flow import ClientFlow
 from mtl.errors import MtlError, Refused
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -20,7 +20,7 @@ from tests.simulator.world import World
 
 
 class PlainWriter:
-    """The user of a `Flow`; keeps what is not confirmed, in order, by its number in the present lease."""
+    """The user of a `ClientFlow`; keeps what is not confirmed, in order, by its number in the present lease."""
 
     def __init__(self, process: Process, model: Model, resource: str, left: deque[Tag]) -> None:
         self.error: MtlError | None = None
@@ -31,7 +31,7 @@ class PlainWriter:
         self._next = 1
         self._sent = 0
         self._process = process
-        self.flow = Flow(process.loop, process.channel(), self)
+        self.flow = ClientFlow(process.loop, process.channel(), self)
         self.flow.start()
         process.wake()
 

@@ -14,13 +14,13 @@ from mtl.client.control import Call, Channel, Waiter
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
 from mtl.client.io import IoThread, io_thread
-from mtl.client.leases import Leases
+from mtl.client.leases import LeasingConnection
 from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.questions import Blocking, Question, expected
 from mtl.client.reader import Reader
 from mtl.client.resources import by_name, describing
-from mtl.client.sessions import LeaseUser, Sessions
+from mtl.client.sessions import ClientSessions, LeaseUser
 from mtl.client.settings import Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, Refused
@@ -45,23 +45,23 @@ class Watch:
         self._waiter = waiter
 
     @property
-    def stands(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether the request was sent and its connection is still up. Only then the absence of an answer means
         that there is no change.
         """
-        return self._call.stands
+        return self._call.in_flight
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether no answer comes within `seconds` although the request `stands`: then there is no change."""
-        return self._waiter.is_waiting(seconds) and self.stands
+        """Whether no answer comes within `seconds` although the request `in_flight`: then there is no change."""
+        return self._waiter.is_waiting(seconds) and self.in_flight
 
-    def news(self, seconds: float) -> dict[str, w.Description] | None:
+    def wait(self, seconds: float) -> dict[str, w.Description] | None:
         """The answer (as of `describe`) if it comes within `seconds`; None if the request is still pending."""
         reply = self._waiter.within(seconds)
         return None if reply is None else by_name(expected(reply, w.DescriptionList))
 
 
-class Connection(Blocking, Leases[Reader, Consumer, Writer]):
+class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     """One client of one broker. Thread-safe, and usable in the child after a fork.
 
     A child opens its own session with its first request; open readers and writers work only in the parent.
@@ -75,7 +75,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
     def _open_sessions(self) -> None:
         self._pid = os.getpid()
         self._loop: IoThread = io_thread()
-        self._sessions = Sessions(self._loop, self.settings, self._curve)
+        self._sessions = ClientSessions(self._loop, self.settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
 
     def _check_open(self) -> None:
@@ -115,7 +115,7 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
         incarnations: Mapping[str, str] | None = None,
         wait: float,
     ) -> Watch:
-        """Send the request of `describe` without waiting; `Watch.news` gets the answer."""
+        """Send the request of `describe` without waiting; `Watch.wait` gets the answer."""
         request = describing(names, pattern, after, incarnations, wait)
         return Watch(*self.ask(request, patience=wait))
 

@@ -37,11 +37,21 @@ class Call:
 
     `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is the extra time for
     which the broker may hold the request: a long poll. `fresh` uses a new session for every attempt after the first:
-    the broker may have granted a lease whose reply was lost, and leases per session are limited. `stands` is true while
-    the request itself is sent and its connection is up.
+    the broker may have granted a lease whose reply was lost, and leases per session are limited. `in_flight` is true
+    while the request itself is sent and its connection is up.
     """
 
-    __slots__ = ("attempts", "done", "fresh", "patience", "request", "stands", "started", "turns", "within")
+    __slots__ = (
+        "attempts",
+        "done",
+        "fresh",
+        "in_flight",
+        "patience",
+        "request",
+        "started",
+        "turns",
+        "within",
+    )
 
     def __init__(
         self,
@@ -60,7 +70,7 @@ class Call:
         self.attempts = 0
         self.turns = 0
         self.started = 0.0
-        self.stands = False
+        self.in_flight = False
 
 
 class Waiter:
@@ -108,7 +118,7 @@ class Channel:
         self._authentication: Authentication | None = None
         self._offered: w.Unauthorized | w.Challenged | None = None
         self._calls: deque[Call] = deque()
-        self._asked: w.Request | None = None
+        self._sent_request: w.Request | None = None
         self._unanswered = w.Open.command
         """The command of the last request, for the error message: a server may answer only Open."""
         self._link: Link | None = None
@@ -198,11 +208,11 @@ class Channel:
         except MtlError as error:
             self._finish(error)
             return
-        self._asked, self._unanswered = request, request.command
+        self._sent_request, self._unanswered = request, request.command
         if not self._link.send(name, body):
             self._retry()
             return
-        call.stands = self._up and request is call.request
+        call.in_flight = self._up and request is call.request
 
     def _next(self, call: Call) -> w.Request | None:
         """The request to send in the current state; None if the session is ready and the call has no request."""
@@ -248,9 +258,9 @@ class Channel:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._asked, self._up = None, False
+        self._sent_request, self._up = None, False
         if self._calls:
-            self._calls[0].stands = False
+            self._calls[0].in_flight = False
         if self._link is not None:
             self._loop.poll.remove(self._link)
             self._link.close()
@@ -267,21 +277,23 @@ class Channel:
         if LinkEvents.UP in what:
             self._up = True
             if self._calls:
-                self._calls[0].stands = self._asked is not None and self._asked is self._calls[0].request
-        if LinkEvents.READABLE in what and self._asked is not None:
+                self._calls[0].in_flight = (
+                    self._sent_request is not None and self._sent_request is self._calls[0].request
+                )
+        if LinkEvents.READABLE in what and self._sent_request is not None:
             frames = link.receive()
             if frames is not None:
                 self._answered(frames[0], frames[1])
         if LinkEvents.DOWN in what and link is self._link:
             self._denied = LinkEvents.DENIED in what
-            if self._asked is not None:
+            if self._sent_request is not None:
                 self._retry()
             else:
                 self._drop()
 
     def _answered(self, status: bytes, body: Buffer) -> None:
-        assert self._asked is not None
-        asked, self._asked = self._asked, None
+        assert self._sent_request is not None
+        asked, self._sent_request = self._sent_request, None
         self._backoff.succeeded()
         try:
             reply = w.decode_reply([status, body], type(asked))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mtl.client.control import Channel, Outcome
-from mtl.client.flow import Flow, State
+from mtl.client.flow import ClientFlow, State
 from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
@@ -55,7 +55,7 @@ class Deliveries:
         """Called when there is news for the application: the lease, contents or an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
-        self.flow = Flow(loop, channel, self, rfc=not options.extended)
+        self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
         flow = ConsumerFlow if options.extended else RfcConsumerFlow

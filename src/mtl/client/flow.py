@@ -95,7 +95,7 @@ class User(Protocol):
         """The flow has ended with this error."""
 
 
-class Flow:
+class ClientFlow:
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, user: User, *, rfc: bool = False) -> None:
@@ -238,7 +238,7 @@ class Flow:
 
     def _leased(self, request: int, outcome: Outcome) -> None:
         if self.state is not State.LEASING or request != self._requests:
-            return  # closed meanwhile, or `restart` asked again; the broker ends or replaces the lease (Flow.id)
+            return  # closed meanwhile, or `restart` asked again; the broker ends or replaces the lease (ClientFlow.id)
         if isinstance(outcome, w.DataLease):
             try:
                 self._user.granted(outcome)

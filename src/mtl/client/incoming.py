@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from mtl.client.control import Channel, Outcome
-from mtl.client.flow import Flow
+from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import CREDIT_DELAY_S
@@ -68,7 +68,7 @@ class Incoming(ABC):
         """Lost ranges that were skipped, with `skip_lost`."""
         self.local = options.local
         """Whether packs may be sent as places; false after `send_instead`."""
-        self.flow = Flow(loop, channel, self, rfc=self.rfc)  # type: ignore[arg-type]  # the rest is the subclasses'
+        self.flow = ClientFlow(loop, channel, self, rfc=self.rfc)  # type: ignore[arg-type]  # the rest is the subclasses'
         self._loop = loop
         self._channel = channel
         self._arrived: list[Delivery | PlainRun] = []

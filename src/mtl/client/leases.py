@@ -38,7 +38,7 @@ _TEST = "test"
 """The RFC's own profile, without extensions at any server."""
 
 
-class Leases(Administration, Generic[ReaderT, ConsumerT, WriterT]):
+class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
     """See the module. In the asyncio client the methods return an object for `async with` or `await`."""
 
     def __init__(self, settings: Settings) -> None:

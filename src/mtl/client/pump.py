@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from mtl.client.control import Call, Channel, Outcome
-from mtl.client.flow import Flow, State
+from mtl.client.flow import ClientFlow, State
 from mtl.client.limits import PUMP, QUIET_S
 from mtl.client.loop import Loop, Timer, nothing
 from mtl.client.shared import Shared
@@ -68,7 +68,7 @@ class Pump:
         self.memory: Shared | None = None
         flow = WriterFlow if options.extended else RfcWriterFlow
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
-        self.flow = Flow(loop, channel, self, rfc=not options.extended)
+        self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
         self._stage = options.stage

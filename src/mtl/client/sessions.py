@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from mtl.client.control import Call, Channel, Done
-from mtl.client.flow import Flow
+from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, nothing
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError
@@ -22,7 +22,7 @@ _IDLE_CHANNELS = 8
 class LeaseUser(Protocol):
     """The part of a reader, consumer or writer that runs in the loop."""
 
-    flow: Flow
+    flow: ClientFlow
     lease: w.DataLease | None
     error: MtlError | None
     listener: Callable[[], None]
@@ -35,7 +35,7 @@ class LeaseUser(Protocol):
 U = TypeVar("U", bound=LeaseUser)
 
 
-class Sessions:
+class ClientSessions:
     """See the module. Any thread may call the methods: single operations on deques and sets are atomic."""
 
     def __init__(self, loop: Loop, settings: Settings, curve: Curve | None) -> None:

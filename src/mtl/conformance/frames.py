@@ -86,7 +86,7 @@ def format_frames(frames: Sequence[bytes]) -> str:
     """Frames as text, or as hexadecimal digits if they are not printable text. Data commands have their words before
     them.
     """
-    text = " | ".join(_one(frame) for frame in frames)
+    text = " | ".join(_describe(frame) for frame in frames)
     if len(frames) == 2 and frames[0][:1] and frames[0][0] in NAMES:
         try:
             return f"{command(frames[0], b'')}: {text}"
@@ -100,7 +100,7 @@ def octets(data: bytes) -> str:
     return data.hex(" ") or "(none)"
 
 
-def _one(frame: bytes) -> str:
+def _describe(frame: bytes) -> str:
     more = f"... ({len(frame)} octets)" if len(frame) > _SHOWN else ""
     head = frame[:_SHOWN]
     try:

@@ -150,7 +150,7 @@ class Inbox(Generic[T]):
         self._limit = limit
         self._waiting: deque[T] = deque()
         self._error: MtlError | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._update_events()
 
@@ -175,7 +175,7 @@ class Inbox(Generic[T]):
         while not self._waiting:
             if self._error is not None:
                 raise self._error
-            await self._news.wait()
+            await self._changed.wait()
         one = self._waiting.popleft()
         left = len(self._waiting)
         if not left or left == self._limit - 1:  # else both events are as they were
@@ -194,7 +194,7 @@ class Inbox(Generic[T]):
 
     def _update_events(self) -> None:
         for event, true in (
-            (self._news, bool(self._waiting) or self._error is not None),
+            (self._changed, bool(self._waiting) or self._error is not None),
             (self._room, len(self._waiting) < self._limit or self._error is not None),
         ):
             (event.set if true else event.clear)()

@@ -23,15 +23,15 @@ class Bridges:
     """`own` is for peers without credentials, if the door requires none: they have the door's grants."""
 
     def __init__(self, connection: Connection, logins: Logins, create: Sequence[str] = ()) -> None:
-        async def own() -> Connection:
+        async def get_connection() -> Connection:
             return connection
 
         self._shares = Shares()
-        self.own = Bridge(own, create, self._shares)
+        self.own = Bridge(get_connection, create, self._shares)
         self.logins = logins
         self._create = create
         self._users: dict[str, Bridge] = {}  # least recently used first
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, user: str | None) -> Bridge:
         """The bridge of a user; it connects at its first use. Raises `DoorRefusal` when too many users are busy."""
@@ -39,12 +39,12 @@ class Bridges:
             return self.own
         bridge = self._users.pop(user, None)
         if bridge is None:
-            self._make_room()
+            self._evict_idle()
             bridge = Bridge(partial(self.logins.connect_as, user), self._create, self._shares)
         self._users[user] = bridge
         return bridge
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         if len(self._users) < DOOR_USERS:
             return
         idle = next((user for user, bridge in self._users.items() if bridge.idle), None)
@@ -53,8 +53,8 @@ class Bridges:
                 503, OVERLOADED, f"{DOOR_USERS} users at once are this door's limit; try again later"
             )
         leaving = asyncio.create_task(self._users.pop(idle).leave())
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        self._closing.add(leaving)
+        leaving.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Flush all contents and close the writers. Subscriptions are closed by their owners."""
@@ -62,7 +62,7 @@ class Bridges:
 
     async def leave(self) -> None:
         """Close the users' connections, after `close`. The door's own connection is closed by its opener."""
-        await asyncio.gather(*self._leaving, *(bridge.leave() for bridge in self._users.values()))
+        await asyncio.gather(*self._closing, *(bridge.leave() for bridge in self._users.values()))
 
     async def drop(self) -> None:
         """Close the users' connections at once, even if the broker does not answer."""

@@ -45,13 +45,13 @@ class DataSession:
     `received` its `code` is the answer to the peer.
     """
 
-    __slots__ = ("_asked", "_resources", "role", "state")
+    __slots__ = ("_resources", "_unanswered", "role", "state")
 
     def __init__(self, role: End) -> None:
         self.role = role
         self.state = FlowState.UNBOUND
         self._resources: dict[str, ResourceState] = {}
-        self._asked: dict[int, Asked] = {}
+        self._unanswered: dict[int, Asked] = {}
 
     def sending(self, command: c.Command) -> Answered | None:
         """Our side is about to send `command`."""
@@ -104,7 +104,7 @@ class DataSession:
                 raise OutOfTurn(content, at, None)
 
     def _note_request(self, sender: End, command: Asked) -> None:
-        if command.sequence in self._asked:
+        if command.sequence in self._unanswered:
             raise OutOfTurn(command, "awaiting a Response to the same command sequence", CANNOT)
         if not isinstance(command, c.Lease):
             at = self.resource(command.resource)
@@ -112,10 +112,10 @@ class DataSession:
             if after is None:
                 raise OutOfTurn(command, at, CANNOT)
             self._resources[command.resource] = after
-        self._asked[command.sequence] = command
+        self._unanswered[command.sequence] = command
 
     def _response(self, response: c.Response) -> Answered | None:
-        asked = self._asked.pop(response.sequence, None)
+        asked = self._unanswered.pop(response.sequence, None)
         if asked is None:
             return None  # no command of this session: the refusal of an out-of-turn command, or a stray
         if isinstance(asked, c.Lease):

@@ -161,7 +161,7 @@ class ReaderFlow:
         size = memoryview(content.body).nbytes
         place = Place.of(content.properties) if self.packed and not size else None
         if last < expected:
-            self._again(last, size, count)
+            self._note_repeated(last, size, count)
             return None
         if first > expected:
             if self.until is not None and expected >= self.until:
@@ -239,7 +239,7 @@ class ReaderFlow:
         self._confirmed_at = now
         return c.Confirm(sequence, multiple=True)
 
-    def _again(self, last: int, size: int, count: int) -> None:
+    def _note_repeated(self, last: int, size: int, count: int) -> None:
         """A Content was delivered before. If the application has finished it, its Confirm was lost and is due again."""
         if last < self.finished:
             self._confirmable = max(self._confirmable, last)

@@ -91,18 +91,18 @@ class RfcConsumerFlow(ConsumerFlow):
     `Hand.number` counts arrivals, `Hand.position` is the sender's number.
     """
 
-    __slots__ = ("_came",)
+    __slots__ = ("_received",)
 
     def __init__(self, *, confirm: bool = True) -> None:
         super().__init__(confirm=confirm)
-        self._came = 0
+        self._received = 0
 
     def received(self, content: c.Content) -> Hand:
         """A Content arrived."""
-        self._came += 1
+        self._received += 1
         if self.confirm:
-            self._hand[self._came] = None
-        return Hand(self.life, self._came, content.sequence, again=False)
+            self._hand[self._received] = None
+        return Hand(self.life, self._received, content.sequence, again=False)
 
     def answer(self, hand: Hand, answer: ConsumerAnswer, reason: str = "") -> bool:
         """The application answers a content; False when the content is not in hand (any more). The RFC has no

@@ -87,15 +87,15 @@ def boolean(value: str) -> bool:
 
 def count(value: str) -> int:
     """A whole number from 1."""
-    return _whole(value, 1)
+    return _parse_integer(value, 1)
 
 
 def version(value: str) -> int:
     """A whole number from 0."""
-    return _whole(value, 0)
+    return _parse_integer(value, 0)
 
 
-def _whole(value: str, least: int) -> int:
+def _parse_integer(value: str, least: int) -> int:
     digits = value.strip()
     if not (digits.isascii() and digits.isdigit()) or not least <= int(digits) <= LARGEST:
         raise ValueError(f"{value!r} is not a whole number from {least} to {LARGEST}")
@@ -228,12 +228,12 @@ def _object(value: str) -> dict[str, Any]:
 
 def _json(value: str) -> Any:
     try:
-        return json.loads(value, object_pairs_hook=_no_doubles)
+        return json.loads(value, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name occurs twice")

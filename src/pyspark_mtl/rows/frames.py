@@ -102,12 +102,12 @@ def gathered(frames: Iterable[Any], octets: int) -> Iterator[Any]:
         waiting.append(frame)
         size += frame.nbytes
         if size >= octets:
-            yield from _together(waiting)
+            yield from _concatenate(waiting)
             waiting, size = [], 0
-    yield from _together(waiting)
+    yield from _concatenate(waiting)
 
 
-def _together(frames: list[Any]) -> list[Any]:
+def _concatenate(frames: list[Any]) -> list[Any]:
     """The frames as one; several only if one column would exceed the octets of an Arrow column."""
     return frames if len(frames) < 2 else pa.Table.from_batches(frames).combine_chunks().to_batches()
 

@@ -23,8 +23,8 @@ from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import RELEASE_S
 from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings
-from pyspark_mtl.source.news import Known, News, describe
 from pyspark_mtl.source.offsets import Position
+from pyspark_mtl.source.resource_watch import Known, ResourceWatch, describe
 
 if TYPE_CHECKING:
     from mtl.client.connection import Connection
@@ -43,7 +43,7 @@ class Driver:
         self._confirmed: dict[str, Position] = {}
         self._histories: dict[str, tuple[str, Epochs]] = {}
         """Per resource: the last epoch of its log, and all epochs."""
-        self._news = News(lambda: self._broker, settings.resources, settings.pattern)
+        self._watch = ResourceWatch(lambda: self._broker, settings.resources, settings.pattern)
 
     @property
     def _broker(self) -> Connection:
@@ -53,13 +53,13 @@ class Driver:
 
     def find(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
         """The query's resources that exist. With `known` it waits, up to `wait` seconds, until they differ from it
-        (`News.find`).
+        (`ResourceWatch.find`).
         """
-        return self._news.find(known, wait)
+        return self._watch.find(known, wait)
 
     def is_silent(self, wait: float) -> bool:
         """Whether `find` with the same arguments would find no change; waits up to `wait` seconds for one."""
-        return self._news.is_silent(wait)
+        return self._watch.is_silent(wait)
 
     def find_named(self, names: Sequence[str]) -> dict[str, Description]:
         """Those of `names` that exist."""

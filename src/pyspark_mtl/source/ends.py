@@ -25,8 +25,8 @@ class Ends:
         self._locate = locate
         self._found: dict[tuple[str, str], int] = {}
 
-    def known(self, resource: str, incarnation: str) -> int | None:
-        """The end (exclusive), if it is known already. Sends no request."""
+    def known_end(self, resource: str, incarnation: str) -> int | None:
+        """The end (exclusive), if it is known_end already. Sends no request."""
         place = self._places.of(resource, LATEST)
         return place.value if place.kind == "sequence" else self._found.get((resource, incarnation))
 
@@ -38,7 +38,7 @@ class Ends:
         place = self._places.of(found.resource, LATEST)
         if place.kind == "latest":
             return None
-        known = self.known(found.resource, found.incarnation)
+        known = self.known_end(found.resource, found.incarnation)
         if known is not None:
             return known
         end = self._locate(found, place)

@@ -169,7 +169,7 @@ def between(start: Offset, end: Offset) -> list[OffsetRange]:
 
 
 def _between(name: str, before: Position | None, after: Position) -> OffsetRange:
-    goes_on = before is not None and goes_on_from(before, after)
+    goes_on = before is not None and continues(before, after)
     first = before.next if before is not None and goes_on else after.began
     if first is None:
         raise OffsetError(
@@ -181,6 +181,6 @@ def _between(name: str, before: Position | None, after: Position) -> OffsetRange
     return OffsetRange(name, after.incarnation, first, after.next, epoch, after.epoch)
 
 
-def goes_on_from(before: Position, after: Position) -> bool:
+def continues(before: Position, after: Position) -> bool:
     """Whether a batch that ends at `after` begins at `before`, the end of the batch before it."""
     return before.incarnation == after.incarnation and (after.began is None or after == before)

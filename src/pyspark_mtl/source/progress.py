@@ -60,13 +60,13 @@ class Progress:
         self._idle: Offset | None = None
         self._histories: dict[str, History] = {}
         self._caps: dict[str, Description] | None = None
-        self._seen: dict[str, int] = {}
+        self._known_next: dict[str, int] = {}
         self._reported_losses: set[tuple[str, str]] = set()
         self._deleted: list[str] = []  # found by the pattern earlier: only the offset has their names
         self._ends = Ends(settings.ending, broker.locate_end)
-        self.has_looked = False
+        self.has_polled = False
         self.latest: dict[str, Description] = {}
-        """The resources that the last `find` returned; valid if `has_looked` (there may be none)."""
+        """The resources that the last `find` returned; valid if `has_polled` (there may be none)."""
 
     def fix_the_end(self) -> None:
         """Trigger.AvailableNow: read only the contents that exist now, per incarnation.
@@ -107,7 +107,7 @@ class Progress:
             began = None if before == start.resources.get(one.resource) else before.began
             epoch = self._epoch(found[one.resource], until)
             positions[one.resource] = Position(before.incarnation, until, began, epoch)
-        self._seen = {
+        self._known_next = {
             name: LARGEST if self._is_done(name, positions[name]) else one.next
             for name, one in found.items()
             if name not in admitted
@@ -127,9 +127,9 @@ class Progress:
 
     def _found(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
-        known = None if self.is_fixed else self._known(start)
+        known = None if self.is_fixed else self._known_positions(start)
         found = self.latest = self._broker.find(known, patience)
-        self.has_looked = True
+        self.has_polled = True
         missing = [name for name in self._missing(start, found) if not self._is_finished(start, name)]
         for name in missing:
             self._report_missing(start, name)
@@ -138,14 +138,14 @@ class Progress:
             return found
         return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
 
-    def _known(self, start: Offset) -> dict[str, Position]:
+    def _known_positions(self, start: Offset) -> dict[str, Position]:
         """The state that the query knows: the resources that were found last, up to the known sequence. A resource
         that was not found is left out, so that only its return is a change.
         """
-        if not self.has_looked:
+        if not self.has_polled:
             return dict(start.resources)
         return {
-            name: Position(self.latest[name].incarnation, max(one.next, self._seen.get(name, 0)))
+            name: Position(self.latest[name].incarnation, max(one.next, self._known_next.get(name, 0)))
             for name, one in start.resources.items()
             if name in self.latest
         }
@@ -214,7 +214,7 @@ class Progress:
         """The position at which reading continues in a resource, or begins in a new one."""
         before = self._reached(start, name)
         if before is None or (name not in start.resources and before.incarnation == found.incarnation):
-            began = self._begin(found, self._place(start, name))
+            began = self._first_sequence(found, self._place(start, name))
             return Position(found.incarnation, began, began, found.log_epoch if began == found.next else None)
         if self._is_done(name, before):
             return before
@@ -240,7 +240,7 @@ class Progress:
             at = min(max(parting, found.earliest), found.next)
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
-            end = self._ends.known(name, found.incarnation) or found.next
+            end = self._ends.known_end(name, found.incarnation) or found.next
             # otherwise the next batch reports the loss
             if self._settings.fail_on_data_loss or end <= found.earliest:
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
@@ -259,12 +259,12 @@ class Progress:
 
     def last_to_read(self, found: Description) -> int:
         """The end of the resource for this query: its current end, or the end that the options give."""
-        end = self._ends.known(found.resource, found.incarnation)
+        end = self._ends.known_end(found.resource, found.incarnation)
         return found.next if end is None else min(end, found.next)
 
     def _is_done(self, name: str, position: Position) -> bool:
         """Whether a resource was read to the end of the query: a deletion after that is not a loss."""
-        end = self._ends.known(name, position.incarnation)
+        end = self._ends.known_end(name, position.incarnation)
         return end is not None and position.next >= end
 
     def _place(self, start: Offset, name: str) -> ReadPlace:
@@ -278,9 +278,9 @@ class Progress:
             return starting.of(name, EARLIEST)
         return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
 
-    def _begin(self, found: Description, place: ReadPlace) -> int:
+    def _first_sequence(self, found: Description, place: ReadPlace) -> int:
         began = self._broker.locate(found, place, create_cursor=True)
-        end = self._ends.known(found.resource, found.incarnation) or LARGEST
+        end = self._ends.known_end(found.resource, found.incarnation) or LARGEST
         if began > end and place.kind not in {"time", "group"}:
             raise ends_too_early(found.resource, began, end)
         if began > found.next:

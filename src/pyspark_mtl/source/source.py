@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader):
     """
 
     def __init__(self, settings: ReadSettings | MtlError, shape: Shape | None = None) -> None:
-        self._given = settings
+        self._settings_or_error = settings
         self._shape = shape
         self._driver: Driver | None = None
         self._progress: Progress | None = None
@@ -140,9 +140,9 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def _settings(self) -> ReadSettings:
-        if isinstance(self._given, MtlError):
-            raise self._given
-        return self._given
+        if isinstance(self._settings_or_error, MtlError):
+            raise self._settings_or_error
+        return self._settings_or_error
 
     def _query(self) -> tuple[Driver, Progress]:
         if self._driver is None or self._progress is None:
@@ -216,13 +216,13 @@ def _readable_parts(
     }
     losses = lost(ranges, extents)
     if losses and fail_on_data_loss:
-        raise _together(losses)
+        raise _merge(losses)
     for loss in losses:
         log.warning("skipped, since failOnDataLoss is false: %s", loss)
     return dated(without(ranges, losses), extents)
 
 
-def _together(losses: Sequence[DataLoss]) -> DataLoss:
+def _merge(losses: Sequence[DataLoss]) -> DataLoss:
     """The first loss, with the messages of all."""
     first = losses[0]
     text = "; ".join(loss.message for loss in losses)

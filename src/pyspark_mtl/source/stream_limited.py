@@ -23,8 +23,8 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """With limits, any ReadMaxRows as a marker; Trigger.Once passes ReadAllAvailable instead: no limits."""
-        if isinstance(self._given, ReadSettings) and self._given.limits.any:
-            return ReadMaxRows(self._given.limits.max_contents or LARGEST)
+        if isinstance(self._settings_or_error, ReadSettings) and self._settings_or_error.limits.any:
+            return ReadMaxRows(self._settings_or_error.limits.max_contents or LARGEST)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -49,7 +49,7 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The resources that latestOffset found, for the query's progress (lag.py). Requests only unread contents."""
-        if self._progress is None or not self._progress.has_looked:
+        if self._progress is None or not self._progress.has_polled:
             return None
         if self._report is None:
             found = self._progress.latest

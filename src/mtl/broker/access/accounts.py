@@ -74,7 +74,7 @@ class Accounts:
         self._users: dict[str, UserRecord] = {}
         self._owners: dict[str, str] = {}
         self._iterations: list[int] = []
-        self._known: dict[_Where, dict[str, bool]] = {}
+        self._decisions: dict[_Where, dict[str, bool]] = {}
         self._remembered = 0
 
     def replace(self, records: Iterable[UserRecord]) -> Changes:
@@ -156,12 +156,12 @@ class Accounts:
             return [False] * len(names)
         if ANYTHING in patterns:
             return [True] * len(names)
-        known = self._known.setdefault(where, {})
+        known = self._decisions.setdefault(where, {})
         new = [n for n in dict.fromkeys(names) if n not in known]
         if new:
             if self._remembered + len(new) > broker_limits.MAX_RIGHTS_REMEMBERED:
                 self._forget()
-                known, new = self._known.setdefault(where, {}), list(dict.fromkeys(names))
+                known, new = self._decisions.setdefault(where, {}), list(dict.fromkeys(names))
             found = [matching(pattern, new) for pattern in patterns]
             if owns:
                 found.append([self._owner_of(name) == principal for name in new])
@@ -194,7 +194,7 @@ class Accounts:
 
     def _forget(self) -> None:
         """Clear the cached matches of patterns; they are computed again when they are needed."""
-        self._known.clear()
+        self._decisions.clear()
         self._remembered = 0
 
 

@@ -36,14 +36,14 @@ class Authorization:
 
     def __init__(self, accounts: Accounts, asked: NamesAsked, stages: Stages, commands: Commands) -> None:
         self._accounts = accounts
-        self._asked = asked
+        self._names = asked
         self._stages = stages
         self._commands = commands
 
     def needs(self, caller: Caller, request: w.Request) -> tuple[Need, ...]:
         """The needs of a request now."""
         rows = self._commands[type(request)].rights
-        asked = self._asked
+        asked = self._names
         return tuple((rights, tuple(dict.fromkeys(names(asked, caller, request)))) for rights, names in rows)
 
     def check(self, caller: Caller, request: w.Request) -> None:
@@ -69,7 +69,7 @@ class Authorization:
             return lambda name: may(_WRITE, name)
         if not buries(caller, request):
             return lambda name: may(_READ, name)
-        return lambda name: may(_READ, name) and may(_WRITE, self._asked.dead_letter(vhost, name))
+        return lambda name: may(_READ, name) and may(_WRITE, self._names.dead_letter(vhost, name))
 
     def visibility(self, caller: Caller, names: Sequence[str]) -> list[bool]:
         """For each resource whether the caller may know of it."""

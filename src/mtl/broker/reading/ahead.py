@@ -70,19 +70,19 @@ class AheadLimit:
 
     def __init__(self, most: int = MAX_AHEAD_OCTETS) -> None:
         self._most = most
-        self._kept: OrderedDict[Ahead, int] = OrderedDict()
+        self._aheads: OrderedDict[Ahead, int] = OrderedDict()
         self._octets = 0
 
     def grew(self, ahead: Ahead) -> None:
         """Chunks were added: drop the oldest chunks of other readers and queues while there are too many in all."""
         self.ended(ahead)
-        self._kept[ahead] = ahead.octets
-        self._octets += self._kept[ahead]
-        while self._octets > self._most and len(self._kept) > 1:
-            oldest, octets = self._kept.popitem(last=False)
+        self._aheads[ahead] = ahead.octets
+        self._octets += self._aheads[ahead]
+        while self._octets > self._most and len(self._aheads) > 1:
+            oldest, octets = self._aheads.popitem(last=False)
             self._octets -= octets
             oldest.clear()
 
     def ended(self, ahead: Ahead) -> None:
         """The reader or queue has ended."""
-        self._octets -= self._kept.pop(ahead, 0)
+        self._octets -= self._aheads.pop(ahead, 0)

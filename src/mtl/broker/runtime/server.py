@@ -66,7 +66,7 @@ class Server:
         """The log that is being closed at the end; "" for the records."""
         self._abandon = abandon
         self._guard = StopGuard(lambda: self._alive, self._with_the_disk, abandon)
-        self._done: deque[tuple[int, object]] = deque()
+        self._results: deque[tuple[int, object]] = deque()
         with ExitStack() as opened:  # closed again after a failure of these steps
             self._wakeup = Wakeup()
             opened.callback(self._wakeup.close)
@@ -75,7 +75,7 @@ class Server:
             self._workers = ThreadWorkers(
                 engine,
                 self._answer,
-                lambda: not self._done and self._sockets.quiet(),
+                lambda: not self._results and self._sockets.quiet(),
                 time.monotonic,
             )
             opened.callback(self._workers.shutdown)
@@ -226,15 +226,15 @@ class Server:
 
     def _complete(self) -> None:
         """Pass the results of completed actions to the core."""
-        while self._done:
-            number, result = self._done.popleft()
+        while self._results:
+            number, result = self._results.popleft()
             if isinstance(result, BaseException) and not isinstance(result, StorageError):
                 raise result
             self._workers.finished(number)
             self._broker.completed(number, result, clock())
 
     def _patience_ms(self) -> int:
-        if self._done or self._broker.busy:
+        if self._results or self._broker.busy:
             return 0
         due = self._broker.next_due
         if due is None:
@@ -276,12 +276,12 @@ class Server:
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:
         """Carry out actions, here or in a thread; whether the loop completed one that the core waits for."""
         here = carry_out(actions, self._sender, self._workers)
-        self._done.extend(here)
+        self._results.extend(here)
         return bool(here)
 
     def _answer(self, number: int, result: object) -> None:
         """Pass a result to the loop; safe from any thread."""
-        self._done.append((number, result))
+        self._results.append((number, result))
         self._wakeup.wake()
 
     def _with_the_disk(self) -> list[str]:

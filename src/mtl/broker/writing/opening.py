@@ -43,13 +43,13 @@ class _Wait:
     def __init__(self, unopened: Iterable[Unopened], then: Callable[[], None], *, patient: bool) -> None:
         self.todo = deque(unopened)
         self.patient = patient
-        self._left = len(self.todo)
+        self._remaining = len(self.todo)
         self._then = then
 
     def count_down(self) -> None:
         """One of the logs is open or has failed."""
-        self._left -= 1
-        if not self._left:
+        self._remaining -= 1
+        if not self._remaining:
             self._then()
 
 

@@ -17,11 +17,11 @@ from mtl.client.connecting import opens
 from mtl.client.control import Channel
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
-from mtl.client.leases import Leases
+from mtl.client.leases import LeasingConnection
 from mtl.client.loop import Loop, nothing
 from mtl.client.pump import Pump
 from mtl.client.questions import Awaiting, Question
-from mtl.client.sessions import LeaseUser, Sessions
+from mtl.client.sessions import ClientSessions, LeaseUser
 from mtl.client.settings import Settings
 from mtl.errors import MtlError, Refused
 from mtl.wire import control as w
@@ -31,7 +31,7 @@ U = TypeVar("U", bound=LeaseUser)
 A = TypeVar("A", Reader, Consumer, Writer)
 
 
-class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Writer]]):
+class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer], Opening[Writer]]):
     """One client of one broker, for the tasks of one event loop, which runs its sessions and flows.
 
     Methods have the arguments and errors of the methods of the same name of `mtl.Connection`; what these return is
@@ -42,7 +42,7 @@ class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Wr
         """In the event loop. Await `ready` before other methods are called."""
         super().__init__(settings)
         self._loop = EventLoop()
-        self._sessions = Sessions(self._loop, settings, self._curve)
+        self._sessions = ClientSessions(self._loop, settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
 
     # --- requests -------------------------------------------------------------------------------------------

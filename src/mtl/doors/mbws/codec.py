@@ -77,38 +77,38 @@ def encode(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str
     to: _Writer = _BinaryWriter(characters=characters) if kind is Kind.BINARY else _TextWriter()
     match frame:
         case Connect(name, numbers):
-            to.number(_CONNECT)
-            to.string(name)
-            to.number(len(numbers))
+            to.write_number(_CONNECT)
+            to.write_string(name)
+            to.write_number(len(numbers))
             for number in numbers:
-                to.number(number)
+                to.write_number(number)
         case Acknowledge(sequence):
-            to.number(_ACKNOWLEDGE)
-            to.number(sequence)
+            to.write_number(_ACKNOWLEDGE)
+            to.write_number(sequence)
         case Message(addresses, body, content_type, properties):
-            to.number(_MESSAGE)
-            to.number(len(addresses))
+            to.write_number(_MESSAGE)
+            to.write_number(len(addresses))
             for address in addresses:
-                to.string(address)
-            to.string(content_type)
-            to.number(len(properties))
+                to.write_string(address)
+            to.write_string(content_type)
+            to.write_number(len(properties))
             for pair in properties:
                 for text in pair:
-                    to.string(text)
-            to.rest(body)
-    return to.whole()
+                    to.write_string(text)
+            to.write_body(body)
+    return to.message()
 
 
 class _Writer(Protocol):
     """Builds a message."""
 
-    def number(self, value: int) -> None: ...
+    def write_number(self, value: int) -> None: ...
 
-    def string(self, text: str) -> None: ...
+    def write_string(self, text: str) -> None: ...
 
-    def rest(self, body: bytes) -> None: ...
+    def write_body(self, body: bytes) -> None: ...
 
-    def whole(self) -> bytes | str: ...
+    def message(self) -> bytes | str: ...
 
 
 class _BinaryWriter:
@@ -116,7 +116,7 @@ class _BinaryWriter:
         self._out = bytearray()
         self._characters = characters
 
-    def number(self, value: int) -> None:
+    def write_number(self, value: int) -> None:
         if not 0 <= value < 0x80:  # most are small
             _check_number(value)
         while value > 0x7F:
@@ -124,15 +124,15 @@ class _BinaryWriter:
             value >>= 7
         self._out.append(value)
 
-    def string(self, text: str) -> None:
+    def write_string(self, text: str) -> None:
         octets = _octets(text)
-        self.number(len(text) if self._characters else len(octets))
+        self.write_number(len(text) if self._characters else len(octets))
         self._out += octets
 
-    def rest(self, body: bytes) -> None:
+    def write_body(self, body: bytes) -> None:
         self._out += body
 
-    def whole(self) -> bytes:
+    def message(self) -> bytes:
         return bytes(self._out)
 
 
@@ -140,22 +140,22 @@ class _TextWriter:
     def __init__(self) -> None:
         self._out: list[str] = []
 
-    def number(self, value: int) -> None:
+    def write_number(self, value: int) -> None:
         _check_number(value)
         self._out.append(f"{value} ")
 
-    def string(self, text: str) -> None:
+    def write_string(self, text: str) -> None:
         _octets(text)
-        self.number(len(text))
+        self.write_number(len(text))
         self._out.append(text)
 
-    def rest(self, body: bytes) -> None:
+    def write_body(self, body: bytes) -> None:
         try:
             self._out.append(body.decode())
         except UnicodeDecodeError:
             raise FieldError("the body of a text frame is UTF-8") from None
 
-    def whole(self) -> str:
+    def message(self) -> str:
         return "".join(self._out)
 
 
@@ -179,31 +179,31 @@ def decode(message: bytes | str, *, characters: bool = False) -> Frame:
     of: _Reader = (
         _TextReader(message) if isinstance(message, str) else _BinaryReader(message, characters=characters)
     )
-    match of.kind():
+    match of.read_kind():
         case 1:
-            name = of.string()
-            frame: Frame = Connect(name, tuple(of.number() for _ in range(_count(of, "numbers"))))
+            name = of.read_string()
+            frame: Frame = Connect(name, tuple(of.read_number() for _ in range(_count(of, "numbers"))))
         case 2:
-            frame = Acknowledge(of.number())
+            frame = Acknowledge(of.read_number())
         case 3:
             return _message(of)[0]
         case other:
             raise Malformed(f"there is no frame {other!r}")
-    if of.rest():
+    if of.read_body():
         raise Malformed("the frame is longer than its fields")
     return frame
 
 
 def _message(of: _Reader) -> tuple[Message, int]:
     """A Message, and the position of the value of its last property, or of its body without properties."""
-    addresses = tuple([of.string() for _ in range(_count(of, "addresses"))])
-    content_type = of.string()
+    addresses = tuple([of.read_string() for _ in range(_count(of, "addresses"))])
+    content_type = of.read_string()
     properties = []
     at = of.at
     for _ in range(_count(of, "properties")):
-        name, at = of.string(), of.at
-        properties.append((name, of.string()))
-    return Message(addresses, of.rest(), content_type, tuple(properties)), at if properties else of.at
+        name, at = of.read_string(), of.at
+        properties.append((name, of.read_string()))
+    return Message(addresses, of.read_body(), content_type, tuple(properties)), at if properties else of.at
 
 
 class CachingDecoder:
@@ -225,9 +225,9 @@ class CachingDecoder:
             of.at = len(self._stem)
             properties = last.properties
             if properties:
-                properties = (*properties[:-1], (properties[-1][0], of.string()))
-            return Message(last.addresses, of.rest(), last.content_type, properties)
-        of.kind()
+                properties = (*properties[:-1], (properties[-1][0], of.read_string()))
+            return Message(last.addresses, of.read_body(), last.content_type, properties)
+        of.read_kind()
         frame, at = _message(of)
         if at <= MBWS_ALIKE:
             properties = frame.properties
@@ -241,7 +241,7 @@ class CachingDecoder:
 
 
 def _count(of: _Reader, what: str) -> int:
-    count = of.number()
+    count = of.read_number()
     if count > MBWS_ENTRIES:
         raise Malformed(f"{count} {what}; {MBWS_ENTRIES} are the most")
     return count
@@ -252,13 +252,13 @@ class _Reader(Protocol):
 
     at: int
 
-    def kind(self) -> int | str | None: ...
+    def read_kind(self) -> int | str | None: ...
 
-    def number(self) -> int: ...
+    def read_number(self) -> int: ...
 
-    def string(self) -> str: ...
+    def read_string(self) -> str: ...
 
-    def rest(self) -> bytes: ...
+    def read_body(self) -> bytes: ...
 
 
 class _BinaryReader:
@@ -267,12 +267,12 @@ class _BinaryReader:
         self.at = 0
         self._characters = characters
 
-    def kind(self) -> int | None:
+    def read_kind(self) -> int | None:
         """The first octet; None for an empty message."""
         self.at = 1
         return self._data[0] if self._data else None
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         if self.at < len(self._data) and (value := self._data[self.at]) < 0x80:  # most are small
             self.at += 1
             return value
@@ -287,8 +287,8 @@ class _BinaryReader:
                 return value
         raise Malformed("a number has 8 octets at most")
 
-    def string(self) -> str:
-        length = self.number()
+    def read_string(self) -> str:
+        length = self.read_number()
         end = self._after(length) if self._characters else self.at + length
         if end > len(self._data):
             raise Malformed("the frame ends in the middle of a string")
@@ -298,7 +298,7 @@ class _BinaryReader:
         except UnicodeDecodeError:
             raise NotText("a string is UTF-8 text") from None
 
-    def rest(self) -> bytes:
+    def read_body(self) -> bytes:
         return self._data[self.at :]
 
     def _after(self, characters: int) -> int:
@@ -321,13 +321,13 @@ class _TextReader:
         self._text = message
         self.at = 0
 
-    def kind(self) -> int | str:
+    def read_kind(self) -> int | str:
         """The number of the frame, if it is one digit and a space (MBWS-50 to 52)."""
         self.at = 2
         first = self._text[:2]
         return int(first[0]) if first in {"1 ", "2 ", "3 "} else first
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         end = self._text.find(" ", self.at, self.at + _DIGITS + 1)
         digits = self._text[self.at : end] if end >= 0 else ""
         if not (digits.isascii() and digits.isdecimal()) or int(digits) > LAST_NUMBER:
@@ -335,12 +335,12 @@ class _TextReader:
         self.at = end + 1
         return int(digits)
 
-    def string(self) -> str:
-        end = self.number() + self.at
+    def read_string(self) -> str:
+        end = self.read_number() + self.at
         if end > len(self._text):
             raise Malformed("the frame ends in the middle of a string")
         text, self.at = self._text[self.at : end], end
         return text
 
-    def rest(self) -> bytes:
+    def read_body(self) -> bytes:
         return self._text[self.at :].encode()

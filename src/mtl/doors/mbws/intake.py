@@ -39,10 +39,10 @@ _LONGEST_REASON = 1_000
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Messages under way; `left` appends are not confirmed yet."""
+    """Messages under way; `unconfirmed` appends are not confirmed yet."""
 
     messages: int
-    left: int
+    unconfirmed: int
 
 
 class MbwsIntake:
@@ -51,7 +51,7 @@ class MbwsIntake:
     def __init__(self, bridge: Bridge, confirmed: int = 0) -> None:
         self.confirmed = confirmed
         self.error: BaseException | None = None
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         """Set whenever `confirmed` or `error` changes; the waiting task clears it."""
         self._bridge = bridge
         self._tables = TableEncoder()
@@ -68,7 +68,7 @@ class MbwsIntake:
             if len(message.addresses) != 1 or message.addresses[0] in {"", CONNECTIONS}:
                 await self._publish_run(run, together)
                 run, together = ContentRun(""), []
-                await self._publish_one(message)
+                await self._publish_single(message)
                 continue
             address = message.addresses[0]
             try:
@@ -79,7 +79,7 @@ class MbwsIntake:
                 await self._publish_run(run, together)
                 run, together = ContentRun(address), []
             if table is None:
-                await self._publish_one(message)
+                await self._publish_single(message)
             else:
                 run.add(message.body, table)
                 together.append(message)
@@ -89,7 +89,7 @@ class MbwsIntake:
         """Publish messages to one address as one pack: if the broker refuses it, all its messages are refused."""
         if not messages:
             return
-        batch = self._begin(len(messages), len(messages))
+        batch = self._add_batch(len(messages), len(messages))
         try:
             settled = await self._bridge.publish_run(run)
         except MtlError as error:
@@ -97,10 +97,10 @@ class MbwsIntake:
         else:
             settled.add_done_callback(partial(self._handle_result, batch, messages, run.resource))
 
-    async def _publish_one(self, message: Message) -> None:
+    async def _publish_single(self, message: Message) -> None:
         """Take a message to several addresses, or an invalid one."""
         addresses = [address for address in dict.fromkeys(message.addresses) if address]
-        batch = self._begin(1, len(addresses) or 1)
+        batch = self._add_batch(1, len(addresses) or 1)
         if not addresses:
             await self._send_dead_letter(
                 batch, message, "", DoorRefusal(404, "no-address", "the message has no address")
@@ -116,7 +116,7 @@ class MbwsIntake:
             else:
                 settled.add_done_callback(partial(self._handle_result, batch, (message,), address))
 
-    def _begin(self, messages: int, appends: int) -> _Batch:
+    def _add_batch(self, messages: int, appends: int) -> _Batch:
         begun = _Batch(messages, appends)
         self._batches.append(begun)
         self._idle.clear()
@@ -147,10 +147,10 @@ class MbwsIntake:
             self._fail(error)
 
     def _count_confirmed(self, batch: _Batch, appends: int = 1) -> None:
-        batch.left -= appends
-        while self._batches and not self._batches[0].left:
+        batch.unconfirmed -= appends
+        while self._batches and not self._batches[0].unconfirmed:
             self.confirmed += self._batches.popleft().messages
-            self.news.set()
+            self.changed.set()
         if not self._batches:
             self._idle.set()
 
@@ -158,7 +158,7 @@ class MbwsIntake:
         """Fail: it is unknown whether a message was stored, so no later message is ever confirmed."""
         self.error = self.error or error
         self._idle.set()
-        self.news.set()
+        self.changed.set()
 
     # --- dead letters ---------------------------------------------------------------------------------------
 

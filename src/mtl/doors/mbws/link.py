@@ -16,7 +16,7 @@ from mtl.doors.budget import Budget
 from mtl.doors.clients import reconnect_forever, settle
 from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_WRITE
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
-from mtl.doors.mbws.session import LARGEST, MBWS, MbwsSession, Role
+from mtl.doors.mbws.session import LARGEST, MBWS, MbwsRole, MbwsSession
 from mtl.doors.mbws.subscription_query import SubscriptionQuery
 from mtl.doors.mbws.windows import Outgoing
 from mtl.doors.websocket import break_off
@@ -175,7 +175,7 @@ class MbwsLink:
             if refused.reason == OVERLOADED and self.opened.done():
                 return False
             raise
-        session = MbwsSession(Role.CLIENT, MBWS, self._target.kind)
+        session = MbwsSession(MbwsRole.CLIENT, MBWS, self._target.kind)
         sending: asyncio.Task[None] | None = None
         before = None
         try:
@@ -214,7 +214,7 @@ class MbwsLink:
     async def _connect(self, socket: ClientSocket, session: MbwsSession) -> None:
         """Connect, or reconnect (MBWS-25), and continue from the state of both sides."""
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
-        await socket.send(session.say(Connect(self.name, numbers)))
+        await socket.send(session.to_message(Connect(self.name, numbers)))
         reply = session.received(await socket.recv())
         assert isinstance(reply, Connect), "the session's table"
         if reply.name == self.name:
@@ -251,7 +251,7 @@ class MbwsLink:
                     await socket.send_all(self._next_messages())
                 if self._consumed > self._acked:
                     self._acked = self._consumed
-                    await socket.send(session.say(Acknowledge(self._acked)))
+                    await socket.send(session.to_message(Acknowledge(self._acked)))
                 await self._wake.wait()
         except ConnectionClosed:
             pass  # `_session` handles it

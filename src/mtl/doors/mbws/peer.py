@@ -17,7 +17,7 @@ from mtl.doors.mbws.connection_records import CONNECTIONS, restore
 from mtl.doors.mbws.connection_store import ConnectionStore
 from mtl.doors.mbws.intake import RESERVED_RESOURCE, MbwsIntake
 from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_name
-from mtl.doors.mbws.session import MbwsSession, MbwsState, Role
+from mtl.doors.mbws.session import MbwsRole, MbwsSession, MbwsState
 from mtl.doors.mbws.subscription_query import SubscriptionQuery, parse
 from mtl.doors.websocket import DoorSocket, Violation
 from mtl.errors import Malformed, Unreachable
@@ -63,7 +63,7 @@ class MbwsPeer:
         self._retain = retain
         self._address = PeerAddress.at(socket.remote_address, socket.user)
         self._client = Client(socket.origin, socket.user)
-        self._asked = SubscriptionQuery()
+        self._query = SubscriptionQuery()
         self._session: MbwsSession
         self._connection: PeerConnection | None = None
         self._acked = 0
@@ -103,12 +103,14 @@ class MbwsPeer:
         socket = self._socket
         assert socket.request is not None
         assert socket.subprotocol is not None
-        self._asked = asked = parse(socket.request.path)
+        self._query = asked = parse(socket.request.path)
         if CONNECTIONS in asked.addresses:
             raise RESERVED_RESOURCE
-        self._session = MbwsSession(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
+        self._session = MbwsSession(
+            MbwsRole.SERVER, socket.subprotocol, asked.kind, characters=asked.characters
+        )
         if self._session.light:
-            await self._begin(self._new_connection())
+            await self._begin_subscriptions(self._new_connection())
         while self._error is None and (messages := await socket.messages()):
             await self._handle_messages(messages)
 
@@ -165,10 +167,10 @@ class MbwsPeer:
         else:
             connection, numbers = self._new_connection(), ()
             self._connections.add(connection)
-        await self._begin(connection, Connect(connection.name, numbers))
+        await self._begin_subscriptions(connection, Connect(connection.name, numbers))
 
     def _new_connection(self) -> PeerConnection:
-        return PeerConnection(new_name(), self._client, self._asked, self._bridge, self)
+        return PeerConnection(new_name(), self._client, self._query, self._bridge, self)
 
     async def _find_stored(self, name: str) -> PeerConnection | None:
         """The connection, if a door stored it. Concurrent reconnects find the same one."""
@@ -178,7 +180,7 @@ class MbwsPeer:
             connection = self._connections.find(name, self._client)
             if connection is None and (record := await self._store.claim(name, self._client)) is not None:
                 connection = PeerConnection(
-                    name, self._client, self._asked, self._bridge, self, record.received
+                    name, self._client, self._query, self._bridge, self, record.received
                 )
                 restore(record, connection)
                 self._connections.add(connection)
@@ -201,7 +203,7 @@ class MbwsPeer:
         self._connections.clear(connection)
         return False
 
-    async def _begin(self, connection: PeerConnection, reply: Connect | None = None) -> None:
+    async def _begin_subscriptions(self, connection: PeerConnection, reply: Connect | None = None) -> None:
         """Begin the subscriptions, at the latest from now on; then send the reply."""
         self._connection = connection
         self._acked = connection.intake.confirmed
@@ -216,7 +218,7 @@ class MbwsPeer:
                 assert position is not None
                 place.start = position
             if reply is not None:
-                await self._socket.send(self._session.say(reply))
+                await self._socket.send(self._session.to_message(reply))
         except BaseException:  # also when cancelled: the subscriptions have no other owner yet
             for _, subscription in subscriptions:
                 await subscription.close()
@@ -228,15 +230,15 @@ class MbwsPeer:
     async def _acknowledge_confirmed(self, connection: PeerConnection) -> None:
         """Acknowledge messages as they become durable, as many at once as there are (MBWS-18, 19)."""
         while connection.intake.error is None:
-            await connection.intake.news.wait()
-            connection.intake.news.clear()
+            await connection.intake.changed.wait()
+            connection.intake.changed.clear()
             await self._acknowledge(connection)
         raise connection.intake.error
 
     async def _acknowledge(self, connection: PeerConnection) -> None:
         if connection.intake.confirmed > self._acked and not self._session.light:
             self._acked = connection.intake.confirmed
-            await self._socket.send(self._session.say(Acknowledge(self._acked)))
+            await self._socket.send(self._session.to_message(Acknowledge(self._acked)))
 
     async def _deliver(self, connection: PeerConnection, address: str, subscription: Subscription) -> None:
         """Send an address's contents, at the pace of the window and the client."""

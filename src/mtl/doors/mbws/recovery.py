@@ -60,7 +60,7 @@ class KnownConnection:
     def can_continue(self, asked: Connect, received: int) -> bool:
         """Whether a reconnect matches both states (MBWS-27, 28). `received`: the client's last message here, SSLR."""
         cslr, cslw, csuw = asked.numbers
-        return self.outgoing.can_go_on_after(cslr) and cslw - 1 <= received <= csuw
+        return self.outgoing.can_resume_after(cslr) and cslw - 1 <= received <= csuw
 
     def resume(self, received: int) -> None:
         """Continue after the client's last message (CSLR), each address at its first content that was not received."""

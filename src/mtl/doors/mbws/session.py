@@ -33,22 +33,22 @@ class MbwsState(Enum):
     OPEN = "open"
 
 
-class Role(Enum):
+class MbwsRole(Enum):
     """The side that opened the WebSocket is the client."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
-STEPS: Final[dict[tuple[Role, MbwsState], dict[type[Frame], MbwsState]]] = {
-    (Role.SERVER, MbwsState.WAITING): {Connect: MbwsState.OPEN},
-    (Role.SERVER, MbwsState.OPEN): {
+STEPS: Final[dict[tuple[MbwsRole, MbwsState], dict[type[Frame], MbwsState]]] = {
+    (MbwsRole.SERVER, MbwsState.WAITING): {Connect: MbwsState.OPEN},
+    (MbwsRole.SERVER, MbwsState.OPEN): {
         Connect: MbwsState.OPEN,
         Acknowledge: MbwsState.OPEN,
         Message: MbwsState.OPEN,
     },
-    (Role.CLIENT, MbwsState.WAITING): {Connect: MbwsState.OPEN},
-    (Role.CLIENT, MbwsState.OPEN): {Acknowledge: MbwsState.OPEN, Message: MbwsState.OPEN},
+    (MbwsRole.CLIENT, MbwsState.WAITING): {Connect: MbwsState.OPEN},
+    (MbwsRole.CLIENT, MbwsState.OPEN): {Acknowledge: MbwsState.OPEN, Message: MbwsState.OPEN},
 }
 """The frames that the peer may send, and the next state; a missing entry ends the session."""
 
@@ -56,7 +56,7 @@ STEPS: Final[dict[tuple[Role, MbwsState], dict[type[Frame], MbwsState]]] = {
 class MbwsSession:
     """See the module. `kind` is the initial form: a server switches to the form of its client's Connect."""
 
-    def __init__(self, role: Role, subprotocol: str, kind: Kind, *, characters: bool = False) -> None:
+    def __init__(self, role: MbwsRole, subprotocol: str, kind: Kind, *, characters: bool = False) -> None:
         self.light = subprotocol == MBLWS
         self.state = MbwsState.OPEN if self.light else MbwsState.WAITING
         self.kind = kind
@@ -73,11 +73,11 @@ class MbwsSession:
         if following is None:
             raise Malformed(f"no {type(frame).__name__} is expected by a {self._role.value} now")
         self.state = following
-        if isinstance(frame, Connect) and self._role is Role.SERVER:
+        if isinstance(frame, Connect) and self._role is MbwsRole.SERVER:
             self.kind = Kind.TEXT if isinstance(message, str) else Kind.BINARY
         return frame
 
-    def say(self, frame: Connect | Acknowledge) -> bytes | str:
+    def to_message(self, frame: Connect | Acknowledge) -> bytes | str:
         """The WebSocket message of a frame other than Message; for these see `to_messages`."""
         return encode(frame, self.kind, characters=self._characters)
 

@@ -49,16 +49,16 @@ class Outgoing(Generic[T]):
         self.acked = max(self.acked, sequence)
         return settled
 
-    def can_go_on_after(self, sequence: int) -> bool:
+    def can_resume_after(self, sequence: int) -> bool:
         """Whether the message after this one is retained, or is the next to be sent (MBWS-27)."""
         return self.acked <= sequence <= self.sent
 
     def rewind(self, sequence: int) -> list[T]:
         """Continue after this message: messages up to it count as acknowledged, later ones as never sent.
 
-        Returns the entries of the later ones. Only if `can_go_on_after` it.
+        Returns the entries of the later ones. Only if `can_resume_after` it.
         """
-        assert self.can_go_on_after(sequence)
+        assert self.can_resume_after(sequence)
         self.acknowledged(sequence)
         unsent = list(self.entries)
         self.entries.clear()

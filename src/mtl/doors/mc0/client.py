@@ -118,11 +118,11 @@ class Mc0Connection:
         """Send a PUT, `head` being verb and headers; the result is done with its OK. Waits while too many are
         unanswered.
         """
-        return await self._window.place(partial(self._begin, [*head, b"", body]))
+        return await self._window.place(partial(self._send_request, [*head, b"", body]))
 
     async def ask(self, message: Mc0Message) -> None:
         """Send a command and wait for its OK. Raises `Refused` with the text of the ERROR."""
-        await self._begin(encode(message))
+        await self._send_request(encode(message))
 
     def forget(self, reader: Mc0Reader) -> bool:
         """Remove a reader. Returns whether it was the last one of its topic."""
@@ -134,7 +134,7 @@ class Mc0Connection:
                 return True
         return False
 
-    def _begin(self, frames: list[bytes]) -> asyncio.Future[None]:
+    def _send_request(self, frames: list[bytes]) -> asyncio.Future[None]:
         """Send a message with an ID, its first header."""
         if self._error is not None:
             raise self._error

@@ -68,13 +68,13 @@ class Mc0Door:
         if peer is None:
             if len(self.peers) >= self._config.max_sessions:
                 words = f"{self._config.max_sessions} clients are this door's limit; try again later"
-                self._turn_away(arrived, words)
+                self._refuse(arrived, words)
                 return
             try:
                 user = self._users.get(key_of(arrived.connection))
                 bridge = self._bridges.of(user)
             except DoorRefusal as unfit:
-                self._turn_away(arrived, peer_message(unfit))
+                self._refuse(arrived, peer_message(unfit))
                 return
             peer = self._admit(arrived, bridge, user)
         await peer.inbox.put(arrived.messages)
@@ -91,14 +91,14 @@ class Mc0Door:
             partial(self._router.send, connection, identity),
             time.monotonic,
             remove,
-            partial(self._give_up, connection, identity),
+            partial(self._free_identity, connection, identity),
             absent=identity in self._absent,
         )
         self._absent.pop(identity, None)
         self.peers[connection] = peer
         return peer
 
-    def _give_up(self, connection: Connection, identity: bytes) -> None:
+    def _free_identity(self, connection: Connection, identity: bytes) -> None:
         """Free the identity that a silent peer chose. An identity chosen by libzmq is unique and not reused."""
         if identity.startswith(b"\0"):
             return
@@ -112,7 +112,7 @@ class Mc0Door:
         if peer is not None:
             peer.connection_lost()
 
-    def _turn_away(self, arrived: Arrived, words: str) -> None:
+    def _refuse(self, arrived: Arrived, words: str) -> None:
         try:
             message, delimited = decode(arrived.messages[0])
         except BadMessage:

@@ -51,8 +51,8 @@ class Mc0Peer:
         self._address = address
         self._send = send
         self._clock = clock
-        self._gone = gone
-        self._given_up = given_up
+        self._report_end = gone
+        self._free_identity = given_up
         self._session = Mc0Session(clock(), Mc0State.ABSENT if absent else Mc0State.IMPLICIT)
         self._delimited = False
         self._tables = PutTables()
@@ -182,8 +182,8 @@ class Mc0Peer:
                         if not self._is_connected():
                             return
                         if self._is_stuck():
-                            self._session.give_up()
-                            self._give_up()
+                            self._session.mark_silent()
+                            self._drop_silent()
                             return
                         await asyncio.sleep(MC0_RETRY_S)
         except MtlError as failed:
@@ -202,8 +202,8 @@ class Mc0Peer:
         if not self._try_send(frames) and not self._lost:
             self._backlog.append(frames)
             if len(self._backlog) > MC0_BACKLOG:
-                self._session.give_up()
-                self._give_up()
+                self._session.mark_silent()
+                self._drop_silent()
             elif self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 
@@ -256,7 +256,7 @@ class Mc0Peer:
         if self.inbox.empty() and not self._busy:
             due = self._session.check(self._clock())
             if due is HeartbeatAction.ABSENT:
-                self._give_up()
+                self._drop_silent()
                 return
             if due is HeartbeatAction.NOOP:
                 self._answer(Mc0Message(Verb.NOOP))
@@ -274,10 +274,10 @@ class Mc0Peer:
         self._lost = True
         self._forget()
 
-    def _give_up(self) -> None:
+    def _drop_silent(self) -> None:
         """End the subscriptions of a silent peer; its next message is answered with ERROR."""
         self._forget()
-        self._given_up()
+        self._free_identity()
 
     def _forget(self) -> None:
         """End the subscriptions and drop waiting answers."""
@@ -304,4 +304,4 @@ class Mc0Peer:
         self._forget()
         if asyncio.current_task() is not self._task:
             self._task.cancel()
-        self._gone()
+        self._report_end()

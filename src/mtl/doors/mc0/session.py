@@ -146,7 +146,7 @@ class Mc0Session:
             else HeartbeatAction.NOTHING
         )
 
-    def give_up(self) -> None:
+    def mark_silent(self) -> None:
         """Record that the peer reads nothing. Its next message gets an ERROR."""
         self.state = Mc0State.ABSENT
 

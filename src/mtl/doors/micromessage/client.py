@@ -50,8 +50,8 @@ from mtl.doors.micromessage.session import (
     Event,
     HandshakeDone,
     MessageArrived,
+    MicroRole,
     MicroSession,
-    Role,
     check_json,
 )
 from mtl.doors.micromessage.values import encode_properties
@@ -251,7 +251,7 @@ class MicroConnection:
             raise untrusted_error(self.endpoint, wrong) from wrong
         except OSError:  # TimeoutError is one
             return False
-        self._session = MicroSession(Role.CLIENT, self._offer, self._identity)
+        self._session = MicroSession(MicroRole.CLIENT, self._offer, self._identity)
         try:
             self._flush()
             while data := await self._read(stream):

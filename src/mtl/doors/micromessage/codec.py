@@ -176,7 +176,7 @@ class MicroDecoder:
     def __init__(self) -> None:
         self._data = bytearray()
         self._at = 0
-        self._said = b""
+        self._last_properties = b""
         self._values: Mapping[str, FilterValue] = {}
 
     def feed(self, data: bytes) -> None:
@@ -257,10 +257,10 @@ class MicroDecoder:
             destination = data[named:measured].decode()
         except UnicodeDecodeError:
             raise Malformed("a destination is UTF-8 text") from None
-        if data[said:sized] != self._said:
+        if data[said:sized] != self._last_properties:
             properties = bytes(data[said:sized])
             self._values = decode_properties(ascii_text(properties, "the properties"))
-            self._said = properties
+            self._last_properties = properties
         return MessageFrame(sequence, destination, bytes(data[begin:end]), self._values, continued)
 
     def _payload(self, width: struct.Struct, most: int) -> bytes:

@@ -25,9 +25,9 @@ from mtl.doors.micromessage.session import (
     Ended,
     Event,
     MessageArrived,
+    MicroRole,
     MicroSession,
     MicroState,
-    Role,
 )
 from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.runs import ContentRun
@@ -54,9 +54,9 @@ class MicroPeer:
         self._bridge = bridge
         self._reader = reader
         self._writer = writer
-        self._gone = gone
+        self._report_end = gone
         self._address = address
-        self._session = MicroSession(Role.SERVER, offer, identity)
+        self._session = MicroSession(MicroRole.SERVER, offer, identity)
         self._run: ContentRun | None = None
         self._tables = TableCache()
         self._under_way: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -278,7 +278,7 @@ class MicroPeer:
         self._ack()
         self._writer.close()
         asyncio.get_running_loop().call_later(DOOR_STOP_S, self._writer.transport.abort)
-        self._gone()
+        self._report_end()
 
     def _return_queue_contents(self) -> None:
         """Unacknowledged queue contents count as delivered: they are delivered again, up to the queue's limit."""

@@ -18,15 +18,15 @@ class TableCache:
     """Field tables of the messages of one peer."""
 
     def __init__(self) -> None:
-        self._said: Mapping[str, FilterValue] | None = None
+        self._last_properties: Mapping[str, FilterValue] | None = None
         self._type: str | None = None
         self._table = fields.EMPTY
 
     def of(self, message: MessageArrived, agreed: Agreed) -> bytes:
         """The content's properties, encoded. Raises `Refused`, `FieldError` for invalid ones."""
-        if message.properties is not self._said or message.type != self._type:
+        if message.properties is not self._last_properties or message.type != self._type:
             self._table = fields.encode_properties(from_texts(from_message(message, agreed).items()))
-            self._said, self._type = message.properties, message.type
+            self._last_properties, self._type = message.properties, message.type
         return self._table
 
 
@@ -37,7 +37,7 @@ class PropertyCache:
         self._keep = keep
         self._agreed = agreed
         self._table: bytes | None = None
-        self._wanted = True
+        self._matches = True
         self._text = ""
         self._type: str | None = None
 
@@ -45,7 +45,7 @@ class PropertyCache:
         """A message's properties, encoded, and its type; None if the filter does not match."""
         if content.table != self._table:
             properties, self._type = to_message(content.properties, self._agreed)
-            self._wanted = self._keep.matches(properties)
+            self._matches = self._keep.matches(properties)
             self._text = encode_properties(properties)
             self._table = content.table
-        return (self._text + encode_whole(SEQUENCE, content.sequence), self._type) if self._wanted else None
+        return (self._text + encode_whole(SEQUENCE, content.sequence), self._type) if self._matches else None

@@ -64,24 +64,24 @@ class MicroState(Enum):
     CLOSED = "closed"
 
 
-class Role(Enum):
+class MicroRole(Enum):
     """The side that connects is the client (MM2-02)."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
-STEPS: Final[dict[tuple[Role, MicroState], dict[type, MicroState]]] = {
-    (Role.SERVER, MicroState.LISTENING): {Handshake: MicroState.ANSWERED, Error: MicroState.CLOSED},
-    (Role.SERVER, MicroState.ANSWERED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
-    (Role.SERVER, MicroState.OPEN): {
+STEPS: Final[dict[tuple[MicroRole, MicroState], dict[type, MicroState]]] = {
+    (MicroRole.SERVER, MicroState.LISTENING): {Handshake: MicroState.ANSWERED, Error: MicroState.CLOSED},
+    (MicroRole.SERVER, MicroState.ANSWERED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
+    (MicroRole.SERVER, MicroState.OPEN): {
         MessageFrame: MicroState.OPEN,
         CommandFrame: MicroState.OPEN,
         ExtensionFrame: MicroState.OPEN,
         Error: MicroState.CLOSED,
     },
-    (Role.CLIENT, MicroState.PROPOSED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
-    (Role.CLIENT, MicroState.OPEN): {
+    (MicroRole.CLIENT, MicroState.PROPOSED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
+    (MicroRole.CLIENT, MicroState.OPEN): {
         MessageFrame: MicroState.OPEN,
         ExtensionFrame: MicroState.OPEN,
         Error: MicroState.CLOSED,
@@ -136,10 +136,10 @@ Event = HandshakeDone | MessageArrived | CommandArrived | Acked | Ended
 class MicroSession:
     """See the module. `offer` has the extensions of this side."""
 
-    def __init__(self, role: Role, offer: ExtensionOffer, identity: str) -> None:
+    def __init__(self, role: MicroRole, offer: ExtensionOffer, identity: str) -> None:
         self._role = role
         self._decoder = MicroDecoder()
-        self._enter(MicroState.LISTENING if role is Role.SERVER else MicroState.PROPOSED)
+        self._enter(MicroState.LISTENING if role is MicroRole.SERVER else MicroState.PROPOSED)
         self.agreed: Agreed | None = None
         self._offer = offer
         self._identity = identity
@@ -150,7 +150,7 @@ class MicroSession:
         self._payload = bytearray()
         self._minor = 0
         self._type: str | None = None
-        if role is Role.CLIENT:
+        if role is MicroRole.CLIENT:
             self._out.append(encode_handshake(offer.handshake(identity)))
 
     def _enter(self, state: MicroState) -> None:
@@ -272,7 +272,7 @@ class MicroSession:
             self._minor = minor
             self._out.append(encode_handshake(self._offer.handshake(self._identity, minor)))
             return None
-        if self._role is Role.CLIENT:
+        if self._role is MicroRole.CLIENT:
             last, server = final(self._offer, theirs), theirs
             self._out.append(encode_handshake(last.handshake(self._identity, minor)))
         else:

@@ -26,7 +26,7 @@ from mtl.doors.reactive import codec as m
 from mtl.doors.reactive import names
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
-from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, Role
+from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, ReactiveRole
 from mtl.doors.reactive.streams import ReactiveReader, ReactiveWriter, Stream
 from mtl.doors.reactive.subscribing import Elements
 from mtl.doors.reactive.transports import StreamTransport, Transport
@@ -70,7 +70,7 @@ class ReactiveConnection:
         async def subscribed() -> ReactiveReader:
             reader = ReactiveReader(self._link, resource, self._forget, window)
             name = names.contents(resource, start, enveloped=True)
-            self._begin(reader, name, window)
+            self._begin_stream(reader, name, window)
             await self._wait_opened(reader)
             return reader
 
@@ -82,14 +82,14 @@ class ReactiveConnection:
         async def subscribed() -> ReactiveWriter:
             name = names.confirmations(resource)
             writer = ReactiveWriter(self._link, resource, self._forget)
-            self._begin(writer, names.PUBLISH + name.back, UNBOUNDED)
+            self._begin_stream(writer, names.PUBLISH + name.back, UNBOUNDED)
             self._waiting_writers.setdefault(name.back, deque()).append(writer)
             await self._wait_opened(writer)
             return writer
 
         return Opening(subscribed)
 
-    def _begin(self, stream: Stream, publisher: str, demand: int) -> None:
+    def _begin_stream(self, stream: Stream, publisher: str, demand: int) -> None:
         if self.error is not None:
             raise self.error
         stream.id = self._link.session.subscribing.subscribe(publisher, demand)
@@ -204,7 +204,7 @@ def connect(
         try:
             async with asyncio.timeout(timeout):
                 transport = await _open_transport(endpoint, tls, authorization)
-                connection = ReactiveConnection(endpoint, ReactiveLink(Role.CLIENT, transport))
+                connection = ReactiveConnection(endpoint, ReactiveLink(ReactiveRole.CLIENT, transport))
                 return await wait_opened(connection, connection.wait_hello())
         except ssl.SSLCertVerificationError as wrong:
             raise untrusted_error(endpoint, wrong) from wrong

@@ -190,7 +190,7 @@ def _write_varint(value: int, _: bool = False) -> bytes:
     return bytes(octets)
 
 
-def _take(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[memoryview, int]:
+def _slice(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[memoryview, int]:
     """Take `size` octets. A size above the limit is refused before the octets arrive."""
     if size > most:
         raise Malformed(f"{what} of {size} octets; {most} are the most")
@@ -201,7 +201,7 @@ def _take(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[me
 
 def _read_text(buf: memoryview, at: int, *_: object) -> tuple[str, int]:
     size, at = _read_varint(buf, at)
-    raw, at = _take(buf, at, size, RS_TEXT, "a text")
+    raw, at = _slice(buf, at, size, RS_TEXT, "a text")
     try:
         return str(raw, "utf-8"), at
     except UnicodeDecodeError:
@@ -235,7 +235,7 @@ def _write_ids(ids: Sequence[int], _: bool) -> bytes:
 
 def _read_octets(buf: memoryview, at: int, *_: object) -> tuple[bytes, int]:
     size, at = _read_varint(buf, at)
-    raw, at = _take(buf, at, size, RS_ELEMENT, "an element")
+    raw, at = _slice(buf, at, size, RS_ELEMENT, "an element")
     return bytes(raw), at
 
 
@@ -247,7 +247,7 @@ def _read_element(buf: memoryview, at: int, before: list[Any], sizes: Sizes) -> 
     size = sizes.get(before[0])
     if size is None:
         return _read_octets(buf, at)
-    raw, at = _take(buf, at, size, RS_ELEMENT, "an element")
+    raw, at = _slice(buf, at, size, RS_ELEMENT, "an element")
     return bytes(raw), at
 
 
@@ -262,7 +262,7 @@ def _read_packed(buf: memoryview, at: int, before: list[Any], sizes: Sizes) -> t
     count, at = _read_varint(buf, at)
     if count > RS_PACKED:
         raise Malformed(f"{count} packed elements; {RS_PACKED} are the most")
-    raw, end = _take(buf, at, count * size, RS_ELEMENT, "packed elements")
+    raw, end = _slice(buf, at, count * size, RS_ELEMENT, "packed elements")
     return tuple(bytes(raw[first : first + size]) for first in range(0, count * size, size)), end
 
 

@@ -15,7 +15,7 @@ from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.peer import ReactivePeer
-from mtl.doors.reactive.session import Role
+from mtl.doors.reactive.session import ReactiveRole
 from mtl.doors.reactive.transports import StreamTransport, Transport
 from mtl.doors.users import Bridges
 from mtl.wire.control import OVERLOADED
@@ -31,7 +31,7 @@ class ReactiveDoor:
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
         self._bridges = bridges
-        self._close = _nothing
+        self._close = _close_nothing
         self.peers: dict[asyncio.Task[None], ReactivePeer] = {}
 
     async def listen(self) -> None:
@@ -60,12 +60,12 @@ class ReactiveDoor:
         await self._serve(transport, lambda: user)
 
     async def _serve(self, transport: Transport, user: Callable[[], str | None]) -> None:
-        link = ReactiveLink(Role.SERVER, transport)
+        link = ReactiveLink(ReactiveRole.SERVER, transport)
         try:
             known = user()
             bridge = self._admitted(known)
         except DoorRefusal as unfit:
-            link.session.say_goodbye(peer_message(unfit))
+            link.session.send_goodbye(peer_message(unfit))
             link.flush()
             await link.close_transport()
             return
@@ -98,7 +98,7 @@ class ReactiveDoor:
                 await asyncio.wait(tasks)
 
 
-def _nothing() -> None:
+def _close_nothing() -> None:
     """Close a server that does not listen yet."""
 
 

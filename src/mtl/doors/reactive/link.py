@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
-from mtl.doors.reactive.session import ConnectionEnded, Event, ReactiveSession, Role
+from mtl.doors.reactive.session import ConnectionEnded, Event, ReactiveRole, ReactiveSession
 from mtl.doors.reactive.transports import Transport
 from mtl.wire.fields import Buffer
 
@@ -15,7 +15,7 @@ from mtl.wire.fields import Buffer
 class ReactiveLink:
     """One task iterates `events` while the connection is open; `flush` is called after each call of the session."""
 
-    def __init__(self, role: Role, transport: Transport) -> None:
+    def __init__(self, role: ReactiveRole, transport: Transport) -> None:
         self.session = ReactiveSession(role)
         self._transport = transport
         self._over = asyncio.Event()
@@ -85,12 +85,12 @@ class ReactiveLink:
 
     def _write(self) -> None:
         self._flushing = False
-        if octets := self.session.take_output():
+        if octets := self.session.pop_output():
             self._transport.write(octets)
 
     async def close(self, reason: str) -> None:
         """Say goodbye, and wait at most RS_GOODBYE_S for the answer and the end. Harmless when repeated."""
-        self.session.say_goodbye(reason)
+        self.session.send_goodbye(reason)
         self.flush()
         try:
             async with asyncio.timeout(RS_GOODBYE_S):

@@ -4,7 +4,7 @@
        │                └───goodbye (it is answered), or an invalid message (we say why)─────────► CLOSED
        └──────a goodbye, another version, anything else─────────────────────────────────────────────┘
 
-Octets of the peer go into `received`, which returns events; `take_output` returns the octets to send. Either side may
+Octets of the peer go into `received`, which returns events; `pop_output` returns the octets to send. Either side may
 publish (`publishing`) and subscribe (`subscribing`). The Ids of the two directions are separate, since each side
 chooses the Ids of its own subscriptions.
 """
@@ -26,7 +26,7 @@ _LONGEST_REASON = 1_000
 """Maximum of characters of our goodbye; the codec limits the peer's."""
 
 
-class Role(Enum):
+class ReactiveRole(Enum):
     """The side of the connection: the client opened it (RS-05, RS-06)."""
 
     CLIENT = "client"
@@ -51,7 +51,7 @@ class HelloArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The connection is over with all its streams: send the rest of `take_output`, then close it."""
+    """The connection is over with all its streams: send the rest of `pop_output`, then close it."""
 
     reason: str
 
@@ -70,26 +70,26 @@ Event: TypeAlias = (
 """Events of the peer. `Subscribe`, `Demanded` and `Cancel` concern the streams that we publish, the others those
 that we subscribed to. `Cancel`, `OnComplete` and `OnError` end a stream."""
 
-_HELLO: Final = {Role.CLIENT: m.ServerHello, Role.SERVER: m.ClientHello}
+_HELLO: Final = {ReactiveRole.CLIENT: m.ServerHello, ReactiveRole.SERVER: m.ClientHello}
 """The hello that is expected of the peer."""
 
 
 class ReactiveSession:
     """See the module. All streams end with the connection; a later `subscribe` raises `Refused`."""
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: ReactiveRole) -> None:
         self.state = ReactiveState.OPENING
         self._role = role
         self._decoder = m.ReactiveDecoder()
         self._out = bytearray()
-        self.publishing = Publishing(self._say)
-        self.subscribing = Subscribing(self._say)
+        self.publishing = Publishing(self._queue_message)
+        self.subscribing = Subscribing(self._queue_message)
         # Neither side waits for the other's (RS-07, RS-14).
-        self._say(m.ClientHello() if role is Role.CLIENT else m.ServerHello())
+        self._queue_message(m.ClientHello() if role is ReactiveRole.CLIENT else m.ServerHello())
 
     # --- octets ---------------------------------------------------------------------------------------------
 
-    def take_output(self) -> bytes:
+    def pop_output(self) -> bytes:
         """Remove and return the octets to send."""
         out, self._out = self._out, bytearray()
         return bytes(out)
@@ -111,17 +111,17 @@ class ReactiveSession:
         except Malformed as wrong:
             yield self._fail(str(wrong))
 
-    def _say(self, message: m.Message, *, fixed: bool = False) -> None:
+    def _queue_message(self, message: m.Message, *, fixed: bool = False) -> None:
         if self.state in {ReactiveState.LEAVING, ReactiveState.CLOSED}:
             raise DoorRefusal(503, "left", "the connection is over")
         self._out += m.encode(message, fixed=fixed)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def say_goodbye(self, reason: str) -> None:
+    def send_goodbye(self, reason: str) -> None:
         """End all streams. The peer's goodbye yields `ConnectionEnded` (RS-39, RS-40). Harmless when repeated."""
         if self.state in {ReactiveState.OPENING, ReactiveState.OPEN}:
-            self._say(m.Goodbye(reason[:_LONGEST_REASON]))
+            self._queue_message(m.Goodbye(reason[:_LONGEST_REASON]))
             self._end(ReactiveState.LEAVING)
 
     def _end(self, state: ReactiveState) -> None:
@@ -131,7 +131,7 @@ class ReactiveSession:
 
     def _fail(self, reason: str) -> ConnectionEnded:
         """End after malformed input, without waiting for the peer's goodbye."""
-        self.say_goodbye(reason)
+        self.send_goodbye(reason)
         self._end(ReactiveState.CLOSED)
         return ConnectionEnded(reason)
 
@@ -154,7 +154,7 @@ class ReactiveSession:
             case m.Subscribe() | m.RequestMore() | m.Cancel():
                 return self.publishing.received(message)
             case m.Goodbye(reason):
-                self._say(m.Goodbye())
+                self._queue_message(m.Goodbye())
                 self._end(ReactiveState.CLOSED)
                 return ConnectionEnded(reason)
             case m.GoodbyeAck():

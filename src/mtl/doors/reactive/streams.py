@@ -69,16 +69,16 @@ class ReactiveReader(ContentReader, Stream):
         """The start of another reader that continues: after the last content that `next` returned."""
         self._inbox: Inbox[Received] = Inbox(window)  # the demand is `window`, so it is never exceeded
         self._renewal = (window + 1) // 2
-        self._taken = 0
+        self._consumed = 0
 
     async def next(self) -> Received:
         """The next content; waits for it. Raises `Refused` with the door's message, `Unreachable`, `Closed`."""
         one = await self._inbox.get()
-        self._taken += 1
-        if self._taken == self._renewal and self.error is None:
-            self._link.session.subscribing.request(self.id, self._taken)
+        self._consumed += 1
+        if self._consumed == self._renewal and self.error is None:
+            self._link.session.subscribing.request(self.id, self._consumed)
             self._link.flush()
-            self._taken = 0
+            self._consumed = 0
         assert one.sequence is not None
         self.position = one.sequence + 1
         return one

@@ -51,7 +51,7 @@ class Subscribing:
         self._say = say
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(RS_STREAMS))  # sorted, so a heap
-        self._kept = 0
+        self._buffered = 0
 
     # --- messages to the publisher --------------------------------------------------------------------------
 
@@ -148,13 +148,13 @@ class Subscribing:
                 raise Malformed(f"more than {RS_STREAMS} elements in parts at once")
             parts = stream.parts[message.element] = bytearray()
         parts += message.data
-        self._kept += len(message.data)
-        if self._kept > RS_JOINED:
+        self._buffered += len(message.data)
+        if self._buffered > RS_JOINED:
             raise Malformed(f"the parts of incomplete elements have more than {RS_JOINED} octets together")
         if isinstance(message, m.OnNextPart):
             return None
         del stream.parts[message.element]
-        self._kept -= len(parts)
+        self._buffered -= len(parts)
         if len(parts) > RS_ELEMENT:
             raise Malformed(f"an element of {len(parts)} octets; {RS_ELEMENT} are the most")
         return Elements(message.subscriber, (bytes(parts),))
@@ -165,5 +165,5 @@ class Subscribing:
 
     def _end(self, subscriber: int) -> None:
         stream = self._streams.pop(subscriber)
-        self._kept -= sum(map(len, stream.parts.values()))
+        self._buffered -= sum(map(len, stream.parts.values()))
         heapq.heappush(self._free, subscriber)

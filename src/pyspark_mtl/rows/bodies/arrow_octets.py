@@ -44,7 +44,7 @@ def decompressed(body: Any, names: Collection[str]) -> int:
             if message.type == "dictionary":
                 batch = follow(meta, field(meta, batch, 1))
             elif schema is not None:
-                wanted = _wanted(schema, names, _variadic(meta, batch))
+                wanted = _selected(schema, names, _variadic(meta, batch))
             total += sum(_stated(meta, batch, memoryview(message.body), wanted))
     return total
 
@@ -79,7 +79,7 @@ def _variadic(meta: bytes, batch: int) -> Iterator[int]:
         yield read(I64, meta, follow(meta, field(meta, batch, 4)) + 4 + 8 * number)
 
 
-def _wanted(schema: Any, names: Collection[str], variadic: Iterator[int]) -> list[bool]:
+def _selected(schema: Any, names: Collection[str], variadic: Iterator[int]) -> list[bool]:
     """For each buffer of a batch whether it belongs to a column of these names."""
     found: list[bool] = []
     for column in schema:

@@ -172,15 +172,15 @@ def test_a_call_is_pending_while_sent_over_a_live_connection(bench: Bench) -> No
     bench.run()
     bench.last("request").up()
     bench.run()
-    seen = [call.stands]  # only Connection.Open was sent
+    seen = [call.in_flight]  # only Connection.Open was sent
     bench.ready()
-    seen.append(call.stands)
+    seen.append(call.in_flight)
     bench.last("request").down()
     bench.run(1.1)
-    seen.append(call.stands)  # sent again over a connection that is not up yet
+    seen.append(call.in_flight)  # sent again over a connection that is not up yet
     bench.last("request").up()
     bench.run()
-    assert [*seen, call.stands] == [False, True, False, True]
+    assert [*seen, call.in_flight] == [False, True, False, True]
 
 
 def test_a_session_unknown_to_the_broker_is_opened_again(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from mtl.client.control import Outcome
-from mtl.client.flow import Flow, State
+from mtl.client.flow import ClientFlow, State
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
@@ -82,7 +82,7 @@ class Setting:
     def __init__(self, settings: Settings | None = None) -> None:
         self.bench = Bench(settings)
         self.user = User()
-        self.flow = Flow(self.bench.loop, self.bench.channel, self.user)
+        self.flow = ClientFlow(self.bench.loop, self.bench.channel, self.user)
         self.flow.start()
         self.control = self.bench.ready()
         assert isinstance(self.control.asked(), w.Reader)

@@ -15,12 +15,12 @@ def nobody(_found: Description, _place: ReadPlace) -> int:
 
 def test_without_an_end_the_read_is_unbounded() -> None:
     ends = Ends(ReadPlaces(LATEST), nobody)
-    assert (ends.known("a", "i"), ends.bound(found(9))) == (None, None)
+    assert (ends.known_end("a", "i"), ends.bound(found(9))) == (None, None)
 
 
 def test_an_end_by_sequence_is_known_at_once() -> None:
     ends = Ends(ReadPlaces(None, {"a": ReadPlace("sequence", 70)}), nobody)
-    assert (ends.known("a", "i"), ends.bound(found(9))) == (70, 70)
+    assert (ends.known_end("a", "i"), ends.bound(found(9))) == (70, 70)
     assert (
         ends.bound(Description(resource="b", incarnation="i", known_earliest=1, known_next=9, bytes=0))
         is None
@@ -30,8 +30,8 @@ def test_an_end_by_sequence_is_known_at_once() -> None:
 def test_an_end_by_time_is_located_until_a_later_content_exists() -> None:
     answers = [9, 20]
     ends = Ends(ReadPlaces(ReadPlace("time", 5)), lambda _found, _place: answers.pop(0))
-    assert (ends.bound(found(9)), ends.known("a", "i")) == (9, None)
-    assert (ends.bound(found(30)), ends.known("a", "i")) == (20, 20)
+    assert (ends.bound(found(9)), ends.known_end("a", "i")) == (9, None)
+    assert (ends.bound(found(30)), ends.known_end("a", "i")) == (20, 20)
     assert ends.bound(found(40)) == 20
     assert not answers
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
-from mtl.doors.mbws.session import MBLWS, MBWS, STEPS, MbwsSession, MbwsState, Role
+from mtl.doors.mbws.session import MBLWS, MBWS, STEPS, MbwsRole, MbwsSession, MbwsState
 from mtl.errors import Malformed
 
 FRAMES: tuple[Frame, ...] = (Connect("c"), Acknowledge(1), Message(("a",), b"hi"))
@@ -14,11 +14,11 @@ def heard(session: MbwsSession, *frames: Frame, kind: Kind = Kind.BINARY) -> lis
 
 
 @pytest.mark.requirement("MBWS-01")
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", MbwsRole)
 @pytest.mark.parametrize("state", MbwsState)
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_session_accepts_exactly_the_frames_of_its_table(
-    role: Role, state: MbwsState, frame: Frame
+    role: MbwsRole, state: MbwsState, frame: Frame
 ) -> None:
     session = MbwsSession(role, MBWS, Kind.BINARY)
     if state is MbwsState.OPEN:
@@ -33,8 +33,8 @@ def test_a_session_accepts_exactly_the_frames_of_its_table(
 
 
 @pytest.mark.requirement("MBWS-01", "MBWS-33", "MBWS-35")
-@pytest.mark.parametrize("role", Role)
-def test_without_recovery_other_frames_are_ignored(role: Role) -> None:
+@pytest.mark.parametrize("role", MbwsRole)
+def test_without_recovery_other_frames_are_ignored(role: MbwsRole) -> None:
     session = MbwsSession(role, MBLWS, Kind.BINARY)
     assert heard(session, *FRAMES) == [None, None, FRAMES[2]]
     assert session.state is MbwsState.OPEN
@@ -43,11 +43,11 @@ def test_without_recovery_other_frames_are_ignored(role: Role) -> None:
 @pytest.mark.requirement("MBWS-02")
 @pytest.mark.parametrize("kind", Kind)
 def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None:
-    session = MbwsSession(Role.SERVER, MBWS, Kind.BINARY)
+    session = MbwsSession(MbwsRole.SERVER, MBWS, Kind.BINARY)
     heard(session, Connect(), kind=kind)
     heard(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
     for frame in (Connect("c"), Acknowledge(1)):
-        said = session.say(frame)
+        said = session.to_message(frame)
         assert isinstance(said, str) is (kind is Kind.TEXT)
         assert decode(said) == frame
     to = session.to_messages("a")
@@ -57,11 +57,11 @@ def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None
 
 @pytest.mark.requirement("MBWS-02")
 def test_a_client_keeps_its_frame_kind() -> None:
-    session = MbwsSession(Role.CLIENT, MBWS, Kind.BINARY)
+    session = MbwsSession(MbwsRole.CLIENT, MBWS, Kind.BINARY)
     heard(session, Connect(), Acknowledge(1), kind=Kind.TEXT)
-    assert isinstance(session.say(Acknowledge(1)), bytes)
+    assert isinstance(session.to_message(Acknowledge(1)), bytes)
 
 
 def test_octets_that_are_not_a_frame_are_malformed() -> None:
     with pytest.raises(Malformed):
-        MbwsSession(Role.SERVER, MBLWS, Kind.BINARY).received(b"")
+        MbwsSession(MbwsRole.SERVER, MBLWS, Kind.BINARY).received(b"")

@@ -45,7 +45,7 @@ def test_outstanding_messages_are_limited_by_the_window() -> None:
 def test_sending_resumes_behind_a_retained_or_the_last_message() -> None:
     outgoing = sent("a", "b", "c")
     outgoing.acknowledged(1)
-    assert [outgoing.can_go_on_after(n) for n in range(5)] == [False, True, True, True, False]
+    assert [outgoing.can_resume_after(n) for n in range(5)] == [False, True, True, True, False]
     assert outgoing.rewind(2) == ["c"]
     assert outgoing.bounds == (3, 2)
     outgoing.send("c again")

@@ -100,7 +100,7 @@ def test_an_absent_client_is_refused_once() -> None:
 
 def test_a_client_that_reads_nothing_becomes_absent() -> None:
     session = Mc0Session(0.0)
-    session.give_up()
+    session.mark_silent()
     with pytest.raises(Refused, match="SUB again"):
         session.received(GOOD[Verb.NOOP], 3.0)
     assert session.state is Mc0State.IMPLICIT

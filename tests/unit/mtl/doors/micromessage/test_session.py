@@ -24,9 +24,9 @@ from mtl.doors.micromessage.session import (
     Event,
     HandshakeDone,
     MessageArrived,
+    MicroRole,
     MicroSession,
     MicroState,
-    Role,
 )
 from mtl.doors.micromessage.values import FilterValue
 from mtl.errors import FieldError
@@ -40,7 +40,7 @@ def names(*extensions: str) -> ExtensionOffer:
 
 
 def ends(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[MicroSession, MicroSession]:
-    return MicroSession(Role.CLIENT, client, "hulk"), MicroSession(Role.SERVER, server, "mtl")
+    return MicroSession(MicroRole.CLIENT, client, "hulk"), MicroSession(MicroRole.SERVER, server, "mtl")
 
 
 def opened(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[MicroSession, MicroSession]:
@@ -98,7 +98,7 @@ def test_a_server_that_requires_too_much_gets_an_error() -> None:
 
 @pytest.mark.requirement("MM2-13")
 def test_a_final_list_without_a_required_extension_is_an_error() -> None:
-    s = MicroSession(Role.SERVER, names("pub-sub"), "mtl")
+    s = MicroSession(MicroRole.SERVER, names("pub-sub"), "mtl")
     s.received(encode_handshake(Handshake("x")))
     (ended,) = s.received(encode_handshake(Handshake("x")))
     assert isinstance(ended, Ended)
@@ -107,7 +107,7 @@ def test_a_final_list_without_a_required_extension_is_an_error() -> None:
 
 @pytest.mark.requirement("MM2-01", "MM2-19")
 def test_another_minor_version_is_accepted_and_flags_are_ignored() -> None:
-    s = MicroSession(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(MicroRole.SERVER, SERVER, "mtl")
     said = encode_handshake(Handshake("x", "json", minor=7, flags=0x81))
     assert s.received(said) == []
     assert s.to_send()[:3] == b"\1\0\0"
@@ -118,7 +118,7 @@ def test_another_minor_version_is_accepted_and_flags_are_ignored() -> None:
 
 @pytest.mark.requirement("MM2-01", "MM2-11")
 def test_a_client_of_a_later_major_version_is_answered_with_version_1() -> None:
-    s = MicroSession(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(MicroRole.SERVER, SERVER, "mtl")
     assert s.received(encode_handshake(Handshake("x", "json", major=2, minor=7))) == []
     assert s.to_send()[:3] == b"\1\0\0"
     (event,) = s.received(encode_handshake(Handshake("x", "json")))
@@ -128,15 +128,15 @@ def test_a_client_of_a_later_major_version_is_answered_with_version_1() -> None:
 
 @pytest.mark.requirement("MM2-11")
 def test_a_later_major_version_in_the_last_step_is_an_error() -> None:
-    s = MicroSession(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(MicroRole.SERVER, SERVER, "mtl")
     s.received(encode_handshake(Handshake("x", "json", major=2)))
     (ended,) = s.received(encode_handshake(Handshake("x", "json", major=2)))
     assert isinstance(ended, Ended)
 
 
 @pytest.mark.requirement("MM2-03")
-@pytest.mark.parametrize("role", list(Role))
-def test_frames_outside_of_the_table_end_the_connection(role: Role) -> None:
+@pytest.mark.parametrize("role", list(MicroRole))
+def test_frames_outside_of_the_table_end_the_connection(role: MicroRole) -> None:
     frames = {
         MessageFrame: encode(MessageFrame(1, "q", b"{}")),
         CommandFrame: encode(CommandFrame("subscribe", {"destination": "topic/x"})),
@@ -145,7 +145,7 @@ def test_frames_outside_of_the_table_end_the_connection(role: Role) -> None:
     }
     for kind, octets in frames.items():
         c, s = opened(names("dotnet", "pub-sub"))
-        one = s if role is Role.SERVER else c
+        one = s if role is MicroRole.SERVER else c
         one.to_send()
         events = one.received(octets)
         if kind in STEPS[role, MicroState.OPEN]:

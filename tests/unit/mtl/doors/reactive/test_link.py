@@ -5,7 +5,7 @@ import asyncio
 from mtl.doors.limits import RS_PART
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.link import ReactiveLink
-from mtl.doors.reactive.session import Role
+from mtl.doors.reactive.session import ReactiveRole
 from tests.support.aio import in_loop
 
 
@@ -38,7 +38,7 @@ class Written:
 def linked() -> tuple[ReactiveLink, Written]:
     """The end of a door whose stream 1 has an unbounded subscription of the peer."""
     transport = Written()
-    link = ReactiveLink(Role.SERVER, transport)
+    link = ReactiveLink(ReactiveRole.SERVER, transport)
     list(link.session.received(m.encode(m.ClientHello()) + m.encode(m.Subscribe("orders", 1, 2**63 - 1))))
     link.session.publishing.accept(1)
     return link, transport
@@ -82,7 +82,7 @@ async def test_large_output_is_written_without_waiting_for_the_loop() -> None:
 @in_loop
 async def test_pending_messages_are_written_before_the_end() -> None:
     link, transport = linked()
-    link.session.say_goodbye("enough")
+    link.session.send_goodbye("enough")
     link.flush()
     await link.close_transport()
     await asyncio.sleep(0)

@@ -9,9 +9,9 @@ from mtl.doors.reactive.session import (
     ConnectionEnded,
     Event,
     HelloArrived,
+    ReactiveRole,
     ReactiveSession,
     ReactiveState,
-    Role,
 )
 from mtl.doors.reactive.subscribing import Elements
 from mtl.errors import Refused
@@ -23,34 +23,34 @@ def hear(session: ReactiveSession, *messages: m.Message) -> list[Event]:
 
 
 def said(session: ReactiveSession) -> list[m.Message]:
-    return list(m.ReactiveDecoder().feed(session.take_output()))
+    return list(m.ReactiveDecoder().feed(session.pop_output()))
 
 
-def opened(role: Role = Role.SERVER) -> ReactiveSession:
+def opened(role: ReactiveRole = ReactiveRole.SERVER) -> ReactiveSession:
     session = ReactiveSession(role)
-    hear(session, m.ClientHello() if role is Role.SERVER else m.ServerHello())
-    session.take_output()
+    hear(session, m.ClientHello() if role is ReactiveRole.SERVER else m.ServerHello())
+    session.pop_output()
     assert session.state is ReactiveState.OPEN
     return session
 
 
 @pytest.mark.requirement("RS-05", "RS-06", "RS-07", "RS-08", "RS-14", "RS-24")
 def test_two_sessions_exchange_elements() -> None:
-    client, server = ReactiveSession(Role.CLIENT), ReactiveSession(Role.SERVER)
+    client, server = ReactiveSession(ReactiveRole.CLIENT), ReactiveSession(ReactiveRole.SERVER)
     subscriber = client.subscribing.subscribe("a", 2)  # without waiting for the server's hello
-    there = list(server.received(client.take_output()))
+    there = list(server.received(client.pop_output()))
     assert there == [HelloArrived(()), m.Subscribe("a", subscriber, 2)]
     server.publishing.accept(subscriber, 2)
     server.publishing.publish_packed(subscriber, [b"ab", b"cd"])
     back = server.subscribing.subscribe("b", 1)  # either may act as either, and the Ids are apart
     assert back == subscriber
-    here = list(client.received(server.take_output()))
+    here = list(client.received(server.pop_output()))
     elements = Elements(subscriber, (b"ab", b"cd"))
     assert here == [HelloArrived(()), m.Subscribed(subscriber, 2), elements, m.Subscribe("b", back, 1)]
     client.publishing.accept(back)
     list(client.publishing.publish(back, b"e"))
     client.subscribing.cancel(subscriber)
-    assert list(server.received(client.take_output())) == [
+    assert list(server.received(client.pop_output())) == [
         m.Subscribed(back),
         Elements(back, (b"e",)),
         m.Cancel(subscriber),
@@ -58,11 +58,11 @@ def test_two_sessions_exchange_elements() -> None:
 
 
 @pytest.mark.requirement("RS-09", "RS-10", "RS-15", "RS-16")
-@pytest.mark.parametrize("role", Role)
-def test_another_version_gets_a_goodbye(role: Role) -> None:
+@pytest.mark.parametrize("role", ReactiveRole)
+def test_another_version_gets_a_goodbye(role: ReactiveRole) -> None:
     session = ReactiveSession(role)
-    session.take_output()
-    (left,) = hear(session, m.ClientHello(1) if role is Role.SERVER else m.ServerHello(1))
+    session.pop_output()
+    (left,) = hear(session, m.ClientHello(1) if role is ReactiveRole.SERVER else m.ServerHello(1))
     assert isinstance(left, ConnectionEnded)
     assert "version 1" in left.reason
     assert session.state is ReactiveState.CLOSED
@@ -71,7 +71,7 @@ def test_another_version_gets_a_goodbye(role: Role) -> None:
 
 @pytest.mark.requirement("RS-11", "RS-12", "RS-13")
 def test_extensions_of_the_peer_are_reported_but_not_used() -> None:
-    session = ReactiveSession(Role.SERVER)
+    session = ReactiveSession(ReactiveRole.SERVER)
     assert said(session) == [m.ServerHello(0, ())]
     assert hear(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
     (left,) = session.received(b"\x40")  # a type that an extension might define
@@ -92,8 +92,8 @@ WRONG: list[tuple[ReactiveState, m.Message]] = [
 
 @pytest.mark.parametrize(("state", "message"), WRONG, ids=str)
 def test_messages_out_of_place_end_the_connection(state: ReactiveState, message: m.Message) -> None:
-    session = ReactiveSession(Role.SERVER) if state is ReactiveState.OPENING else opened()
-    session.take_output()
+    session = ReactiveSession(ReactiveRole.SERVER) if state is ReactiveState.OPENING else opened()
+    session.pop_output()
     events = hear(session, message, m.Subscribe("a", 1))
     assert len(events) == 1
     assert isinstance(events[0], ConnectionEnded)
@@ -102,17 +102,17 @@ def test_messages_out_of_place_end_the_connection(state: ReactiveState, message:
 
 
 @pytest.mark.requirement("RS-39", "RS-40")
-@pytest.mark.parametrize("role", Role)
-def test_a_goodbye_is_answered_once_and_ends_every_stream(role: Role) -> None:
+@pytest.mark.parametrize("role", ReactiveRole)
+def test_a_goodbye_is_answered_once_and_ends_every_stream(role: ReactiveRole) -> None:
     session = opened(role)
     hear(session, m.Subscribe("a", 1, 5))
     session.publishing.accept(1)
     session.subscribing.subscribe("b", 5)
-    session.take_output()
+    session.pop_output()
     assert hear(session, m.Goodbye("enough"), m.Goodbye("again")) == [ConnectionEnded("enough")]
     assert said(session) == [m.Goodbye("")]
     assert session.publishing.demand(1) == 0
-    session.say_goodbye("me too")
+    session.send_goodbye("me too")
     session.publishing.complete(1)
     session.subscribing.cancel(0)
     assert said(session) == []
@@ -125,8 +125,8 @@ def test_a_goodbye_is_answered_once_and_ends_every_stream(role: Role) -> None:
 def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
     session = opened()
     hear(session, m.Subscribe("a", 1, 5))
-    session.say_goodbye("enough")
-    session.say_goodbye("enough")
+    session.send_goodbye("enough")
+    session.send_goodbye("enough")
     assert said(session) == [m.Goodbye("enough")]
     assert hear(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
     (left,) = hear(session, answer)
@@ -136,19 +136,19 @@ def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
 
 
 def test_a_goodbye_instead_of_a_hello_ends_the_connection() -> None:
-    session = ReactiveSession(Role.CLIENT)
-    session.take_output()
+    session = ReactiveSession(ReactiveRole.CLIENT)
+    session.pop_output()
     assert hear(session, m.Goodbye("full")) == [ConnectionEnded("full")]
     assert said(session) == [m.Goodbye()]
 
 
 @given(st.lists(FREE | st.just(m.ClientHello()), max_size=12), st.booleans())
 def test_any_messages_are_handled(messages: list[m.Message], hello: bool) -> None:
-    session = opened() if hello else ReactiveSession(Role.SERVER)
+    session = opened() if hello else ReactiveSession(ReactiveRole.SERVER)
     events = hear(session, *messages)
     assert [isinstance(event, ConnectionEnded) for event in events].count(True) <= 1
     assert (session.state is ReactiveState.CLOSED) == (
         bool(events) and isinstance(events[-1], ConnectionEnded)
     )
-    session.say_goodbye("")
+    session.send_goodbye("")
     assert isinstance(said(session)[-1], m.Goodbye)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mtl.errors import Refused
 from mtl.wire.control import STORAGE, UNKNOWN_RESOURCE, Description
-from pyspark_mtl.limits import NEWS_WAIT_S, STOPPED_RETRY_S
+from pyspark_mtl.limits import STOPPED_RETRY_S, WATCH_WAIT_S
 from pyspark_mtl.source.offsets import Position
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Known = Mapping[str, Position]
 """The resources that a query knows: their incarnation, and the sequence from which on contents are new."""
 
 
-class News:
+class ResourceWatch:
     """Finds changes of the resources `names`, or of those that match `pattern`. `broker` is called for each request."""
 
     def __init__(
@@ -50,7 +50,7 @@ class News:
         if known is None or watched is None or watched[0] != known:
             return self._request(known, wait)
         try:
-            news = watched[1].news(wait)
+            news = watched[1].wait(wait)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
@@ -59,7 +59,7 @@ class News:
             return self._request(known, wait)
         if news is not None:
             self._found, self._watch = news, None
-        elif not watched[1].stands:  # the broker may have restarted, and have other resources
+        elif not watched[1].in_flight:  # the broker may have restarted, and have other resources
             return self._request(known, wait)
         return self._found
 
@@ -73,16 +73,16 @@ class News:
         """Request the state now. Without a change, leave a watch request with the broker for the next triggers."""
         self._watch = None
         found = self._found = describe(self._broker(), self._names, self._pattern, known, wait)
-        if known is not None and not _news(found, known) and found.keys() >= set(self._names or ()):
+        if known is not None and not _has_changes(found, known) and found.keys() >= set(self._names or ()):
             after, incarnations = _watch_parameters(known)
             watch = self._broker().watch(
-                self._names, self._pattern, after=after, incarnations=incarnations, wait=NEWS_WAIT_S
+                self._names, self._pattern, after=after, incarnations=incarnations, wait=WATCH_WAIT_S
             )
             self._watch = (dict(known), watch)
         return found
 
 
-def _news(found: Found, known: Known) -> bool:
+def _has_changes(found: Found, known: Known) -> bool:
     """Whether a resource has more contents, is new, or was created again. The broker answers at once if one was
     deleted.
     """
@@ -107,8 +107,8 @@ def describe(
     *,
     history: bool = False,
 ) -> Found:
-    """The resources of `names` that exist, or those that match `pattern`; waits as `News.find` does. With `history`
-    they have the epochs of their logs.
+    """The resources of `names` that exist, or those that match `pattern`; waits as `ResourceWatch.find` does. With
+    `history` they have the epochs of their logs.
 
     While the broker cannot open the log of a resource, the end of the log is unknown and the request is repeated.
     After the connection's `retry_deadline` this raises `Refused` 503 `storage`.

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.errors import Refused
+from pyspark_mtl.source.offsets import Position
+from pyspark_mtl.source.resource_watch import ResourceWatch
+from tests.support.fake_client import FakeClient, FakeLog
+
+WAIT_S = 0.25
+END = {"a": Position("i1", 6)}
+
+AFTER = {"a": 6}
+"""END as a watch tells it."""
+
+
+@pytest.fixture
+def watch(client: FakeClient) -> ResourceWatch:
+    """Of the resource a, which was looked at once and has five contents."""
+    client.logs.update(a=FakeLog([b""] * 5))
+    watch = ResourceWatch(lambda: client, ["a"], None)  # type: ignore[arg-type, return-value]
+    assert watch.find({}, WAIT_S)["a"].next == 6
+    return watch
+
+
+def test_the_second_trigger_without_news_and_more_ask_nothing(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
+    assert watch.find(END, WAIT_S)["a"].earliest == 1
+    client.logs["a"].earliest = 3  # nobody tells of that
+    assert [watch.find(END, WAIT_S)["a"].earliest for _ in range(3)] == [1, 1, 1]
+    assert client.watches == [AFTER]
+
+
+def test_news_are_told_and_the_next_question_is_another_one(watch: ResourceWatch, client: FakeClient) -> None:
+    watch.find(END, WAIT_S)
+    client.logs["a"].bodies.append(b"")
+    assert watch.find(END, WAIT_S)["a"].next == 7
+    assert watch.find({"a": Position("i1", 7)}, WAIT_S)["a"].next == 7
+    assert client.watches == [AFTER, {"a": 7}]
+
+
+def test_a_broker_that_was_away_is_asked_whether_there_is_news(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
+    watch.find(END, WAIT_S)
+    client.away = True  # it began anew, and nobody has asked the new one yet
+    client.logs["a"].bodies.append(b"")
+    assert watch.find(END, WAIT_S)["a"].next == 7
+
+
+def test_an_answer_without_news_is_what_is_found_now(watch: ResourceWatch, client: FakeClient) -> None:
+    watch.find(END, WAIT_S)
+    client.logs["a"].earliest, client.time_is_up = 3, True
+    assert watch.find(END, WAIT_S)["a"].earliest == 3
+    client.time_is_up = False
+    assert watch.find(END, WAIT_S)["a"].earliest == 3
+    assert client.watches == [AFTER, AFTER]
+
+
+def test_what_a_batch_within_limits_leaves_is_found_at_once(watch: ResourceWatch, client: FakeClient) -> None:
+    assert watch.find({"a": Position("i1", 3)}, WAIT_S)["a"].next == 6
+    assert watch.find({"a": Position("i1", 5)}, WAIT_S)["a"].next == 6
+    assert client.watches == []
+
+
+def test_a_deletion_is_told_and_what_is_gone_is_waited_for(watch: ResourceWatch, client: FakeClient) -> None:
+    watch.find(END, WAIT_S)
+    del client.logs["a"]
+    assert [watch.find(END, WAIT_S) for _ in range(2)] == [{}, {}]
+    assert client.patterns == ["a", "a"]
+    assert client.watches == [AFTER]
+    client.logs["a"] = FakeLog([b""], incarnation="i2")
+    assert watch.find(END, WAIT_S)["a"].incarnation == "i2"
+
+
+@pytest.mark.parametrize("names", [["a"], None])
+@pytest.mark.parametrize(
+    "again", [None, FakeLog([b""], incarnation="i2"), FakeLog([b""] * 5, incarnation="i2")]
+)
+def test_a_deletion_just_before_the_question_is_left_is_told_by_the_next_trigger(
+    client: FakeClient, again: FakeLog | None, names: list[str] | None
+) -> None:
+    """Nothing more happens, so that only a question that says what is known is answered before its time is up."""
+    client.logs.update(a=FakeLog([b""] * 5))
+    watch = ResourceWatch(lambda: client, names, "a" if names is None else None)  # type: ignore[arg-type, return-value]
+
+    def delete() -> None:
+        client.between = lambda: None
+        del client.logs["a"]
+        if again is not None:
+            client.logs["a"] = again
+
+    client.between = delete
+    assert watch.find(END, WAIT_S)["a"].incarnation == "i1"
+    assert not watch.is_silent(WAIT_S)
+    assert {name: one.incarnation for name, one in watch.find(END, WAIT_S).items()} == (
+        {} if again is None else {"a": "i2"}
+    )
+
+
+def test_what_is_found_made_again_leaves_no_question(watch: ResourceWatch, client: FakeClient) -> None:
+    client.logs["a"] = FakeLog([b""], incarnation="i2")
+    assert watch.find(END, WAIT_S)["a"].incarnation == "i2"
+    assert client.watches == []
+
+
+def test_who_does_not_say_what_is_known_asks_once(watch: ResourceWatch, client: FakeClient) -> None:
+    client.logs["a"].bodies.append(b"")
+    assert watch.find(None, WAIT_S)["a"].next == 7
+    assert client.watches == []
+
+
+def test_a_trigger_that_does_not_wait_leaves_its_question_too(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
+    assert watch.find(END, 0.0)["a"].next == 6
+    assert client.watches == [AFTER]
+    client.logs["a"].bodies.append(b"")
+    assert watch.find(END, 0.0)["a"].next == 7
+
+
+def test_it_is_silent_while_a_question_stands_without_an_answer(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
+    assert not watch.is_silent(0.0)  # nothing was left under way
+    watch.find(END, WAIT_S)
+    assert watch.is_silent(0.0)
+    client.away = True
+    assert not watch.is_silent(0.0)
+    client.away = False
+    client.logs["a"].bodies.append(b"")
+    assert not watch.is_silent(0.0)
+
+
+def test_other_refusals_are_errors(
+    watch: ResourceWatch, client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise Refused(403, "not-permitted", "no")
+
+    monkeypatch.setattr(client, "describe", denied)
+    with pytest.raises(Refused, match="no"):
+        watch.find(END, WAIT_S)
+
+
+# --- logs that the broker cannot open -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_mtl.source.resource_watch.STOPPED_RETRY_S", 0.0)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_resource_whose_end_nobody_knows_is_asked_for_again(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
+    client.shut = 3
+    assert watch.find(None, 0.0)["a"].next == 6
+    assert client.shut == 0
+    watch.find(END, WAIT_S)
+    client.time_is_up, client.shut = True, 2
+    assert watch.find(END, WAIT_S)["a"].next == 6
+
+
+@pytest.mark.usefixtures("hasty")
+def test_one_that_stays_unknown_is_an_error_of_the_storage(watch: ResourceWatch, client: FakeClient) -> None:
+    client.settings.retry_deadline = 0.01
+    client.shut = 1_000_000
+    with pytest.raises(Refused, match=r"503 storage.*'a' is stopped: no space left"):
+        watch.find(None, 0.0)
