@@ -63,7 +63,7 @@ _PUBLISHED = {"orders": w.Published(first=9, contents=3)}
 
 CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     (
-        w.Open(protocol=w.Protocol(), virtual_host="/"),
+        w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/"),
         w.Ready(
             profiles=["test", "log", "queue"],
             session=SESSION,
@@ -74,12 +74,12 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
         ),
     ),
     (
-        w.Authorize(session=SESSION, mechanism="PLAIN", response="AGV0bABzZWNyZXQ="),
+        w.ConnectionAuthorize(session=SESSION, mechanism="PLAIN", response="AGV0bABzZWNyZXQ="),
         w.Ready(profiles=["test", "log", "queue"], session=SESSION),
     ),
-    (w.Profile(session=SESSION, profile="log"), w.Ok()),
+    (w.ConnectionProfile(session=SESSION, profile="log"), w.Ok()),
     (
-        w.Reader(
+        w.ConnectionReader(
             session=SESSION,
             resources=["orders"],
             confirm="full",
@@ -102,7 +102,9 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
         ),
     ),
     (
-        w.Writer(session=SESSION, resources=["orders"], confirm="full", packed=True, writer="till-1"),
+        w.ConnectionWriter(
+            session=SESSION, resources=["orders"], confirm="full", packed=True, writer="till-1"
+        ),
         w.DataLease(port=5976, lease=LEASE, packed=True, last={"orders": 0}, epoch=1),
     ),
     (

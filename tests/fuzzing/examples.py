@@ -53,13 +53,15 @@ _STAGE = w.StageSpec(application="a", version=1, id="i")
 REQUESTS = tuple(
     b"\n".join(w.encode_request(request))
     for request in (
-        w.Open(protocol=w.Protocol(), virtual_host="/"),
-        w.Authorize(mechanism="PLAIN", response="AGEAYg=="),
-        w.Profile(profile="log", session="0123"),
-        w.Reader(resources=["a"], confirm="full", from_="earliest", until=9, window=_WINDOW, packed=True),
-        w.Reader(resources=["a"], from_=7, group="g", holder="h", epoch=1, incarnation="i"),
-        w.Writer(resources=[], confirm="none", packed=True, writer="w", holder="h", epoch=1),
-        w.Writer(resources=["a"], stage=_STAGE, incarnations={"a": "i"}),
+        w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/"),
+        w.ConnectionAuthorize(mechanism="PLAIN", response="AGEAYg=="),
+        w.ConnectionProfile(profile="log", session="0123"),
+        w.ConnectionReader(
+            resources=["a"], confirm="full", from_="earliest", until=9, window=_WINDOW, packed=True
+        ),
+        w.ConnectionReader(resources=["a"], from_=7, group="g", holder="h", epoch=1, incarnation="i"),
+        w.ConnectionWriter(resources=[], confirm="none", packed=True, writer="w", holder="h", epoch=1),
+        w.ConnectionWriter(resources=["a"], stage=_STAGE, incarnations={"a": "i"}),
         w.LeaseClose(lease="l"),
         w.ResourceCreate(resource="a", durability="os", retention=_RETENTION, exist_ok=True),
         w.ResourceList(pattern="a.*"),

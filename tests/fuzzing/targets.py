@@ -55,7 +55,7 @@ def decode_reply(data: bytes) -> tuple[type[w.Request], w.Reply | Refused]:
     """A refusal is a value here."""
     line, _, body = data.partition(b"\n")
     name, _, status = line.partition(b" ")
-    request = w.REQUESTS.get(name.decode("latin-1").lower(), w.Open)
+    request = w.REQUESTS.get(name.decode("latin-1").lower(), w.ConnectionOpen)
     try:
         return request, w.decode_reply([status, body], request)
     except Refused as refused:

@@ -75,7 +75,7 @@ def test_a_writer_whose_process_was_stopped_sends_again_what_was_dropped(
 def test_what_was_sent_over_a_half_open_network_is_sent_again(impatient: RunningBroker, packed: bool) -> None:
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
-        lease = connection.request(w.Writer(resources=["orders"], packed=packed))
+        lease = connection.request(w.ConnectionWriter(resources=["orders"], packed=packed))
         assert isinstance(lease, w.DataLease)
         with (
             half_open(impatient, lease.port) as (proxy, through),
@@ -98,7 +98,7 @@ def test_a_holder_whose_network_was_half_open_moves_the_cursor(impatient: Runnin
         with connection.writer("orders") as writer:
             for body in numbered(5):
                 writer.send(body)
-        lease = connection.request(w.Reader(resources=["orders"], packed=True))
+        lease = connection.request(w.ConnectionReader(resources=["orders"], packed=True))
         assert isinstance(lease, w.DataLease)
         with (
             half_open(impatient, lease.port) as (proxy, through),

@@ -29,7 +29,7 @@ def test_the_tasks_of_a_worker_share_its_sessions(
         with connection.writer("orders") as writer:
             for number in range(TASKS):
                 writer.send(b"%d" % number)
-        lease = connection.request(w.Reader(resources=["orders"], packed=True))
+        lease = connection.request(w.ConnectionReader(resources=["orders"], packed=True))
         assert isinstance(lease, w.DataLease)
         control, data = int(mtl_broker.endpoint.rpartition(":")[2]), lease.port
     with CuttingProxy(control, data) as proxy:

@@ -123,7 +123,7 @@ def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple
     with mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
         publish(connection, numbers(3_000))
-        lease = connection.request(w.Writer(resources=["orders"]))
+        lease = connection.request(w.ConnectionWriter(resources=["orders"]))
         assert isinstance(lease, w.DataLease)
     with proxy(int(running.endpoint.rpartition(":")[2]), lease.port) as before:
         yield before, running.endpoint.replace(BEHIND, HERE)

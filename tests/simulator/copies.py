@@ -87,7 +87,7 @@ class Seer(ReaderApp):
             self._compare()
             bound()
 
-        def asked() -> w.Reader:
+        def asked() -> w.ConnectionReader:
             self._asked = self.machine.life
             return request()
 

@@ -52,9 +52,9 @@ class PlainWriter:
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.Writer:
+    def lease_request(self) -> w.ConnectionWriter:
         """What RFC 11 knows."""
-        return w.Writer(resources=[self._resource], confirm="full")
+        return w.ConnectionWriter(resources=[self._resource], confirm="full")
 
     def granted(self, lease: w.DataLease) -> None:
         """Numbers begin again, with what is not confirmed."""

@@ -76,7 +76,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans())
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def writer(self, profile: str, name: str, full: bool) -> None:
-        request = w.Writer(resources=[name], confirm="full" if full else "none")
+        request = w.ConnectionWriter(resources=[name], confirm="full" if full else "none")
         token = self._granted(profile, name, full, request)
         if token:
             self.model.leases[token] = Writer(profile, name, full)
@@ -84,7 +84,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans(), window=st.integers(1, 4))
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def reader(self, profile: str, name: str, full: bool, window: int) -> None:
-        request = w.Reader(
+        request = w.ConnectionReader(
             resources=[name],
             confirm="full" if full else "none",
             from_=None if profile == "test" else "earliest",
@@ -97,7 +97,9 @@ class BrokerAndModel(RuleBasedStateMachine):
         elif token:
             self.model.leases[token] = Reader(profile, name, full, window)
 
-    def _granted(self, profile: str, name: str, full: bool, request: w.Reader | w.Writer) -> str | None:
+    def _granted(
+        self, profile: str, name: str, full: bool, request: w.ConnectionReader | w.ConnectionWriter
+    ) -> str | None:
         """The lease that the documents grant; else the refusal is theirs, too."""
         if profile == "test":
             status = 404 if name != TEST_RESOURCE else 501 if full else 202

@@ -246,8 +246,8 @@ class Rig:
     def client(self, profile: str = "log", virtual_host: str | None = None) -> Client:
         """A client whose session is open."""
         client = Client(self)
-        client.ask(w.Open(protocol=w.Protocol(), virtual_host=virtual_host), w.Ready)
-        client.ask(w.Profile(profile=profile), w.Ok)
+        client.ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host=virtual_host), w.Ready)
+        client.ask(w.ConnectionProfile(profile=profile), w.Ok)
         return client
 
     def identity(self) -> bytes:

@@ -116,13 +116,13 @@ class Client:
         return self.ask(w.ResourceDescribe(resource=name), w.DescriptionList).resources[0]
 
     def writer(self, *resources: str, confirm: str = "full", **more: Any) -> w.DataLease:
-        return self.ask(w.Writer(resources=list(resources), confirm=confirm, **more), w.DataLease)
+        return self.ask(w.ConnectionWriter(resources=list(resources), confirm=confirm, **more), w.DataLease)
 
     def reader(
         self, *resources: str, confirm: str = "full", start: Any = "earliest", **more: Any
     ) -> w.DataLease:
         return self.ask(
-            w.Reader(resources=list(resources), confirm=confirm, from_=start, **more), w.DataLease
+            w.ConnectionReader(resources=list(resources), confirm=confirm, from_=start, **more), w.DataLease
         )
 
     def stage(self, application: str, version: int, *resources: str, **more: Any) -> w.DataLease:

@@ -109,9 +109,9 @@ class MemoryBroker(MemoryNetwork):
         if type(request) in self.answers:
             return self.answers[type(request)]()
         reply: w.Reply
-        if isinstance(request, w.Open):
+        if isinstance(request, w.ConnectionOpen):
             reply = w.Ready(profiles=["log", "queue", "test"], session="token")
-        elif isinstance(request, w.Reader):
+        elif isinstance(request, w.ConnectionReader):
             end = len(self.stored) + 1
             start = (
                 request.from_ if isinstance(request.from_, int) else end if request.from_ == "latest" else 1
@@ -126,7 +126,7 @@ class MemoryBroker(MemoryNetwork):
                 position=None if request.group is None else 1,
                 incarnation="i",
             )
-        elif isinstance(request, w.Writer):
+        elif isinstance(request, w.ConnectionWriter):
             stage = None if request.stage is None else "stage"
             reply = w.DataLease(
                 port=1,

@@ -218,10 +218,10 @@ class Bench:
         """Bring the session up to the profile; the link on which the next request is asked."""
         self.run()
         link = self.last("request")
-        assert isinstance(link.asked(), w.Open)
+        assert isinstance(link.asked(), w.ConnectionOpen)
         link.answer(w.Ready(profiles=["log"], session="token"))
         self.run()
-        assert link.asked() == w.Profile(profile="log", session="token")
+        assert link.asked() == w.ConnectionProfile(profile="log", session="token")
         link.answer(w.Ok())
         self.run()
         return link

@@ -40,7 +40,7 @@ def rig_with(*users: UserRecord, **settings: Any) -> Rig:
 
 def login(client: Client, credentials: Credentials, *, vhost: str | None = None) -> w.Ready:
     """Open and authenticate as our client does, and repeat the token from then on. Raises what the client would."""
-    reply: object = client.ask(w.Open(protocol=w.Protocol(), virtual_host=vhost), w.Reply)
+    reply: object = client.ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host=vhost), w.Reply)
     return authenticate(client, credentials, reply)
 
 
@@ -62,5 +62,5 @@ def logged_in(rig: Rig, name: str, password: str = "secret", origin: Origin = NO
     """A client of the `log` profile."""
     client = Client(rig, origin)
     login(client, Credentials(name, password))
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     return client

@@ -119,8 +119,8 @@ class Channel:
         self._offered: w.Unauthorized | w.Challenged | None = None
         self._calls: deque[Call] = deque()
         self._sent_request: w.Request | None = None
-        self._unanswered = w.Open.command
-        """The command of the last request, for the error message: a server may answer only Open."""
+        self._unanswered = w.ConnectionOpen.command
+        """The command of the last request, for the error message: a server may answer only ConnectionOpen."""
         self._link: Link | None = None
         self._up = False
         """Whether the link is connected to the broker. Messages that are sent before wait in the socket."""
@@ -199,7 +199,7 @@ class Channel:
                 self._finish(self.ready_reply)
                 return
             with_token = request
-            if self._token is not None and not isinstance(request, w.Open):
+            if self._token is not None and not isinstance(request, w.ConnectionOpen):
                 with_token = msgspec.structs.replace(request, session=self._token)
             name, body = w.encode_request(with_token)
             if self._link is None:
@@ -218,7 +218,7 @@ class Channel:
         """The request to send in the current state; None if the session is ready and the call has no request."""
         state = self._session.state
         if state is Control.NEW:
-            return w.Open(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
+            return w.ConnectionOpen(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
         if state is Control.UNAUTHORIZED and isinstance(self._offered, w.Unauthorized):
             if self._authentication is None:
                 self._authentication = Authentication(self.settings.credentials())
@@ -231,7 +231,7 @@ class Channel:
             return self._authentication.proceed(self._offered)
         if state is Control.READY:
             self._check_profile()
-            return w.Profile(profile=self.settings.profile)
+            return w.ConnectionProfile(profile=self.settings.profile)
         return call.request
 
     def _check_profile(self) -> None:
@@ -312,7 +312,7 @@ class Channel:
                 self._finish(error)
                 return
         elif isinstance(reply, w.Unauthorized | w.Challenged):
-            if not isinstance(asked, w.Authorize):
+            if not isinstance(asked, w.ConnectionAuthorize):
                 self._authentication = None
             self._offered = reply
         elif asked is self._calls[0].request:
@@ -326,7 +326,7 @@ class Channel:
         """
         self.ready_reply = reply
         self._token = reply.session
-        if self._authentication is not None and isinstance(asked, w.Authorize):
+        if self._authentication is not None and isinstance(asked, w.ConnectionAuthorize):
             self._authentication.finish(reply)
             return
         credentials = self.settings.credentials()
@@ -336,10 +336,10 @@ class Channel:
             self._session.suspended()
 
     def _refused(self, asked: w.Request, error: Refused) -> None:
-        if error.reason == w.NOT_OPEN and not isinstance(asked, w.Open):
+        if error.reason == w.NOT_OPEN and not isinstance(asked, w.ConnectionOpen):
             self.forget_session()
             self._send_next()
-        elif error.reason == w.NO_PROFILE and not isinstance(asked, w.Profile):
+        elif error.reason == w.NO_PROFILE and not isinstance(asked, w.ConnectionProfile):
             self._session.state = Control.READY
             self._send_next()
         elif error.status == 503 and error.reason in {w.OVERLOADED, w.READ_ONLY}:

@@ -92,12 +92,12 @@ class Deliveries:
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.Reader:
+    def lease_request(self) -> w.ConnectionReader:
         """The request for a lease of the consumer's queues."""
         o = self.options
         if not o.extended:
-            return w.Reader(resources=list(o.resources), confirm=o.confirm)
-        return w.Reader(
+            return w.ConnectionReader(resources=list(o.resources), confirm=o.confirm)
+        return w.ConnectionReader(
             resources=list(o.resources),
             confirm=o.confirm,
             from_=o.start,  # type: ignore[arg-type]  # checked by the broker, like every request

@@ -84,7 +84,7 @@ class Feed(Incoming):
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.Reader:
+    def lease_request(self) -> w.ConnectionReader:
         """The request for a lease of the remaining range, with all members that a `log` broker must echo.
 
         For a holder that never reads, the range begins after its last Confirm, because earlier contents may be
@@ -93,7 +93,7 @@ class Feed(Incoming):
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
             self._continue_at(self._confirmed + 1, self._confirmed_epoch)
-        return w.Reader(
+        return w.ConnectionReader(
             resources=[o.resource],
             confirm=o.confirm,
             from_=o.start if self._reader.next is None else self._reader.next,

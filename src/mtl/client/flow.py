@@ -59,7 +59,7 @@ class State(Enum):
 class User(Protocol):
     """The loop's part of a reader, consumer or writer: the callbacks of a flow."""
 
-    def lease_request(self) -> w.Reader | w.Writer:
+    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
         """The request for a lease."""
 
     def granted(self, lease: w.DataLease) -> None:

@@ -140,12 +140,12 @@ class Pump:
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.Writer:
+    def lease_request(self) -> w.ConnectionWriter:
         """The request for a lease. Later requests are for another lease of the same name or stage."""
         o = self.options
         if not o.extended:
-            return w.Writer(resources=list(o.resources), confirm=o.confirm)
-        return w.Writer(
+            return w.ConnectionWriter(resources=list(o.resources), confirm=o.confirm)
+        return w.ConnectionWriter(
             resources=list(o.resources),
             confirm=o.confirm,
             packed=o.packed,

@@ -55,9 +55,9 @@ class RfcFeed(Incoming):
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.Reader:
+    def lease_request(self) -> w.ConnectionReader:
         """The request for a lease, with the RFC's members only."""
-        return w.Reader(resources=[self.options.resource], confirm=self.options.confirm)
+        return w.ConnectionReader(resources=[self.options.resource], confirm=self.options.confirm)
 
     def granted(self, lease: w.DataLease) -> None:
         """Nothing to check: such a server does not echo."""

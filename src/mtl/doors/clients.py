@@ -18,14 +18,14 @@ from mtl.protocol.backoff import Backoff
 T = TypeVar("T")
 
 
-class Closable(Protocol):
+class ClosableConnection(Protocol):
     """A connection."""
 
     async def close(self) -> None:
         """Close. Harmless when repeated."""
 
 
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound=ClosableConnection)
 
 
 async def wait_opened(connection: C, ready: Awaitable[object]) -> C:

@@ -8,11 +8,11 @@ from mtl.protocol.states import Control, RequestKind
 from mtl.wire import control as w
 
 _KINDS: dict[type, RequestKind] = {
-    w.Open: RequestKind.OPEN,
-    w.Authorize: RequestKind.AUTHORIZE,
-    w.Profile: RequestKind.PROFILE,
-    w.Reader: RequestKind.LEASE,
-    w.Writer: RequestKind.LEASE,
+    w.ConnectionOpen: RequestKind.OPEN,
+    w.ConnectionAuthorize: RequestKind.AUTHORIZE,
+    w.ConnectionProfile: RequestKind.PROFILE,
+    w.ConnectionReader: RequestKind.LEASE,
+    w.ConnectionWriter: RequestKind.LEASE,
 }
 
 

@@ -63,7 +63,7 @@ class Protocol(Body, frozen=True, kw_only=True):
     version: int = always(1)
 
 
-class Open(Request, frozen=True, kw_only=True):
+class ConnectionOpen(Request, frozen=True, kw_only=True):
     """Connection.Open, the first request: access to a virtual host, or to the default one (MTL-21..23)."""
 
     command: ClassVar[str] = "Connection.Open"
@@ -72,7 +72,7 @@ class Open(Request, frozen=True, kw_only=True):
     virtual_host: Text | None = None
 
 
-class Authorize(Request, frozen=True, kw_only=True):
+class ConnectionAuthorize(Request, frozen=True, kw_only=True):
     """Connection.Authorize, one step of SASL: the mechanism and the BASE64 of its response (MTL-30).
 
     `acting_as`: another user, whose rights the session gets instead of those of the user that logs in.
@@ -85,7 +85,7 @@ class Authorize(Request, frozen=True, kw_only=True):
     acting_as: Name | None = None
 
 
-class Profile(Request, frozen=True, kw_only=True):
+class ConnectionProfile(Request, frozen=True, kw_only=True):
     """Connection.Profile: the profile to work with, one of those in the 201; case-insensitive (MTL-35..39)."""
 
     command: ClassVar[str] = "Connection.Profile"
@@ -93,7 +93,7 @@ class Profile(Request, frozen=True, kw_only=True):
 
 
 class LeaseRequest(Request, frozen=True, kw_only=True):
-    """The common members of Reader and Writer.
+    """The common members of ConnectionReader and ConnectionWriter.
 
     `request_id` is an id that the client chooses for this lease. A repeated request has the same one, and its lease
     replaces the former. With `binding` the Response to a Lease says whether that Lease bound it (PROTOCOL.md 3).
@@ -107,7 +107,7 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
     binding: bool = False
 
 
-class Reader(LeaseRequest, frozen=True, kw_only=True):
+class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Reader: a lease to read `resources`; [] is any and all (MTL-42..47).
 
     `confirm` is "none" or "full"; any other value is accepted here and gets 501 (MTL-49). The other members are the
@@ -148,7 +148,7 @@ class StageSpec(Body, frozen=True, kw_only=True):
         _check_names(self.application)
 
 
-class Writer(LeaseRequest, frozen=True, kw_only=True):
+class ConnectionWriter(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Writer: a lease to write to `resources`; [] is any and all (MTL-43..47).
 
     `writer` is the name under which publishing numbers are kept across leases and restarts; with `stage` the contents
@@ -428,7 +428,7 @@ def _check_names(*names: str) -> None:
         encode_short(name)
 
 
-_CONNECTION = (Open, Authorize, Profile, Reader, Writer)
+_CONNECTION = (ConnectionOpen, ConnectionAuthorize, ConnectionProfile, ConnectionReader, ConnectionWriter)
 _PROFILES = (
     *(LeaseClose, ResourceCreate, ResourceList, ResourceDescribe, ResourceDelete, ResourceLocate),
     *(

@@ -60,7 +60,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
     def leases(connection: mtl.Connection, names: bool) -> Callable[[int], object]:
         def ask(number: int) -> object:
             name = f"{connection.settings.user}.w{number}" if names else None
-            granted = connection.request(w.Writer(resources=["r"], confirm="full", writer=name))
+            granted = connection.request(w.ConnectionWriter(resources=["r"], confirm="full", writer=name))
             assert isinstance(granted, w.DataLease)
             if names:
                 connection.request(w.LeaseClose(lease=granted.lease))
@@ -71,7 +71,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         return ask
 
     def stage(_: int) -> None:
-        granted = greedy.request(w.Writer(resources=["r"], confirm="full", stage=spec))
+        granted = greedy.request(w.ConnectionWriter(resources=["r"], confirm="full", stage=spec))
         assert isinstance(granted, w.DataLease)
         assert granted.stage is not None
         greedy.request(w.LeaseClose(lease=granted.lease))

@@ -98,7 +98,7 @@ class Authenticator:
             and (m != EXTERNAL or self._accounts.owner(session.origin.key) is not None)
         ]
 
-    def authorize(self, session: Session, request: w.Authorize, then: Then) -> None:
+    def authorize(self, session: Session, request: w.ConnectionAuthorize, then: Then) -> None:
         """Handle one Authorize. Raises `Refused` 400 for a response that is not BASE64, 403 after too many failures."""
         mechanism = request.mechanism.upper()
         try:

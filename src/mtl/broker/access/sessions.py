@@ -72,7 +72,7 @@ class Sessions:
         Only an Open creates a session that is kept, so that guessed tokens and stray requests cost no memory. An
         Open with an unknown token comes from a client that had a session with the broker before its last restart.
         """
-        token, opening = request.session, isinstance(request, w.Open)
+        token, opening = request.session, isinstance(request, w.ConnectionOpen)
         found = self._by_token.get(token) if token is not None else None
         if found is None and (token is None or opening):
             found = self._by_identity_alone(identity)
@@ -159,7 +159,7 @@ class Sessions:
 
     # --- the connection class, up to the profile ------------------------------------------------------------
 
-    def open(self, session: Session, request: w.Open) -> w.Reply:
+    def open(self, session: Session, request: w.ConnectionOpen) -> w.Reply:
         """Connection.Open (MTL-21 to 27)."""
         if request.protocol.name != "MTL":
             raise Refused(400, w.BAD_ARGUMENTS, f"the protocol here is MTL, not {request.protocol.name!r}")
@@ -174,7 +174,7 @@ class Sessions:
             return self.challenge(session)
         return self._enter(session, ANONYMOUS_USER)
 
-    def authorize(self, session: Session, request: w.Authorize, answer: Answer) -> None:
+    def authorize(self, session: Session, request: w.ConnectionAuthorize, answer: Answer) -> None:
         """Connection.Authorize (MTL-29 to 34), at any time. The same principal keeps its profile and its leases."""
 
         def decided(outcome: str | w.Unauthorized | w.Challenged | Refused) -> None:
@@ -249,7 +249,7 @@ class Sessions:
             if not stays:
                 self._leases.end_session(session.id)
 
-    def select(self, session: Session, request: w.Profile) -> w.Reply:
+    def select(self, session: Session, request: w.ConnectionProfile) -> w.Reply:
         """Connection.Profile (MTL-35 to 39). Existing leases keep their profile (PROTOCOL.md 2)."""
         profile = PROFILES.get(request.profile.lower())
         if profile is None:

@@ -58,14 +58,16 @@ class Authorization:
             if denied:
                 raise _denied(principal, vhost, rights, denied)
 
-    def extent(self, caller: Caller, request: w.Reader | w.Writer) -> Callable[[str], bool]:
+    def extent(
+        self, caller: Caller, request: w.ConnectionReader | w.ConnectionWriter
+    ) -> Callable[[str], bool]:
         """Decides whether a resource belongs to a lease of "any and all", by the grants at the time of the call."""
         principal, vhost = caller.principal, caller.vhost
 
         def may(rights: frozenset[Right], name: str) -> bool:
             return self._accounts.may(principal, vhost, rights, [name])[0]
 
-        if isinstance(request, w.Writer):
+        if isinstance(request, w.ConnectionWriter):
             return lambda name: may(_WRITE, name)
         if not buries(caller, request):
             return lambda name: may(_READ, name)

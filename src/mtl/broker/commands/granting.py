@@ -64,7 +64,9 @@ class Granting:
         self._heartbeat_s = heartbeat_s
         self._principal_of = principal_of
 
-    def admit(self, caller: Caller, profile: Profile, request: w.Reader | w.Writer) -> None:
+    def admit(
+        self, caller: Caller, profile: Profile, request: w.ConnectionReader | w.ConnectionWriter
+    ) -> None:
         """Raises `Refused` 501 for a confirmation model that the profile lacks (MTL-49), 503 for too many leases and,
         for a writer, too little room on the disk, 403 for too many leases of this user.
         """
@@ -74,12 +76,14 @@ class Granting:
             raise Refused(
                 501, w.UNSUPPORTED, f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}'
             )
-        if profile.durable and isinstance(request, w.Writer):
+        if profile.durable and isinstance(request, w.ConnectionWriter):
             self._space.check()
         repeats = request_key(caller.vhost, caller.principal, caller.key, request.request_id)
         self._leases.admit(caller.session, caller.principal, len(request.resources), repeats)
 
-    def terms(self, caller: Caller, profile: Profile, request: w.Reader | w.Writer) -> LeaseTerms:
+    def terms(
+        self, caller: Caller, profile: Profile, request: w.ConnectionReader | w.ConnectionWriter
+    ) -> LeaseTerms:
         """The terms of a lease that is granted now."""
         return LeaseTerms(
             self._leases.token(),

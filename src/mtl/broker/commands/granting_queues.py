@@ -38,7 +38,7 @@ class QueueGrants:
         self._consumers = consumers
         self._reads = reads
 
-    def consumer(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+    def consumer(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
         """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
         start = request.from_ if request.from_ is not None else "earliest"
         if start == "group":
@@ -72,7 +72,9 @@ class QueueGrants:
         for resource, at in doubtful:
             self._reads.check(resource, at, prepared)
 
-    def _open(self, vhost: str, resource: str, name: str, start: int | str, request: w.Reader) -> Queue:
+    def _open(
+        self, vhost: str, resource: str, name: str, start: int | str, request: w.ConnectionReader
+    ) -> Queue:
         found = self._resources.need(vhost, resource)
         if len(request.resources) == 1:
             found.check(request.incarnation)
@@ -83,7 +85,7 @@ class QueueGrants:
         return queue
 
     def _grant(
-        self, terms: LeaseTerms, name: str, start: int | str, request: w.Reader, queues: list[Queue]
+        self, terms: LeaseTerms, name: str, start: int | str, request: w.ConnectionReader, queues: list[Queue]
     ) -> w.DataLease:
         for queue in queues:
             if self._resources.need(terms.vhost, queue.resource.name) is not queue.resource:

@@ -57,7 +57,7 @@ class ReaderGrants:
         self._reads = reads
         self._local = local
 
-    def reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+    def reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
         """Connection.Reader (MTL-42 to 49)."""
         self._granting.admit(caller, profile, request)
         if not profile.any_reader and len(request.resources) != 1:
@@ -81,14 +81,16 @@ class ReaderGrants:
 
         self._resources.ensure(caller, request.resources, ensured)
 
-    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.Reader) -> w.Reply:
+    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.Reply:
         check_fixed(profile, request.resources)
         lease = FanoutLease(self._granting.terms(caller, profile, request))
         self._granting.grant(lease, lambda: self._fanout.remove(lease))
         self._fanout.add(lease)
         return self._granting.data_lease(lease.terms, packed=False)
 
-    def _log_reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+    def _log_reader(
+        self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer
+    ) -> None:
         resource = self._resources.need(caller.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
@@ -110,7 +112,7 @@ class ReaderGrants:
         self,
         caller: Caller,
         resource: Resource,
-        request: w.Reader,
+        request: w.ConnectionReader,
         then: Callable[[Holding | Refused | None], None],
     ) -> None:
         """The holding of a group's reader; None for members and for readers without a group.
@@ -157,7 +159,7 @@ class ReaderGrants:
         self,
         terms: LeaseTerms,
         resource: Resource,
-        request: w.Reader,
+        request: w.ConnectionReader,
         held: Holding | None,
         answer: Answer,
     ) -> None:
@@ -173,7 +175,12 @@ class ReaderGrants:
         self._reads.check(resource, start, checked)
 
     def _grant(
-        self, terms: LeaseTerms, resource: Resource, request: w.Reader, held: Holding | None, start: int
+        self,
+        terms: LeaseTerms,
+        resource: Resource,
+        request: w.ConnectionReader,
+        held: Holding | None,
+        start: int,
     ) -> w.DataLease:
         if self._resources.need(terms.vhost, resource.name) is not resource:
             raise unknown(resource.name)  # deleted while the cursor was being made, or contents were read
@@ -207,7 +214,7 @@ class ReaderGrants:
             local=local,
         )
 
-    def _local_files(self, request: w.Reader) -> w.LocalFiles | None:
+    def _local_files(self, request: w.ConnectionReader) -> w.LocalFiles | None:
         """The place of the broker's files. A packed reader on this machine tries whether it can read them."""
         if self._local is None or not request.packed or request.local != self._local.machine:
             return None
@@ -220,7 +227,7 @@ def _since(history: History, start: int) -> w.Epochs:
     return tuple(one for one in history.entries if one[0] >= (before or [start])[0])
 
 
-def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -> int:
+def _start(resource: Resource, request: w.ConnectionReader, record: CursorRecord | None) -> int:
     """Resolve `from`, now and not at Summon. Raises `DataLoss` for contents that are removed or never existed."""
     start = request.from_ if request.from_ is not None else ("group" if request.group else "latest")
     if start == "group":

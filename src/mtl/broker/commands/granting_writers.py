@@ -64,7 +64,7 @@ class WriterGrants:
         self._local = local
         self._lent: set[WriterLease] = set()
 
-    def writer(self, caller: Caller, profile: Profile, request: w.Writer, answer: Answer) -> None:
+    def writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter, answer: Answer) -> None:
         """Connection.Writer (MTL-43 to 49)."""
         self._granting.admit(caller, profile, request)
         if not profile.durable:
@@ -79,13 +79,15 @@ class WriterGrants:
 
         self._resources.ensure(caller, request.resources, ensured)
 
-    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.Writer) -> w.Reply:
+    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter) -> w.Reply:
         check_fixed(profile, request.resources)
         terms = self._granting.terms(caller, profile, request)
         only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
         return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
 
-    def _log_writer(self, caller: Caller, profile: Profile, request: w.Writer, answer: Answer) -> None:
+    def _log_writer(
+        self, caller: Caller, profile: Profile, request: w.ConnectionWriter, answer: Answer
+    ) -> None:
         targets = self._targets(caller.vhost, request)
         terms = self._granting.terms(caller, profile, request)
         if request.stage is not None:
@@ -102,7 +104,7 @@ class WriterGrants:
             lease = WriterLease(terms, terms.token, _only(request), route, request.packed)
             answer(self._grant(lease, request, log_epochs=_log_epochs(targets)))
 
-    def _targets(self, vhost: str, request: w.Writer) -> list[Resource]:
+    def _targets(self, vhost: str, request: w.ConnectionWriter) -> list[Resource]:
         targets = [self._resources.need(vhost, n) for n in request.resources]
         for resource in targets:
             resource.check((request.incarnations or {}).get(resource.name))
@@ -118,7 +120,7 @@ class WriterGrants:
     def _stage_writer(
         self,
         terms: LeaseTerms,
-        request: w.Writer,
+        request: w.ConnectionWriter,
         spec: w.StageSpec,
         targets: list[Resource],
         answer: Answer,
@@ -144,7 +146,7 @@ class WriterGrants:
 
         self._stages.open(terms.vhost, terms.principal, spec, targets, opened)
 
-    def _staged(self, terms: LeaseTerms, request: w.Writer, stage: Stage) -> w.DataLease:
+    def _staged(self, terms: LeaseTerms, request: w.ConnectionWriter, stage: Stage) -> w.DataLease:
         public = stage.record.stage
         if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
             raise unknown_stage(public)  # discarded, or granted to another lease, while this one waited
@@ -169,7 +171,9 @@ class WriterGrants:
 
     # --- named ----------------------------------------------------------------------------------------------
 
-    def _named_writer(self, terms: LeaseTerms, request: w.Writer, name: str, answer: Answer) -> None:
+    def _named_writer(
+        self, terms: LeaseTerms, request: w.ConnectionWriter, name: str, answer: Answer
+    ) -> None:
         def opened(record: WriterRecord | Refused) -> None:
             if isinstance(record, Refused):
                 answer(record)
@@ -185,7 +189,7 @@ class WriterGrants:
         holder = request.holder or terms.session
         self._names.open(terms.vhost, name, terms.session, terms.principal, holder, request.epoch, opened)
 
-    def _named(self, terms: LeaseTerms, request: w.Writer, record: WriterRecord) -> w.DataLease:
+    def _named(self, terms: LeaseTerms, request: w.ConnectionWriter, record: WriterRecord) -> w.DataLease:
         if not self._names.current(record):
             raise fenced(record.name)
         if request.resources:
@@ -229,7 +233,7 @@ class WriterGrants:
     def _grant(
         self,
         lease: WriterLease,
-        request: w.Writer,
+        request: w.ConnectionWriter,
         left: Callable[[], None] = lambda: None,
         **granted: object,
     ) -> w.DataLease:
@@ -246,7 +250,7 @@ class WriterGrants:
         place = lease.memory.place if lease.memory is not None else None
         return self._granting.data_lease(lease.terms, lease.packed, memory=place, **granted)
 
-    def _lend(self, lease: WriterLease, request: w.Writer) -> None:
+    def _lend(self, lease: WriterLease, request: w.ConnectionWriter) -> None:
         """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
@@ -281,7 +285,7 @@ def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
     }
 
 
-def _only(request: w.Writer) -> str | None:
+def _only(request: w.ConnectionWriter) -> str | None:
     """The resource that an empty name stands for, if the request named exactly one (MTL-79)."""
     return request.resources[0] if len(request.resources) == 1 else None
 

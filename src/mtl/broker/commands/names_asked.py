@@ -38,7 +38,7 @@ class NamesAsked:
         """The resources that the request asks about."""
         return [request.resource] if request.resource is not None else request.resources or ()
 
-    def buried(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+    def buried(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
         """The resources to which a consumer's rejected contents are copied."""
         if not buries(caller, request):
             return ()
@@ -49,7 +49,7 @@ class NamesAsked:
         resource = self._resources.find(vhost, name)
         return dead_letters_of(name) if resource is None else resource.dead_letter
 
-    def written(self, caller: Caller, request: w.Writer) -> Iterable[str]:
+    def written(self, caller: Caller, request: w.ConnectionWriter) -> Iterable[str]:
         """The resources of the request and of a stage that it continues, whose contents become this writer's."""
         yield from request.resources
         if request.stage is not None and request.stage.id is not None:
@@ -82,11 +82,11 @@ class NamesAsked:
         """The resources whose former contents the commit replaces."""
         return request.truncate
 
-    def read_group(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+    def read_group(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
         """The group that a reader holds or is a member of."""
         return () if _competes(caller) else filter(None, [request.group])
 
-    def read_queue(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+    def read_queue(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
         """The queue that a consumer consumes from."""
         return [request.group or queue_limits.DEFAULT_QUEUE] if _competes(caller) else ()
 
@@ -94,11 +94,11 @@ class NamesAsked:
         """The group of the request."""
         return [request.group]
 
-    def writer(self, _: Caller, request: w.Writer) -> Iterable[str]:
+    def writer(self, _: Caller, request: w.ConnectionWriter) -> Iterable[str]:
         """The writer name of the request."""
         return filter(None, [request.writer])
 
-    def writer_application(self, _: Caller, request: w.Writer) -> Iterable[str]:
+    def writer_application(self, _: Caller, request: w.ConnectionWriter) -> Iterable[str]:
         """The application that a writer stages for."""
         return () if request.stage is None else [request.stage.application]
 
@@ -115,6 +115,6 @@ def _competes(caller: Caller) -> bool:
     return caller.profile is not None and caller.profile.competing
 
 
-def buries(caller: Caller, request: w.Reader) -> bool:
+def buries(caller: Caller, request: w.ConnectionReader) -> bool:
     """Whether this reader's rejected contents become dead letters; without confirmation nothing is rejected."""
     return _competes(caller) and request.confirm == "full"

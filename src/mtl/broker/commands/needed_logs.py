@@ -51,11 +51,11 @@ class NeededLogs:
         """The log of the resource in the request."""
         return self._named(caller, [request.resource])
 
-    def read(self, caller: Caller, request: w.Reader) -> Iterable[Intake]:
+    def read(self, caller: Caller, request: w.ConnectionReader) -> Iterable[Intake]:
         """The logs of the resources to read."""
         return self._named(caller, request.resources)
 
-    def written(self, caller: Caller, request: w.Writer) -> Iterable[Intake]:
+    def written(self, caller: Caller, request: w.ConnectionWriter) -> Iterable[Intake]:
         """The logs to write to; all logs for a named writer of "any and all", since any may have its last number."""
         if request.writer is not None and not request.resources:
             return _intakes_of(self._resources.of_vhost(caller.vhost))

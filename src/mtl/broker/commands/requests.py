@@ -129,23 +129,23 @@ class Requests:
 
     # --- Connection -----------------------------------------------------------------------------------------
 
-    def open(self, session: Session, request: w.Open, answer: Answer) -> None:
+    def open(self, session: Session, request: w.ConnectionOpen, answer: Answer) -> None:
         """Connection.Open."""
         answer(self._sessions.open(session, request))
 
-    def authorize(self, session: Session, request: w.Authorize, answer: Answer) -> None:
+    def authorize(self, session: Session, request: w.ConnectionAuthorize, answer: Answer) -> None:
         """Connection.Authorize."""
         self._sessions.authorize(session, request, answer)
 
-    def select(self, session: Session, request: w.Profile, answer: Answer) -> None:
+    def select(self, session: Session, request: w.ConnectionProfile, answer: Answer) -> None:
         """Connection.Profile."""
         answer(self._sessions.select(session, request))
 
-    def reader(self, caller: Caller, request: w.Reader, answer: Answer) -> None:
+    def reader(self, caller: Caller, request: w.ConnectionReader, answer: Answer) -> None:
         """Connection.Reader."""
         self._readers.reader(caller, _profile(caller), request, answer)
 
-    def writer(self, caller: Caller, request: w.Writer, answer: Answer) -> None:
+    def writer(self, caller: Caller, request: w.ConnectionWriter, answer: Answer) -> None:
         """Connection.Writer."""
         self._writers.writer(caller, _profile(caller), request, answer)
 

@@ -19,24 +19,24 @@ CONNECTION, DURABLE, CURSORS = CommandClass.CONNECTION, CommandClass.DURABLE, Co
 
 # fmt: off
 COMMANDS: Final[Commands] = {
-    w.Open: Command(
+    w.ConnectionOpen: Command(
         of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.open, session=True,
         because="connecting sends it"),
-    w.Authorize: Command(
+    w.ConnectionAuthorize: Command(
         of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.authorize, session=True,
         because="connecting sends it"),
-    w.Profile: Command(
+    w.ConnectionProfile: Command(
         of=CONNECTION, logs=NeededLogs.no_logs, method=Requests.select, session=True,
         because="connecting sends it"),
     # A lease of "any and all" has the resources that its principal may read.
-    w.Reader: Command(
+    w.ConnectionReader: Command(
         of=CONNECTION, logs=NeededLogs.read, method=Requests.reader,
         rights=((READ, NamesAsked.resources),
                 (GROUP, NamesAsked.read_group),
                 (QUEUE, NamesAsked.read_queue),
                 (WRITE, NamesAsked.buried)),
         client="reader", command_line="tail"),
-    w.Writer: Command(
+    w.ConnectionWriter: Command(
         of=CONNECTION, logs=NeededLogs.written, method=Requests.writer,
         rights=((WRITE, NamesAsked.written),
                 (WRITER, NamesAsked.writer),

@@ -69,7 +69,7 @@ class Authentication:
         self._scram: ScramClient | None = None
         self._mechanism = ""
 
-    def begin(self, mechanisms: Iterable[str]) -> w.Authorize:
+    def begin(self, mechanisms: Iterable[str]) -> w.ConnectionAuthorize:
         """The first response. Raises `Refused` 401 when no mechanism is left to try."""
         offered = {name.upper() for name in mechanisms}
         usable = [m for m in self._credentials.usable() if m in offered and m not in self._tried]
@@ -80,7 +80,7 @@ class Authentication:
         self._scram = None
         return self._respond(self._FIRST[self._mechanism](self))
 
-    def proceed(self, challenged: w.Challenged) -> w.Authorize:
+    def proceed(self, challenged: w.Challenged) -> w.ConnectionAuthorize:
         """The response to a challenge. Raises `Refused` 401 for a challenge that the mechanism cannot answer."""
         if self._scram is None or challenged.mechanism.upper() != SCRAM:
             raise _unauthorized(f"an unexpected challenge of {challenged.mechanism}")
@@ -105,8 +105,8 @@ class Authentication:
                 "support this; log in as that user"
             )
 
-    def _respond(self, octets: bytes) -> w.Authorize:
-        return w.Authorize(
+    def _respond(self, octets: bytes) -> w.ConnectionAuthorize:
+        return w.ConnectionAuthorize(
             mechanism=self._mechanism, response=encode(octets), acting_as=self._credentials.acting_as
         )
 

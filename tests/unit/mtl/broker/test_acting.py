@@ -22,7 +22,7 @@ def acting(rig: Rig, whom: str) -> Client:
     """A client of the door that acts as another user."""
     client = Client(rig)
     login(client, Credentials("door", "secret", acting_as=whom))
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     return client
 
 
@@ -62,7 +62,7 @@ def test_a_user_with_only_the_grant_to_act_may_log_in_but_has_no_rights() -> Non
     rig = rig_with(ALICE, DOOR)
     client = Client(rig)
     login(client, Credentials("door", "secret"))
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     assert client.refused(w.ResourceCreate(resource="alice")).reason == w.NOT_AUTHORIZED
 
 

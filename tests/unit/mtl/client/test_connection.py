@@ -22,7 +22,7 @@ def test_connect_returns_a_ready_connection_or_raises(
     with pytest.raises(Unreachable):
         mtl.connect("tcp://memory:1", request_timeout=0.1, retry_deadline=0.2)
     memory_broker.silent = False
-    memory_broker.answers[w.Profile] = lambda: w.encode_reply(
+    memory_broker.answers[w.ConnectionProfile] = lambda: w.encode_reply(
         400, {"reason": w.UNKNOWN_PROFILE, "status": "", "message": ""}
     )
     with pytest.raises(Refused, match="unknown-profile"):
@@ -50,7 +50,7 @@ def test_each_reader_and_writer_borrows_a_session_and_returns_it(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     def opened() -> int:
-        return sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+        return sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
 
     connection.ready()
     with connection.reader(RESOURCE, packed=False), connection.writer(RESOURCE):
@@ -150,12 +150,12 @@ def test_default_lease_requests_of_readers_and_writers(
     connection.reader(RESOURCE, packed=False).close()
     connection.reader(RESOURCE, packed=False, group="g").close()
     connection.writer(RESOURCE).close()
-    readers = [asked for asked in memory_broker.asked if isinstance(asked, w.Reader)]
+    readers = [asked for asked in memory_broker.asked if isinstance(asked, w.ConnectionReader)]
     assert [(asked.from_, asked.confirm, asked.holder is not None) for asked in readers] == [
         ("earliest", "full", False),
         ("group", "full", True),
     ]
-    [writer] = [asked for asked in memory_broker.asked if isinstance(asked, w.Writer)]
+    [writer] = [asked for asked in memory_broker.asked if isinstance(asked, w.ConnectionWriter)]
     assert writer.confirm == "full"
     assert writer.writer is not None
 
@@ -164,11 +164,11 @@ def test_a_refused_lease_is_raised_and_its_session_reused(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
-    memory_broker.answers[w.Reader] = lambda: w.encode_reply(404, missing)
+    memory_broker.answers[w.ConnectionReader] = lambda: w.encode_reply(404, missing)
     for _ in range(3):
         with pytest.raises(Refused, match="unknown-resource"):
             connection.reader("nowhere", packed=False)
-    opened = sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+    opened = sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
     assert opened == 2, "the connection's own session, and one for leases"
 
 

@@ -113,7 +113,7 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
     assert first.asked() == LIST
     bench.run(1.1)
     second = bench.last("request")
-    assert isinstance(second.asked(), w.Open)
+    assert isinstance(second.asked(), w.ConnectionOpen)
     for reply in [*way, LISTED]:
         second.answer(reply)
         bench.run()
@@ -123,7 +123,7 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
 def test_unreachable_names_the_unanswered_command(bench: Bench) -> None:
     outcomes = ask(bench, within=0.5)
     link = bench.last("request")
-    assert isinstance(link.asked(), w.Open)
+    assert isinstance(link.asked(), w.ConnectionOpen)
     link.answer(w.Ready(profiles=["log"], session="token"))
     bench.run(5.0)
     assert isinstance(outcomes[0], Unreachable)
@@ -193,7 +193,7 @@ def test_a_session_unknown_to_the_broker_is_opened_again(bench: Bench) -> None:
     assert link.asked() == replace_session(LIST)
     link.refuse(400, w.NO_PROFILE)
     bench.run()
-    assert isinstance(link.asked(), w.Profile)
+    assert isinstance(link.asked(), w.ConnectionProfile)
 
 
 def test_a_session_repeatedly_unknown_to_the_broker_is_an_error(bench: Bench) -> None:
@@ -203,7 +203,7 @@ def test_a_session_repeatedly_unknown_to_the_broker_is_an_error(bench: Bench) ->
         if outcomes:
             break
         asked = link.asked()
-        if isinstance(asked, w.Open):
+        if isinstance(asked, w.ConnectionOpen):
             link.answer(w.Ready(profiles=["log"]))
         else:
             link.refuse(400, w.NOT_OPEN)
@@ -263,11 +263,11 @@ def test_a_malformed_answer_is_treated_as_no_answer(bench: Bench) -> None:
 
 
 def test_a_lease_request_is_repeated_in_a_new_session(bench: Bench) -> None:
-    ask(bench, w.Reader(resources=["a"]), fresh=True)
+    ask(bench, w.ConnectionReader(resources=["a"]), fresh=True)
     link = bench.ready()
-    assert isinstance(link.asked(), w.Reader)
+    assert isinstance(link.asked(), w.ConnectionReader)
     bench.run(1.1)
-    assert isinstance(bench.last("request").asked(), w.Open)
+    assert isinstance(bench.last("request").asked(), w.ConnectionOpen)
 
 
 def test_a_request_that_cannot_be_sent_fails_without_an_attempt(bench: Bench) -> None:
@@ -312,11 +312,11 @@ def test_a_401_at_any_time_is_answered_with_credentials() -> None:
     bench = login("PLAIN")
     outcomes = ask(bench)
     link = bench.last("request")
-    assert isinstance(link.asked(), w.Open)
+    assert isinstance(link.asked(), w.ConnectionOpen)
     link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
     authorize = link.asked()
-    assert isinstance(authorize, w.Authorize)
+    assert isinstance(authorize, w.ConnectionAuthorize)
     assert authorize.mechanism == "PLAIN"
     link.answer(w.Ready(profiles=["log"], session="token"))
     bench.run()
@@ -326,7 +326,7 @@ def test_a_401_at_any_time_is_answered_with_credentials() -> None:
     link.asked()
     link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
-    assert isinstance(link.asked(), w.Authorize), "credentials may expire at any time"
+    assert isinstance(link.asked(), w.ConnectionAuthorize), "credentials may expire at any time"
     link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
     [error] = outcomes
@@ -345,7 +345,7 @@ def test_credentials_are_sent_to_a_broker_that_requires_none() -> None:
     link.answer(w.Ready(profiles=["log"], session="token"))
     bench.run()
     authorize = link.asked()
-    assert isinstance(authorize, w.Authorize)
+    assert isinstance(authorize, w.ConnectionAuthorize)
     assert (authorize.mechanism, authorize.session) == ("SCRAM-SHA-256", "token")
     link.answer(w.Ready(profiles=["log"], session="token"))
     bench.run()

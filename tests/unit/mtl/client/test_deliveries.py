@@ -49,7 +49,7 @@ class Setting:
 
 def test_the_lease_request_of_a_consumer() -> None:
     at = Setting()
-    assert at.request == w.Reader(
+    assert at.request == w.ConnectionReader(
         session="token",
         request_id=at.deliveries.flow.id,
         binding=True,

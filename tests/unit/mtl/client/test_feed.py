@@ -44,9 +44,9 @@ class Setting:
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
-    def asked_for_a_lease(self) -> w.Reader:
+    def asked_for_a_lease(self) -> w.ConnectionReader:
         asked = self.bench.last("request").asked()
-        assert isinstance(asked, w.Reader)
+        assert isinstance(asked, w.ConnectionReader)
         return asked
 
     def summoned(self, lease: w.DataLease = GRANTED) -> MemoryLink:
@@ -73,7 +73,7 @@ class Setting:
 
 def test_the_lease_request_of_a_reader() -> None:
     at = Setting(until=9, packed=True, incarnation="i")
-    assert at.request == w.Reader(
+    assert at.request == w.ConnectionReader(
         session="token",
         request_id=at.feed.flow.id,
         binding=True,
@@ -300,7 +300,7 @@ ONE, TWO = "1.aaaaaaaa", "2.bbbbbbbb"
 IN_TWO = msgspec.structs.replace(GRANTED, from_=5, next=8, history=((1, ONE), (8, TWO)))
 
 
-def asked_again(data: MemoryLink, at: Setting) -> w.Reader:
+def asked_again(data: MemoryLink, at: Setting) -> w.ConnectionReader:
     """The broker has restarted: the unknown lease is followed by a request for a new one."""
     data.down()
     at.bench.run()

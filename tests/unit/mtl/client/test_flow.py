@@ -31,8 +31,8 @@ class User:
         self.again = 0
         self.useless: MtlError | None = None
 
-    def lease_request(self) -> w.Reader | w.Writer:
-        return w.Reader(resources=["a"])
+    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
+        return w.ConnectionReader(resources=["a"])
 
     def granted(self, lease: w.DataLease) -> None:
         if self.useless is not None:
@@ -85,7 +85,7 @@ class Setting:
         self.flow = ClientFlow(self.bench.loop, self.bench.channel, self.user)
         self.flow.start()
         self.control = self.bench.ready()
-        assert isinstance(self.control.asked(), w.Reader)
+        assert isinstance(self.control.asked(), w.ConnectionReader)
 
     def bound(self, lease: w.DataLease = LEASE) -> MemoryLink:
         data = self.bench.lease(self.control, lease)
@@ -116,7 +116,7 @@ def test_a_lease_is_presented_at_the_endpoint_of_the_reply(at: Setting) -> None:
 
 def test_a_lease_request_without_reply_is_repeated_in_another_session(at: Setting) -> None:
     at.bench.run(at.bench.settings.request_timeout + 0.1)
-    assert isinstance(at.bench.last("request").asked(), w.Open)
+    assert isinstance(at.bench.last("request").asked(), w.ConnectionOpen)
 
 
 def test_commands_reach_the_user_and_unexpected_ones_are_dropped(at: Setting) -> None:
@@ -240,7 +240,7 @@ def test_a_lease_unknown_to_the_broker_is_replaced(at: Setting) -> None:
     assert isinstance(asked, c.Lease)
     second.command(c.Response(asked.sequence, 403))
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
     at.control.answer(w.DataLease(port=7_001, lease="another"))
     at.bench.run()
     third = at.bench.last("data")
@@ -297,7 +297,7 @@ def test_after_two_failed_connections_another_lease_is_requested(at: Setting) ->
     assert at.bench.count("data") == made + 1
     at.bench.last("data").down()
     at.bench.run(0.2)
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
 
 
 def test_a_silent_data_socket_is_unreachable_despite_live_control(at: Setting) -> None:
@@ -386,7 +386,7 @@ def test_a_refused_lease_is_requested_again_if_its_user_wants_that() -> None:
     at.user.again = 1
     at.control.refuse(409, w.DATA_LOSS, resource="a", first=1, end=2)
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
     at.control.refuse(404, w.UNKNOWN_RESOURCE)
     at.bench.run()
     assert isinstance(at.user.error, Refused)
@@ -396,7 +396,7 @@ def test_after_already_leased_another_session_is_used_once(at: Setting) -> None:
     at.control.refuse(403, w.ALREADY_LEASED)
     at.bench.run()
     at.control = at.bench.ready()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
     at.control.refuse(403, w.ALREADY_LEASED)
     at.bench.run()
     assert isinstance(at.user.error, Refused)
@@ -457,7 +457,7 @@ def test_an_ended_lease_is_replaced_without_waiting_for_a_ping(at: Setting) -> N
     assert isinstance(lease, c.Lease)
     again.command(c.Response(lease.sequence, FORBIDDEN))
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
 
 
 def test_a_probe_of_a_bound_lease_has_no_effect(at: Setting) -> None:
@@ -506,7 +506,7 @@ def test_a_ping_without_a_pong_makes_the_flow_present_its_lease_again(at: Settin
     assert isinstance(lease, c.Lease)
     data.command(c.Response(lease.sequence, 403))
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader), "the reply to this one says that we are fenced"
+    assert isinstance(at.control.asked(), w.ConnectionReader), "the reply to this one says that we are fenced"
     assert at.user.said[-1] == "down"
 
 
@@ -540,7 +540,7 @@ def test_close_between_two_leases_gives_unknown_lease(at: Setting) -> None:
     assert isinstance(asked, c.Lease)
     data.command(c.Response(asked.sequence, 403))
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
     outcomes: list[Outcome] = []
     at.flow.close(outcomes.append)
     [outcome] = outcomes
@@ -565,7 +565,7 @@ def test_a_restart_closes_the_lease_and_requests_another(at: Setting) -> None:
     assert isinstance(at.control.asked(), w.LeaseClose)
     at.control.answer(w.LeaseClosed())
     at.bench.run()
-    assert isinstance(at.control.asked(), w.Reader)
+    assert isinstance(at.control.asked(), w.ConnectionReader)
     assert at.user.said == ["down"]
 
 

@@ -44,9 +44,9 @@ class Setting:
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
-    def asked_for_a_lease(self) -> w.Writer:
+    def asked_for_a_lease(self) -> w.ConnectionWriter:
         asked = self.bench.last("request").asked()
-        assert isinstance(asked, w.Writer)
+        assert isinstance(asked, w.ConnectionWriter)
         return asked
 
     def bound(self, lease: w.DataLease = GRANTED) -> MemoryLink:
@@ -65,14 +65,14 @@ def numbers(link: MemoryLink) -> list[int]:
 
 def test_the_lease_request_of_a_writer_has_its_name_or_stage() -> None:
     named, staged = Setting(incarnations={"a": "i"}), Setting(name=None, stage=STAGE, packed=True)
-    asked = w.Writer(session="token", resources=["a"], confirm="full", binding=True)
+    asked = w.ConnectionWriter(session="token", resources=["a"], confirm="full", binding=True)
     assert named.request == msgspec.structs.replace(
         asked, writer="me", incarnations={"a": "i"}, request_id=named.pump.flow.id
     )
     assert staged.request == msgspec.structs.replace(
         asked, packed=True, stage=STAGE, request_id=staged.pump.flow.id
     )
-    assert Setting(extended=False, confirm="none").request == w.Writer(
+    assert Setting(extended=False, confirm="none").request == w.ConnectionWriter(
         session="token", resources=["a"], confirm="none"
     )
 

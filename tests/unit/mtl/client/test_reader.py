@@ -102,7 +102,7 @@ def test_every_call_of_a_fenced_holder_raises_fenced(
     reader.ping_holder()
     memory_broker.fenced = True
     fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
-    memory_broker.answers[w.Reader] = lambda: fenced
+    memory_broker.answers[w.ConnectionReader] = lambda: fenced
     with pytest.raises(Fenced):
         reader.ping_holder(timeout=10)
     with pytest.raises(Fenced):

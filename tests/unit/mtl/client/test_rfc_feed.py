@@ -44,7 +44,7 @@ class Setting:
 
 
 def test_the_lease_request_has_only_members_of_the_rfc() -> None:
-    assert Setting().request == w.Reader(session="token", resources=["a"], confirm="none")
+    assert Setting().request == w.ConnectionReader(session="token", resources=["a"], confirm="none")
 
 
 def test_gaps_in_numbers_are_ignored() -> None:

@@ -7,10 +7,10 @@ from mtl.protocol.control import _KINDS, ControlSession, kind_of
 from mtl.protocol.states import Control, RequestKind
 from mtl.wire import control as w
 
-OPEN = w.Open(protocol=w.Protocol())
-AUTHORIZE = w.Authorize(mechanism="PLAIN", response="")
-PROFILE = w.Profile(profile="log")
-READER = w.Reader(resources=["a"])
+OPEN = w.ConnectionOpen(protocol=w.Protocol())
+AUTHORIZE = w.ConnectionAuthorize(mechanism="PLAIN", response="")
+PROFILE = w.ConnectionProfile(profile="log")
+READER = w.ConnectionReader(resources=["a"])
 LIST = w.ResourceList()
 
 

@@ -74,10 +74,10 @@ def test_leases_are_possible_only_with_a_profile() -> None:
 
 def test_statuses_of_the_table_equal_those_of_the_replies() -> None:
     replies = {
-        RequestKind.OPEN: w.Open.replies,
-        RequestKind.AUTHORIZE: w.Authorize.replies,
-        RequestKind.PROFILE: w.Profile.replies,
-        RequestKind.LEASE: w.Reader.replies,
+        RequestKind.OPEN: w.ConnectionOpen.replies,
+        RequestKind.AUTHORIZE: w.ConnectionAuthorize.replies,
+        RequestKind.PROFILE: w.ConnectionProfile.replies,
+        RequestKind.LEASE: w.ConnectionReader.replies,
         RequestKind.CLASS: w.ResourceCreate.replies,
     }
     for rows in CONTROL.values():

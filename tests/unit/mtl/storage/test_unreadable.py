@@ -25,14 +25,14 @@ from tests.support.commits import commit, staged
 from tests.support.core import ROOT, Client, Rig
 from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
 
-GROUP = w.Reader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
+GROUP = w.ConnectionReader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
 OPEN = w.CursorOpen(group="g", resource="a")
 DESCRIBE = w.CursorDescribe(group="g", resource="a")
 RESET = w.CursorReset(group="g", resource="a", to="earliest")
 DELETE = w.CursorDelete(group="g", resource="a")
-MEMBER = w.Reader(resources=["a"], from_=1, group="g", epoch=1, confirm="full")
-NAMED = w.Writer(resources=["a"], writer="name", confirm="full")
-NAMED_AGAIN = w.Writer(resources=["a"], writer="name", holder="h", epoch=1, confirm="full")
+MEMBER = w.ConnectionReader(resources=["a"], from_=1, group="g", epoch=1, confirm="full")
+NAMED = w.ConnectionWriter(resources=["a"], writer="name", confirm="full")
+NAMED_AGAIN = w.ConnectionWriter(resources=["a"], writer="name", holder="h", epoch=1, confirm="full")
 FORGET = w.StageForget(application="app")
 
 
@@ -95,7 +95,7 @@ def test_only_requests_that_depend_on_a_damaged_record_are_refused(
 def test_a_queue_with_a_damaged_record_is_not_reset(rig: Rig, served: Client, how: str) -> None:
     damaged(rig, QueueRecord, how)
     client = rig.client("queue")
-    refusal_of(client, w.Reader(resources=["a"], confirm="full"))
+    refusal_of(client, w.ConnectionReader(resources=["a"], confirm="full"))
     if how == "damaged":
         client.ask(w.QueueDelete(resource="a", group="default"), w.Ok)
         assert len(told(consumer(client, "a").contents())) == 9

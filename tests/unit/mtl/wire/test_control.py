@@ -38,7 +38,7 @@ RFC_REQUESTS = [
     },
     "virtual-host": "test-env"
 }""",
-        w.Open(protocol=w.Protocol(name="MTL", version=1), virtual_host="test-env"),
+        w.ConnectionOpen(protocol=w.Protocol(name="MTL", version=1), virtual_host="test-env"),
     ),
     (
         "Connection.Authorize",
@@ -46,18 +46,22 @@ RFC_REQUESTS = [
     "mechanism" : "mechanism name",
     "response" : "BASE64-encoded blob"
 }""",
-        w.Authorize(mechanism="mechanism name", response="BASE64-encoded blob"),
+        w.ConnectionAuthorize(mechanism="mechanism name", response="BASE64-encoded blob"),
     ),
-    ("Connection.Profile", '{\n    "profile" : "profile name"\n}', w.Profile(profile="profile name")),
+    (
+        "Connection.Profile",
+        '{\n    "profile" : "profile name"\n}',
+        w.ConnectionProfile(profile="profile name"),
+    ),
     (
         "Connection.Reader",
         '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
-        w.Reader(resources=["resource name", "resource name"], confirm="none | full"),
+        w.ConnectionReader(resources=["resource name", "resource name"], confirm="none | full"),
     ),
     (
         "Connection.Writer",
         '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
-        w.Writer(resources=["resource name", "resource name"], confirm="none | full"),
+        w.ConnectionWriter(resources=["resource name", "resource name"], confirm="none | full"),
     ),
 ]
 """The RFC's examples to the letter, the dots of its lists apart."""
@@ -73,14 +77,14 @@ def test_requests_of_the_rfc_are_decoded(name: str, json: str, expected: w.Reque
 @pytest.mark.requirement("MTL-19")
 @pytest.mark.parametrize("name", [b"connection.profile", b"CONNECTION.PROFILE", b"Connection.Profile"])
 def test_command_names_are_case_insensitive(name: bytes) -> None:
-    assert w.decode_request([name, b'{"profile":"log"}']) == w.Profile(profile="log")
+    assert w.decode_request([name, b'{"profile":"log"}']) == w.ConnectionProfile(profile="log")
 
 
 @pytest.mark.requirement("MTL-09")
 @given(st.dictionaries(TEXT.filter(lambda name: name not in {"profile", "session"}), JSON, max_size=4))
 def test_unknown_members_are_ignored(members: dict[str, Any]) -> None:
     body = msgspec.json.encode({**members, "profile": "log"})
-    assert w.decode_request([b"Connection.Profile", memoryview(body)]) == w.Profile(profile="log")
+    assert w.decode_request([b"Connection.Profile", memoryview(body)]) == w.ConnectionProfile(profile="log")
 
 
 @pytest.mark.requirement("MTL-50")
@@ -89,7 +93,7 @@ def test_another_number_of_frames_is_malformed(frames: list[bytes]) -> None:
     with pytest.raises(Malformed, match="frames"):
         w.decode_request(frames)
     with pytest.raises(Malformed, match="frames"):
-        w.decode_reply(frames, w.Open)
+        w.decode_reply(frames, w.ConnectionOpen)
 
 
 NO_JSON = [
@@ -171,7 +175,7 @@ def test_a_request_has_a_largest_size_at_both_ends() -> None:
         w.decode_request([b"Connection.Profile", b'{"profile":"' + b"x" * MAX_CONTROL_FRAME + b'"}'])
     assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
     with pytest.raises(ContentTooLarge):
-        w.encode_request(w.Profile(profile="x" * MAX_CONTROL_FRAME))
+        w.encode_request(w.ConnectionProfile(profile="x" * MAX_CONTROL_FRAME))
 
 
 @given(NAMES, st.dictionaries(st.sampled_from(MEMBERS), JSON) | JSON)
@@ -204,26 +208,26 @@ RFC_REPLIES: list[tuple[bytes, str, type[w.Request], w.Reply]] = [
     (
         b"201",
         '{\n    "status": "Ready",\n    "profiles": [ "profile name", "profile name"]\n}',
-        w.Open,
+        w.ConnectionOpen,
         w.Ready(profiles=["profile name", "profile name"]),
     ),
     (
         b"401",
         '{\n    "status": "Unauthorized",\n    "mechanisms": [ "mechanism name"]\n}',
-        w.Reader,
+        w.ConnectionReader,
         w.Unauthorized(mechanisms=["mechanism name"]),
     ),
     (
         b"402",
         '{\n "status": "Challenged",\n "mechanism": "mechanism name",\n "challenge" : "BASE64-encoded blob"\n}',
-        w.Authorize,
+        w.ConnectionAuthorize,
         w.Challenged(mechanism="mechanism name", challenge="BASE64-encoded blob"),
     ),
-    (b"200", '{\n    "status": "OK"\n}', w.Profile, w.Ok()),
+    (b"200", '{\n    "status": "OK"\n}', w.ConnectionProfile, w.Ok()),
     (
         b"202",
         '{\n    "status": "Data Lease",\n    "port": 5976,\n    "lease" : "data lease"\n}',
-        w.Writer,
+        w.ConnectionWriter,
         w.DataLease(port=5976, lease="data lease"),
     ),
 ]
@@ -250,11 +254,11 @@ def test_every_reply_type_has_the_status_of_its_request() -> None:
 @pytest.mark.requirement("MTL-49")
 def test_a_bare_refusal_of_an_rfc_server() -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"501", b'{"status": "Not implemented"}'], w.Reader)
+        w.decode_reply([b"501", b'{"status": "Not implemented"}'], w.ConnectionReader)
     refused = caught.value
     assert (refused.status, refused.reason, refused.message) == (501, w.UNSUPPORTED, "Not implemented")
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"418", b"{}"], w.Reader)
+        w.decode_reply([b"418", b"{}"], w.ConnectionReader)
     assert (caught.value.status, caught.value.reason) == (418, "refused")
 
 
@@ -283,16 +287,16 @@ def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
 
 def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
     with pytest.raises(Fenced, match="another driver") as fenced:
-        w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.Reader)
+        w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.ConnectionReader)
     assert fenced.value.members == {"epoch": 4}
     loss = DataLoss("a", 3, 9)
     with pytest.raises(DataLoss) as caught:
-        w.decode_reply(w.encode_refusal(loss), w.Reader)
+        w.decode_reply(w.encode_refusal(loss), w.ConnectionReader)
     back = caught.value
     assert (back.resource, back.first, back.end, back.count, back.message) == ("a", 3, 9, 6, loss.message)
     assert (back.resume, loss.members.get("from")) == (9, None)
     with pytest.raises(DataLoss) as caught:
-        w.decode_reply(w.encode_refusal(DataLoss("a", 3, 9, resume=3)), w.Reader)
+        w.decode_reply(w.encode_refusal(DataLoss("a", 3, 9, resume=3)), w.ConnectionReader)
     assert caught.value.resume == 3
 
 
@@ -302,7 +306,7 @@ def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
 def test_data_loss_without_its_range_is_a_plain_refusal(members: dict[str, Any]) -> None:
     body = msgspec.json.encode({"status": "Conflict", "reason": w.DATA_LOSS, "message": "gone", **members})
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"409", body], w.Reader)
+        w.decode_reply([b"409", body], w.ConnectionReader)
     assert type(caught.value) is Refused
     assert caught.value.members == members
 
@@ -313,7 +317,7 @@ def test_data_loss_without_its_range_is_a_plain_refusal(members: dict[str, Any])
 )
 def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
     with pytest.raises(Malformed):
-        w.decode_reply([code, b'{"status":"OK"}'], w.Profile)
+        w.decode_reply([code, b'{"status":"OK"}'], w.ConnectionProfile)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +340,7 @@ def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
 )
 def test_a_reply_of_another_type_is_malformed(code: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
-        w.decode_reply([code, body], w.Profile)
+        w.decode_reply([code, body], w.ConnectionProfile)
 
 
 def test_a_reply_that_is_too_large_is_a_refusal() -> None:
@@ -346,7 +350,7 @@ def test_a_reply_that_is_too_large_is_a_refusal() -> None:
         w.decode_reply(frames, w.ResourceList)
     assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
     with pytest.raises(Malformed, match="octets"):
-        w.decode_reply([b"200", b" " * MAX_CONTROL_FRAME + b"{}"], w.Profile)
+        w.decode_reply([b"200", b" " * MAX_CONTROL_FRAME + b"{}"], w.ConnectionProfile)
 
 
 @pytest.mark.parametrize("status", [0, 100, 199, 600, 1000])
@@ -362,7 +366,13 @@ def test_encoding_an_unknown_status_is_an_error(status: int) -> None:
 )
 def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) -> None:
     frames = [code, body if isinstance(body, bytes) else msgspec.json.encode(body)]
-    for request in (w.Open, w.Authorize, w.Reader, w.ResourceList, w.StageDescribe):
+    for request in (
+        w.ConnectionOpen,
+        w.ConnectionAuthorize,
+        w.ConnectionReader,
+        w.ResourceList,
+        w.StageDescribe,
+    ):
         with suppress(Malformed, Refused):
             assert isinstance(w.decode_reply(frames, request), w.Reply)
 
@@ -372,4 +382,4 @@ def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) 
 )
 def test_any_object_is_a_refusal_or_malformed(body: dict[str, Any]) -> None:
     with pytest.raises((Refused, Malformed)):
-        w.decode_reply([b"409", msgspec.json.encode(body)], w.Reader)
+        w.decode_reply([b"409", msgspec.json.encode(body)], w.ConnectionReader)

@@ -14,14 +14,17 @@ from mtl.wire.replies import Retention, Window
 
 GOLDEN: list[tuple[q.Request, str]] = [
     (
-        q.Open(protocol=q.Protocol(), virtual_host="test-env"),
+        q.ConnectionOpen(protocol=q.Protocol(), virtual_host="test-env"),
         '{"protocol":{"name":"MTL","version":1},"virtual-host":"test-env"}',
     ),
-    (q.Authorize(mechanism="PLAIN", response="AGEAYg=="), '{"mechanism":"PLAIN","response":"AGEAYg=="}'),
-    (q.Profile(profile="log", session="t"), '{"session":"t","profile":"log"}'),
-    (q.Reader(resources=["a"]), '{"resources":["a"],"confirm":"none"}'),
     (
-        q.Reader(
+        q.ConnectionAuthorize(mechanism="PLAIN", response="AGEAYg=="),
+        '{"mechanism":"PLAIN","response":"AGEAYg=="}',
+    ),
+    (q.ConnectionProfile(profile="log", session="t"), '{"session":"t","profile":"log"}'),
+    (q.ConnectionReader(resources=["a"]), '{"resources":["a"],"confirm":"none"}'),
+    (
+        q.ConnectionReader(
             resources=["a"],
             confirm="full",
             from_="group",
@@ -42,16 +45,16 @@ GOLDEN: list[tuple[q.Request, str]] = [
         ),
     ),
     (
-        q.Reader(resources=["a"], from_=7, log_epoch="2.0a1b2c3d"),
+        q.ConnectionReader(resources=["a"], from_=7, log_epoch="2.0a1b2c3d"),
         '{"resources":["a"],"confirm":"none","from":7,"log-epoch":"2.0a1b2c3d"}',
     ),
     (
-        q.Writer(resources=["a"], log_epochs={"a": ("i", "2.0a1b2c3d")}),
+        q.ConnectionWriter(resources=["a"], log_epochs={"a": ("i", "2.0a1b2c3d")}),
         '{"resources":["a"],"confirm":"none","log-epochs":{"a":["i","2.0a1b2c3d"]}}',
     ),
-    (q.Writer(resources=[], confirm="full"), '{"resources":[],"confirm":"full"}'),
+    (q.ConnectionWriter(resources=[], confirm="full"), '{"resources":[],"confirm":"full"}'),
     (
-        q.Writer(
+        q.ConnectionWriter(
             resources=["a"],
             packed=True,
             writer="w",
@@ -119,29 +122,29 @@ def test_the_registry_has_every_command_once() -> None:
     for name, request in q.REQUESTS.items():
         family, method = request.command.split(".")
         assert name == request.command.lower()
-        assert f"{family}{method}" in {request.__name__, f"Connection{request.__name__}"}
+        assert request.__name__ == family + method
 
 
 @pytest.mark.requirement("MTL-44")
 def test_confirm_defaults_to_none_and_unknown_values_are_kept() -> None:
-    assert msgspec.json.decode('{"resources":[]}', type=q.Writer).confirm == "none"
-    assert msgspec.json.decode('{"resources":[],"confirm":"half"}', type=q.Reader).confirm == "half"
+    assert msgspec.json.decode('{"resources":[]}', type=q.ConnectionWriter).confirm == "none"
+    assert msgspec.json.decode('{"resources":[],"confirm":"half"}', type=q.ConnectionReader).confirm == "half"
 
 
 @pytest.mark.parametrize(
     ("kind", "members"),
     [
-        (q.Reader, {"resources": [""]}),
-        (q.Reader, {"resources": ["a\n"]}),
-        (q.Reader, {"resources": ["é" * 128]}),
-        (q.Reader, {"resources": [], "group": "\0"}),
-        (q.Reader, {"resources": ["a"], "from_": "earliest", "log_epoch": "1.00000000"}),
-        (q.Reader, {"resources": ["a"], "log_epoch": "1.00000000"}),
+        (q.ConnectionReader, {"resources": [""]}),
+        (q.ConnectionReader, {"resources": ["a\n"]}),
+        (q.ConnectionReader, {"resources": ["é" * 128]}),
+        (q.ConnectionReader, {"resources": [], "group": "\0"}),
+        (q.ConnectionReader, {"resources": ["a"], "from_": "earliest", "log_epoch": "1.00000000"}),
+        (q.ConnectionReader, {"resources": ["a"], "log_epoch": "1.00000000"}),
         (q.ResourceLocate, {"resource": "a", "timestamp": 0, "log_epoch": "1.00000000"}),
         (q.CursorOpen, {"group": "g", "resource": "a", "log_epoch": "1.00000000"}),
         (q.CursorReset, {"group": "g", "resource": "a", "timestamp": 0, "log_epoch": "1.00000000"}),
-        (q.Writer, {"resources": ["a", ""]}),
-        (q.Writer, {"resources": [], "writer": "\x7f"}),
+        (q.ConnectionWriter, {"resources": ["a", ""]}),
+        (q.ConnectionWriter, {"resources": [], "writer": "\x7f"}),
         (q.ResourceCreate, {"resource": ""}),
         (q.ResourceCreate, {"resource": "a", "retention": Retention(groups=("\n",))}),
         (q.ResourceDelete, {"resource": "\x85"}),
@@ -169,23 +172,23 @@ def test_constraints_beyond_types_are_checked_at_both_ends(
 @pytest.mark.parametrize(
     ("kind", "json"),
     [
-        (q.Open, "{}"),
-        (q.Open, '{"protocol":"MTL"}'),
-        (q.Open, '{"protocol":{"version":"1"}}'),
-        (q.Reader, "{}"),
-        (q.Reader, '{"resources":"a"}'),
-        (q.Reader, '{"resources":[1]}'),
-        (q.Reader, '{"resources":[],"from":"first"}'),
-        (q.Reader, '{"resources":[],"from":-1}'),
-        (q.Reader, '{"resources":[],"from":true}'),
-        (q.Reader, '{"resources":[],"until":9223372036854775808}'),
-        (q.Reader, '{"resources":[],"window":{"contents":0}}'),
-        (q.Reader, '{"resources":[],"packed":1}'),
-        (q.Writer, '{"resources":[],"stage":{"application":"a"}}'),
+        (q.ConnectionOpen, "{}"),
+        (q.ConnectionOpen, '{"protocol":"MTL"}'),
+        (q.ConnectionOpen, '{"protocol":{"version":"1"}}'),
+        (q.ConnectionReader, "{}"),
+        (q.ConnectionReader, '{"resources":"a"}'),
+        (q.ConnectionReader, '{"resources":[1]}'),
+        (q.ConnectionReader, '{"resources":[],"from":"first"}'),
+        (q.ConnectionReader, '{"resources":[],"from":-1}'),
+        (q.ConnectionReader, '{"resources":[],"from":true}'),
+        (q.ConnectionReader, '{"resources":[],"until":9223372036854775808}'),
+        (q.ConnectionReader, '{"resources":[],"window":{"contents":0}}'),
+        (q.ConnectionReader, '{"resources":[],"packed":1}'),
+        (q.ConnectionWriter, '{"resources":[],"stage":{"application":"a"}}'),
         (q.ResourceCreate, '{"resource":"a","durability":"ram"}'),
         (q.CursorOpen, '{"group":"g","resource":"a","from":"group"}'),
         (q.ResourceList, '{"pattern":"' + "x" * (MAX_PATTERN + 1) + '"}'),
-        (q.Reader, '{"resources":[' + ",".join(['"a"'] * (MAX_RESOURCES_PER_LEASE + 1)) + "]}"),
+        (q.ConnectionReader, '{"resources":[' + ",".join(['"a"'] * (MAX_RESOURCES_PER_LEASE + 1)) + "]}"),
     ],
 )
 def test_members_have_types_and_bounds(kind: type[q.Request], json: str) -> None:
@@ -222,10 +225,10 @@ def test_every_text_has_a_bound(kind: type[q.Request]) -> None:
     ("kind", "json"),
     [
         (q.StageCommit, '{"application": "a", "version": 1, "stages": [], "query": "%s"}'),
-        (q.Writer, '{"resources": [], "writer": "w", "holder": "%s"}'),
-        (q.Writer, '{"resources": [], "stage": {"application": "%s", "version": 1}}'),
-        (q.Reader, '{"resources": ["a"], "group": "g", "holder": "%s"}'),
-        (q.Authorize, '{"mechanism": "SCRAM-SHA-256", "response": "%s"}'),
+        (q.ConnectionWriter, '{"resources": [], "writer": "w", "holder": "%s"}'),
+        (q.ConnectionWriter, '{"resources": [], "stage": {"application": "%s", "version": 1}}'),
+        (q.ConnectionReader, '{"resources": ["a"], "group": "g", "holder": "%s"}'),
+        (q.ConnectionAuthorize, '{"mechanism": "SCRAM-SHA-256", "response": "%s"}'),
         (q.ResourceDescribe, '{"after": {"%s": 1}, "wait": 1000}'),
     ],
     ids=lambda x: x.__name__ if isinstance(x, type) else "",
@@ -247,4 +250,4 @@ def test_stored_names_have_no_control_characters() -> None:
     with pytest.raises(FieldError):
         q.StageSpec(application="a\n", version=1)
     with pytest.raises(FieldError):
-        q.Writer(resources=["a"], writer="w", holder="h\x1b")
+        q.ConnectionWriter(resources=["a"], writer="w", holder="h\x1b")

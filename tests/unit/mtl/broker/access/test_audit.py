@@ -23,7 +23,7 @@ from tests.support.core import Client, Rig
 from tests.support.users import logged_in, login, rig_with, user
 
 HERE = Origin("10.0.0.7", "1")
-OPEN = w.Open(protocol=w.Protocol())
+OPEN = w.ConnectionOpen(protocol=w.Protocol())
 
 
 @pytest.fixture
@@ -89,8 +89,10 @@ def test_unoffered_mechanism_foreign_key_and_lock_out_are_logged(lines: Lines) -
     lines()
     client = Client(rig, Origin("10.0.0.7", "1 mine"))
     client.ask(OPEN, w.Unauthorized)
-    client.ask(w.Authorize(mechanism="sesame", response=""), w.Unauthorized)
-    yours = w.Authorize(mechanism="PLAIN", response=encode(plain.encode(plain.PlainMessage("you", "secret"))))
+    client.ask(w.ConnectionAuthorize(mechanism="sesame", response=""), w.Unauthorized)
+    yours = w.ConnectionAuthorize(
+        mechanism="PLAIN", response=encode(plain.encode(plain.PlainMessage("you", "secret")))
+    )
     client.ask(yours, w.Unauthorized)
     for _ in range(20):
         other = Client(rig, HERE)
@@ -161,7 +163,7 @@ def test_an_exceeded_quota_is_logged(lines: Lines) -> None:
     client.create("a")
     client.writer("a")
     lines()
-    client.refused(w.Writer(resources=["a"]))
+    client.refused(w.ConnectionWriter(resources=["a"]))
     (line,) = lines()
     assert (line["event"], line["level"], line["user"]) == ("quota-exceeded", "WARNING", "me")
     assert "its quota leases is 1" in line["reason"]

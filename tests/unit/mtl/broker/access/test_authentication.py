@@ -17,15 +17,15 @@ from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.users import authenticate, logged_in, login, rig_with, user
 
-OPEN = w.Open(protocol=w.Protocol())
+OPEN = w.ConnectionOpen(protocol=w.Protocol())
 ME = Credentials("me", "secret")
 
 
-def authorize(mechanism: str, response: bytes = b"") -> w.Authorize:
-    return w.Authorize(mechanism=mechanism, response=encode(response))
+def authorize(mechanism: str, response: bytes = b"") -> w.ConnectionAuthorize:
+    return w.ConnectionAuthorize(mechanism=mechanism, response=encode(response))
 
 
-def plainly(name: str, password: str) -> w.Authorize:
+def plainly(name: str, password: str) -> w.ConnectionAuthorize:
     return authorize("PLAIN", plain.encode(plain.PlainMessage(name, password)))
 
 
@@ -36,16 +36,16 @@ def plainly(name: str, password: str) -> w.Authorize:
 def test_anonymous_may_be_requested_explicitly(rig: Rig) -> None:
     client = Client(rig)
     client.ask(OPEN, w.Ready)
-    ready = client.ask(w.Authorize(mechanism="anonymous", response="aGk="), w.Ready)
+    ready = client.ask(w.ConnectionAuthorize(mechanism="anonymous", response="aGk="), w.Ready)
     assert ready.status == "Ready"
-    unauthorized = client.ask(w.Authorize(mechanism="PLAIN", response=""), w.Unauthorized)
+    unauthorized = client.ask(w.ConnectionAuthorize(mechanism="PLAIN", response=""), w.Unauthorized)
     assert "ANONYMOUS" in unauthorized.mechanisms
 
 
 def test_a_response_that_is_not_base64_is_refused(rig: Rig) -> None:
     client = Client(rig)
     client.ask(OPEN, w.Ready)
-    assert client.refused(w.Authorize(mechanism="ANONYMOUS", response="!")).status == 400
+    assert client.refused(w.ConnectionAuthorize(mechanism="ANONYMOUS", response="!")).status == 400
 
 
 @pytest.mark.requirement("MTL-27", "MTL-28")
@@ -53,7 +53,7 @@ def test_without_anonymous_a_client_needs_credentials() -> None:
     client = Client(rig_with())
     offered = ["SCRAM-SHA-256"]
     assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
-    assert client.ask(w.Profile(profile="log"), w.Unauthorized).status == "Unauthorized"
+    assert client.ask(w.ConnectionProfile(profile="log"), w.Unauthorized).status == "Unauthorized"
     for mechanism in ("ANONYMOUS", "KERBEROS", "PLAIN", "EXTERNAL"):
         assert client.ask(authorize(mechanism), w.Unauthorized).mechanisms == offered
 
@@ -86,7 +86,7 @@ def test_scram() -> None:
     client = Client(rig)
     ready = login(client, ME)
     assert ready.session == client.session
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     client.create("a")
 
 
@@ -103,7 +103,7 @@ def test_plain_passwords_are_checked_off_the_loop() -> None:
     other.ask(OPEN, w.Unauthorized)
     rig.let_go()
     waiting.reply(w.Ready)
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
 
 
 def test_concurrent_password_checks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_external_authenticates_the_owner_of_the_key() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     client.create("a")
 
 
@@ -148,7 +148,7 @@ def test_granted_anonymous_has_only_its_grants() -> None:
     rig = rig_with(user("anonymous", None, "read public"), user("me", "secret"), anonymous="granted")
     client = Client(rig)
     login(client, Credentials())
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     assert client.refused(w.ResourceCreate(resource="public")).status == 403
 
 
@@ -285,7 +285,7 @@ def test_every_log_in_makes_a_new_token() -> None:
     seen = client.ask(authorize("ANONYMOUS"), w.Ready).session
     unauthorized = client.ask(OPEN, w.Unauthorized)
     first = authenticate(client, ME, unauthorized).session
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     unauthorized = client.ask(OPEN, w.Unauthorized)
     second = authenticate(client, ME, unauthorized).session
     assert len({seen, first, second}) == 3
@@ -293,7 +293,7 @@ def test_every_log_in_makes_a_new_token() -> None:
         thief = Client(rig)
         thief.session = old
         assert thief.refused(w.ResourceList()).reason == w.NOT_OPEN
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     client.create("a")
 
 
@@ -354,10 +354,10 @@ def test_a_session_of_another_principal_inherits_no_profile_or_leases() -> None:
     client.create("a")
     lease = client.writer("a")
     first = Authentication(Credentials("you", "secret")).begin(["SCRAM-SHA-256"])
-    assert isinstance(first, w.Authorize)
+    assert isinstance(first, w.ConnectionAuthorize)
     authenticate(client, Credentials("you", "secret"), w.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
     assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
 
 
@@ -365,7 +365,7 @@ def test_a_revoked_key_ends_session_and_leases() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     client.create("a")
     lease = client.writer("a")
     rig.broker.users([user("me", "secret")], rig.now())

@@ -81,7 +81,7 @@ def test_unlimited_users_have_no_quota() -> None:
     rig.sleep(10)
     client.fill("a", [b"x"])
     for number in range(3):
-        client.ask(w.Writer(resources=["a"], confirm="full", writer=f"w{number}"), w.DataLease)
+        client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer=f"w{number}"), w.DataLease)
 
 
 # --- each of them -------------------------------------------------------------------------------------------
@@ -92,8 +92,8 @@ def test_quota_of_leases() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     leases = [me.writer("a"), logged_in(rig, "me").reader("a")]
-    above(me, w.Writer(resources=["a"]), Quota.LEASES, 2)
-    above(me, w.Reader(resources=["a"]), Quota.LEASES, 2)
+    above(me, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)
+    above(me, w.ConnectionReader(resources=["a"]), Quota.LEASES, 2)
     you.writer("a")
     me.close_lease(leases[0])
     me.writer("a")
@@ -107,7 +107,7 @@ def test_a_repeated_lease_request_counts_once() -> None:
     lost = me.writer("a", request_id="r")
     again = me.writer("a", request_id="r")
     assert [rig.broker.parts.leases.find(x.lease) is not None for x in (lost, again)] == [False, True]
-    above(me, w.Writer(resources=["a"], request_id="s"), Quota.LEASES, 1)
+    above(me, w.ConnectionWriter(resources=["a"], request_id="s"), Quota.LEASES, 1)
 
 
 def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
@@ -116,7 +116,8 @@ def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
     rig.hold(Save)
     names = [f"me.w{number}" for number in range(4)]
     waiting = [
-        logged_in(rig, "me").begin(w.Writer(resources=["a"], confirm="full", writer=name)) for name in names
+        logged_in(rig, "me").begin(w.ConnectionWriter(resources=["a"], confirm="full", writer=name))
+        for name in names
     ]
     rig.let_go()
     outcomes = [outcome(one) for one in waiting]
@@ -144,14 +145,19 @@ def test_quota_of_writer_names() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     for name in ("v", "w", "v"):
-        me.ask(w.Writer(resources=["a"], confirm="full", writer=name), w.DataLease)
-    above(me, w.Writer(resources=["a"], confirm="full", writer="x"), Quota.WRITER_NAMES, 2)
-    you.ask(w.Writer(resources=["a"], confirm="full", writer="x"), w.DataLease)
+        me.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer=name), w.DataLease)
+    above(me, w.ConnectionWriter(resources=["a"], confirm="full", writer="x"), Quota.WRITER_NAMES, 2)
+    you.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="x"), w.DataLease)
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
-    above(logged_in(rig, "me"), w.Writer(resources=["a"], confirm="full", writer="y"), Quota.WRITER_NAMES, 2)
+    above(
+        logged_in(rig, "me"),
+        w.ConnectionWriter(resources=["a"], confirm="full", writer="y"),
+        Quota.WRITER_NAMES,
+        2,
+    )
     rig.sleep(broker_limits.WRITER_NAME_IDLE_S + 2 * broker_limits.NAMES_CHECK_S, 300.0)
-    logged_in(rig, "me").ask(w.Writer(resources=["a"], confirm="full", writer="y"), w.DataLease)
+    logged_in(rig, "me").ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="y"), w.DataLease)
 
 
 def test_quota_of_stages() -> None:
@@ -159,7 +165,9 @@ def test_quota_of_stages() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     one, _ = me.staged("app", 1, "a", [b"x"]), me.staged("app", 1, "a", [b"y"])
-    again = w.Writer(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=1))
+    again = w.ConnectionWriter(
+        resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=1)
+    )
     above(me, again, Quota.STAGES, 2)
     you.staged("other", 1, "a", [b"z"])
     rig.restart()
@@ -210,7 +218,7 @@ def test_a_quota_may_be_raised_for_one_user() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     me.writer("a")
-    above(me, w.Writer(resources=["a"]), Quota.LEASES, 1)
+    above(me, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 1)
     you.writer("a")
     you.writer("a")
-    above(you, w.Writer(resources=["a"]), Quota.LEASES, 2)
+    above(you, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)

@@ -14,7 +14,7 @@ from tests.support.core import Client, Rig
 
 def opened(rig: Rig, **more: Any) -> Client:
     client = Client(rig)
-    client.ask(w.Open(protocol=w.Protocol(), **more), w.Ready)
+    client.ask(w.ConnectionOpen(protocol=w.Protocol(), **more), w.Ready)
     return client
 
 
@@ -23,7 +23,7 @@ def opened(rig: Rig, **more: Any) -> Client:
 
 @pytest.mark.requirement("MTL-21", "MTL-22", "MTL-25", "MTL-26")
 def test_open_is_answered_with_profiles_session_and_limits(rig: Rig) -> None:
-    ready = Client(rig).ask(w.Open(protocol=w.Protocol(), virtual_host="/"), w.Ready)
+    ready = Client(rig).ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/"), w.Ready)
     assert ready.status == "Ready"
     assert set(ready.profiles) == {"test", "log", "queue"}
     assert ready.session is not None
@@ -33,7 +33,7 @@ def test_open_is_answered_with_profiles_session_and_limits(rig: Rig) -> None:
 
 def test_boot_differs_after_a_restart(rig: Rig) -> None:
     def boot() -> str | None:
-        return Client(rig).ask(w.Open(protocol=w.Protocol()), w.Ready).boot
+        return Client(rig).ask(w.ConnectionOpen(protocol=w.Protocol()), w.Ready).boot
 
     first = boot()
     assert boot() == first
@@ -85,10 +85,10 @@ def test_virtual_hosts_are_separate_and_the_first_is_the_default() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        w.Profile(profile="log"),
-        w.Authorize(mechanism="ANONYMOUS", response=""),
-        w.Reader(resources=["a"]),
-        w.Writer(resources=["a"]),
+        w.ConnectionProfile(profile="log"),
+        w.ConnectionAuthorize(mechanism="ANONYMOUS", response=""),
+        w.ConnectionReader(resources=["a"]),
+        w.ConnectionWriter(resources=["a"]),
         w.ResourceList(),
     ],
 )
@@ -99,7 +99,9 @@ def test_requests_before_open_are_refused_without_a_session(rig: Rig, request_: 
 
 
 @pytest.mark.requirement("MTL-45")
-@pytest.mark.parametrize("request_", [w.Reader(resources=["a"]), w.Writer(resources=["a"]), w.ResourceList()])
+@pytest.mark.parametrize(
+    "request_", [w.ConnectionReader(resources=["a"]), w.ConnectionWriter(resources=["a"]), w.ResourceList()]
+)
 def test_a_request_without_a_selected_profile_is_refused(rig: Rig, request_: w.Request) -> None:
     refused = opened(rig).refused(request_)
     assert (refused.status, refused.reason) == (400, w.NO_PROFILE)
@@ -108,20 +110,20 @@ def test_a_request_without_a_selected_profile_is_refused(rig: Rig, request_: w.R
 @pytest.mark.requirement("MTL-35", "MTL-36", "MTL-37", "MTL-38", "MTL-39")
 def test_profiles(rig: Rig) -> None:
     client = opened(rig)
-    refused = client.refused(w.Profile(profile="stack"))
+    refused = client.refused(w.ConnectionProfile(profile="stack"))
     assert (refused.status, refused.reason) == (400, w.UNKNOWN_PROFILE)
     for name in ("log", "LOG", "Test", "Queue"):
-        assert client.ask(w.Profile(profile=name), w.Ok).status == "OK"
+        assert client.ask(w.ConnectionProfile(profile=name), w.Ok).status == "OK"
 
 
 def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> None:
     client = rig.client()
     client.create("a")
     flow = client.flow(client.writer("a"))
-    client.ask(w.Profile(profile="test"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="test"), w.Ok)
     assert client.refused(w.ResourceList()).status == 501
     flow.content(1, b"x")
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     assert client.read("a") == [b"x"]
 
 
@@ -130,14 +132,14 @@ def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> Non
 
 def test_an_identity_without_token_finds_the_session(rig: Rig) -> None:
     client = opened(rig)
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     client.create("a")
 
 
 def test_a_token_finds_its_session_from_any_socket(rig: Rig) -> None:
     client = rig.client()
-    ready = client.ask(w.Open(protocol=w.Protocol()), w.Ready)
-    client.ask(w.Profile(profile="log"), w.Ok)
+    ready = client.ask(w.ConnectionOpen(protocol=w.Protocol()), w.Ready)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     other = Client(rig)
     other.session = ready.session
     other.create("a")
@@ -155,9 +157,9 @@ def test_open_with_a_token_of_the_last_run_opens_a_usable_session(rig: Rig) -> N
     """Otherwise every later request would be refused as not open, for ever."""
     client = Client(rig)
     client.session = "0" * 32
-    ready = client.ask(w.Open(protocol=w.Protocol()), w.Ready)
+    ready = client.ask(w.ConnectionOpen(protocol=w.Protocol()), w.Ready)
     client.session = ready.session
-    client.ask(w.Profile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
 
 
 # --- bounds -------------------------------------------------------------------------------------------------

@@ -31,24 +31,36 @@ STAGE = w.StageSpec(application="app", version=1)
 @pytest.mark.parametrize(
     ("grants", "profile", "request_"),
     [
-        (["read a"], "log", w.Reader(resources=["a"])),
+        (["read a"], "log", w.ConnectionReader(resources=["a"])),
         (["read a"], "log", w.ResourceLocate(resource="a", timestamp=0)),
-        (["read a", "group g"], "log", w.Reader(resources=["a"], confirm="full", group="g", holder="h")),
-        (["read a", "group g"], "log", w.Reader(resources=["a"], confirm="full", group="g", epoch=1)),
+        (
+            ["read a", "group g"],
+            "log",
+            w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"),
+        ),
+        (
+            ["read a", "group g"],
+            "log",
+            w.ConnectionReader(resources=["a"], confirm="full", group="g", epoch=1),
+        ),
         (["read a", "group g"], "log", w.CursorOpen(group="g", resource="a")),
         (["read a", "group g"], "log", w.CursorReset(group="g", resource="a", to="latest")),
         (["read a", "group g"], "log", w.CursorDelete(group="g", resource="a")),
-        (["read a", "queue default"], "queue", w.Reader(resources=["a"])),
-        (["read a", "queue g"], "queue", w.Reader(resources=["a"], group="g")),
+        (["read a", "queue default"], "queue", w.ConnectionReader(resources=["a"])),
+        (["read a", "queue g"], "queue", w.ConnectionReader(resources=["a"], group="g")),
         (
             ["read a", "queue g", "write a.dead"],
             "queue",
-            w.Reader(resources=["a"], confirm="full", group="g"),
+            w.ConnectionReader(resources=["a"], confirm="full", group="g"),
         ),
         (["read a", "queue default"], "log", w.QueueDelete(group="default", resource="a")),
-        (["write a"], "log", w.Writer(resources=["a"])),
-        (["write a", "writer w"], "log", w.Writer(resources=["a"], confirm="full", writer="w")),
-        (["write a", "application app"], "log", w.Writer(resources=["a"], confirm="full", stage=STAGE)),
+        (["write a"], "log", w.ConnectionWriter(resources=["a"])),
+        (["write a", "writer w"], "log", w.ConnectionWriter(resources=["a"], confirm="full", writer="w")),
+        (
+            ["write a", "application app"],
+            "log",
+            w.ConnectionWriter(resources=["a"], confirm="full", stage=STAGE),
+        ),
         (["application app"], "log", w.StageCommit(application="app", version=1, stages=[])),
         (["write a", "application done"], "log", w.StageCommit(application="done", version=2, stages=[])),
         (["write a", "application done"], "log", w.StageForget(application="done")),
@@ -63,15 +75,15 @@ def test_a_command_needs_each_of_its_rights_on_its_names(
     """A command that lacks one of its rights is refused, whatever other grants exist."""
     client, admin = client_with("read other")
     rig = client.rig
-    client.ask(w.Profile(profile=profile), w.Ok)
+    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
     admin.commit("done", 1, admin.staged("done", 1, "a", [b"x"]))
     if isinstance(request_, w.CursorReset | w.CursorDelete):
         admin.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    if isinstance(request_, w.Reader) and request_.epoch is not None:
-        admin.ask(w.Reader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease)
+    if isinstance(request_, w.ConnectionReader) and request_.epoch is not None:
+        admin.ask(w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease)
     if isinstance(request_, w.QueueDelete):
-        admin.ask(w.Profile(profile="queue"), w.Ok)
-        admin.ask(w.Reader(resources=["a"]), w.DataLease)
+        admin.ask(w.ConnectionProfile(profile="queue"), w.Ok)
+        admin.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
     for missing in grants:
         right, name = missing.split(" ")
         others = [f"{r} .*" for r in Right if r != right]
@@ -88,14 +100,18 @@ def test_a_command_needs_each_of_its_rights_on_its_names(
 @pytest.mark.parametrize(
     ("grant", "profile", "make"),
     [
-        ("read a", "log", lambda own: w.Reader(resources=["a"], confirm="full", group=own, holder="h")),
+        (
+            "read a",
+            "log",
+            lambda own: w.ConnectionReader(resources=["a"], confirm="full", group=own, holder="h"),
+        ),
         ("read a", "log", lambda own: w.CursorOpen(group=own, resource="a")),
-        ("read a", "queue", lambda own: w.Reader(resources=["a"], group=own)),
-        ("write a", "log", lambda own: w.Writer(resources=["a"], confirm="full", writer=own)),
+        ("read a", "queue", lambda own: w.ConnectionReader(resources=["a"], group=own)),
+        ("write a", "log", lambda own: w.ConnectionWriter(resources=["a"], confirm="full", writer=own)),
         (
             "write a",
             "log",
-            lambda own: w.Writer(
+            lambda own: w.ConnectionWriter(
                 resources=["a"], confirm="full", stage=w.StageSpec(application=own, version=1)
             ),
         ),
@@ -107,7 +123,7 @@ def test_names_that_begin_with_the_users_name_need_no_grant(
     grant: str, profile: str, make: Callable[[str], w.Request]
 ) -> None:
     client, _ = client_with(grant)
-    client.ask(w.Profile(profile=profile), w.Ok)
+    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
     client.ask(make("me.x"), w.Reply)
     for other in ("me", "mex", "you.x", "admin.x", ".me.x", "ME.x"):
         refused = client.refused(make(other))
@@ -119,9 +135,9 @@ def test_a_broker_without_users_allows_every_name() -> None:
     client = Rig().client()
     client.create("a")
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    client.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease)
     client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
-    assert client.ask(w.Open(protocol=w.Protocol()), w.Ready).user is None
+    assert client.ask(w.ConnectionOpen(protocol=w.Protocol()), w.Ready).user is None
 
 
 def test_the_201_names_the_user() -> None:
@@ -135,11 +151,11 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
     client, admin = client_with("read a", "group g", "write a", "writer w")
     rig = client.rig
     granted = [
-        client.ask(w.Reader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease),
-        client.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease),
+        client.ask(w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease),
+        client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease),
         client.reader("a"),
         client.writer("a"),
-        admin.ask(w.Writer(resources=["a"], confirm="full", writer="admins"), w.DataLease),
+        admin.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="admins"), w.DataLease),
     ]
     rig.broker.users([ADMIN, user("me", "secret", "read a", "write a")], rig.now())
     alive = [rig.broker.parts.leases.find(x.lease) is not None for x in granted]
@@ -149,19 +165,19 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
 def test_resuming_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client, admin = client_with("write a", "application app")
     spec = w.StageSpec(application="app", version=1)
-    stage = admin.ask(w.Writer(resources=["a", "b"], confirm="full", stage=spec), w.DataLease).stage
+    stage = admin.ask(w.ConnectionWriter(resources=["a", "b"], confirm="full", stage=spec), w.DataLease).stage
     again = w.StageSpec(application="app", version=1, id=stage)
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=again))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=again))
     assert (refused.status, refused.members["resources"]) == (403, ["b"])
 
 
 def test_a_right_on_a_resource_does_not_affect_other_users_names() -> None:
     """One grant on an unrelated resource once allowed to fence, to block and to forget them."""
     client, admin = client_with("read b", "write b")
-    writer = admin.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    writer = admin.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease)
     admin.commit("app", 1, admin.staged("app", 1, "a", [b"x"]))
     for request in (
-        w.Writer(resources=["b"], confirm="full", writer="w", holder="thief"),
+        w.ConnectionWriter(resources=["b"], confirm="full", writer="w", holder="thief"),
         w.StageCommit(application="app", version=1 << 60, stages=[]),
         w.StageCommit(application="new", version=1 << 60, stages=[]),
         w.StageForget(application="app"),
@@ -175,17 +191,17 @@ def test_a_right_on_a_resource_does_not_affect_other_users_names() -> None:
 def test_a_consumer_of_all_resources_consumes_only_readable_ones() -> None:
     client, admin = client_with("read a", "read c", "queue default", "write a.dead")
     admin.create("c")
-    client.ask(w.Profile(profile="queue"), w.Ok)
+    client.ask(w.ConnectionProfile(profile="queue"), w.Ok)
     for name in ("a", "b", "c"):
         admin.fill(name, [name.encode()])
-    assert client.refused(w.Reader(resources=["a", "b"])).status == 403
-    flow = client.flow(client.ask(w.Reader(resources=[], confirm="full"), w.DataLease))
+    assert client.refused(w.ConnectionReader(resources=["a", "b"])).status == 403
+    flow = client.flow(client.ask(w.ConnectionReader(resources=[], confirm="full"), w.DataLease))
     assert flow.summon("b") == 400
     assert flow.summon("c") == 400, "its rejected contents would be written to c.dead"
     assert flow.summon("a") == 200
     assert flow.bodies() == [b"a"]
-    admin.ask(w.Profile(profile="queue"), w.Ok)
-    admin.ask(w.Reader(resources=["b"]), w.DataLease)
+    admin.ask(w.ConnectionProfile(profile="queue"), w.Ok)
+    admin.ask(w.ConnectionReader(resources=["b"]), w.DataLease)
     assert [q.resource for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == ["a"]
     assert client.refused(w.QueueDescribe(resource="b")).status == 403
 

@@ -142,8 +142,8 @@ def test_a_forced_reset_fences_the_holder(rig: Rig, client: Client) -> None:
     assert isinstance(told, Fenced)
     assert told.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
     for lost in (
-        w.Reader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
-        w.Reader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
+        w.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
+        w.ConnectionReader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
     ):
         refused = other.refused(lost)
         assert isinstance(refused, Fenced)
@@ -167,7 +167,7 @@ def test_a_reset_after_the_resource_was_recreated_finds_no_cursor(client: Client
 def test_a_lease_requested_during_a_reset_starts_at_the_new_position(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     asked = client.begin(reset("earliest"))
-    holding = rig.client().begin(w.Reader(resources=["a"], group="g", holder="d", confirm="full"))
+    holding = rig.client().begin(w.ConnectionReader(resources=["a"], group="g", holder="d", confirm="full"))
     assert not asked.answered
     rig.let_go()
     assert asked.reply(w.CursorWasReset).position == 1

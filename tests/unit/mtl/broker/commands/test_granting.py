@@ -18,7 +18,7 @@ from tests.support.core import Client, Flow, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 from tests.support.users import authenticate, logged_in, login, user
 
-OPEN = w.Open(protocol=w.Protocol())
+OPEN = w.ConnectionOpen(protocol=w.Protocol())
 
 
 @pytest.fixture(autouse=True)
@@ -162,11 +162,11 @@ def test_grants_announce_the_limits(client: Client) -> None:
 def waiting_request(kind: str) -> w.Request:
     """A request that waits for the disk before its grant: it makes a resource, a cursor, a name, a stage or a queue."""
     return {
-        "created reader": w.Reader(resources=["new"], confirm="full", from_="earliest"),
-        "created writer": w.Writer(resources=["new"], confirm="full"),
-        "group": w.Reader(resources=["a"], confirm="full", group="me.g"),
-        "name": w.Writer(resources=["a"], confirm="full", writer="me.w"),
-        "stage": w.Writer(
+        "created reader": w.ConnectionReader(resources=["new"], confirm="full", from_="earliest"),
+        "created writer": w.ConnectionWriter(resources=["new"], confirm="full"),
+        "group": w.ConnectionReader(resources=["a"], confirm="full", group="me.g"),
+        "name": w.ConnectionWriter(resources=["a"], confirm="full", writer="me.w"),
+        "stage": w.ConnectionWriter(
             resources=["a"], confirm="full", stage=w.StageSpec(application="me.app", version=1)
         ),
     }[kind]
@@ -185,7 +185,7 @@ def rig_of_two() -> Rig:
     rig.broker.users([also, owner], rig.now())
     finance = Client(rig)
     login(finance, Credentials("owner", "secret"), vhost="/finance")
-    finance.ask(w.Profile(profile="log"), w.Ok)
+    finance.ask(w.ConnectionProfile(profile="log"), w.Ok)
     finance.create("a", "new")
     finance.fill("a", [b"theirs"])
     logged_in(rig, "me").create("a")
@@ -200,7 +200,7 @@ def test_a_pending_request_keeps_its_virtual_host(kind: str) -> None:
     rig.hold(Save, CreateLog)
     waiting = client.begin(waiting_request(kind))
     assert not waiting.answered
-    client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
+    client.begin(w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
     rig.let_go()
     lease = waiting.reply(w.DataLease)
     granted = rig.broker.parts.leases.find(lease.lease)
@@ -211,7 +211,7 @@ def test_a_pending_request_keeps_its_virtual_host(kind: str) -> None:
 def test_an_open_changes_nothing_before_its_201() -> None:
     rig = rig_of_two()
     client = logged_in(rig, "me")
-    waiting = client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance"))
+    waiting = client.begin(w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/finance"))
     waiting.reply(w.Unauthorized)
     (session,) = [s for s in rig.broker.parts.sessions._by_id.values() if s.token == client.session]
     assert session.vhost == "/"

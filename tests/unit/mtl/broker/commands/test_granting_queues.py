@@ -25,16 +25,18 @@ def client(rig: Rig) -> Client:
 @pytest.mark.requirement("MTL-48")
 def test_the_202_has_group_window_and_incarnations(client: Client) -> None:
     lease = client.ask(
-        w.Reader(resources=["a", "b"], confirm="full", group="g", packed=True, window=w.Window(contents=7)),
+        w.ConnectionReader(
+            resources=["a", "b"], confirm="full", group="g", packed=True, window=w.Window(contents=7)
+        ),
         w.DataLease,
     )
     assert (lease.group, lease.packed, lease.from_) == ("g", False, None)
     assert lease.window == w.Window(contents=7, bytes=broker_limits.WINDOW_OCTETS)
     assert set(lease.incarnations or {}) == {"a", "b"}
-    plain = client.ask(w.Reader(resources=["a"]), w.DataLease)
+    plain = client.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
     assert (plain.group, plain.window) == (queue_limits.DEFAULT_QUEUE, None)
     huge = client.ask(
-        w.Reader(resources=["a"], confirm="full", window=w.Window(contents=1 << 40)), w.DataLease
+        w.ConnectionReader(resources=["a"], confirm="full", window=w.Window(contents=1 << 40)), w.DataLease
     )
     assert huge.window is not None
     assert huge.window.contents == queue_limits.MAX_QUEUE_WINDOW_CONTENTS
@@ -42,12 +44,12 @@ def test_the_202_has_group_window_and_incarnations(client: Client) -> None:
 
 @pytest.mark.requirement("MTL-49")
 def test_refusals(client: Client) -> None:
-    assert client.refused(w.Reader(resources=["a"], confirm="half")).status == 501
-    assert client.refused(w.Reader(resources=["a", "none"])).status == 404
-    assert client.refused(w.Reader(resources=["a"], from_="group")).status == 400
-    assert client.refused(w.Reader(resources=["a"], incarnation="other")).reason == w.INCARNATION
+    assert client.refused(w.ConnectionReader(resources=["a"], confirm="half")).status == 501
+    assert client.refused(w.ConnectionReader(resources=["a", "none"])).status == 404
+    assert client.refused(w.ConnectionReader(resources=["a"], from_="group")).status == 400
+    assert client.refused(w.ConnectionReader(resources=["a"], incarnation="other")).reason == w.INCARNATION
     with pytest.raises(DataLoss):
-        client.ask(w.Reader(resources=["a"], from_=5), w.DataLease)
+        client.ask(w.ConnectionReader(resources=["a"], from_=5), w.DataLease)
 
 
 def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: Client) -> None:
@@ -63,7 +65,7 @@ def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: C
 def test_a_queue_that_starts_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
     rig.hold(Save)
-    waiting = client.begin(w.Reader(resources=["a", "b"], confirm="full", from_="latest"))
+    waiting = client.begin(w.ConnectionReader(resources=["a", "b"], confirm="full", from_="latest"))
     assert not waiting.answered
     rig.let_go()
     assert waiting.reply(w.DataLease).group == queue_limits.DEFAULT_QUEUE
@@ -78,7 +80,7 @@ def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Clien
         raise refuse(full=True)
 
     rig.store.hook = fail
-    assert client.refused(w.Reader(resources=["a", "b"])).reason == w.STORAGE
+    assert client.refused(w.ConnectionReader(resources=["a", "b"])).reason == w.STORAGE
     rig.store.hook = lambda _: None
     client.fill("a", bodies(1))
     assert len(consumer(client, "a", "b").contents()) == 1
@@ -93,16 +95,16 @@ def test_a_consumer_of_a_stopped_resource_is_refused_although_its_queue_exists(
     rig.stop()
     rig.disk.flip(f"{directory}/{files(rig.disk, directory)[-1]}", 64 + 70)
     rig.start()
-    refused = rig.client("queue").refused(w.Reader(resources=["a"], confirm="full"))
+    refused = rig.client("queue").refused(w.ConnectionReader(resources=["a"], confirm="full"))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "damaged" in refused.message
 
 
 def test_delete_of_the_resource_while_its_queue_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:
     rig.hold(Save)
-    waiting = client.begin(w.Reader(resources=["a"]))
+    waiting = client.begin(w.ConnectionReader(resources=["a"]))
     client.begin(w.ResourceDelete(resource="a"))
     rig.let_go()
-    assert client.refused(w.Reader(resources=["a"])).status == 404
+    assert client.refused(w.ConnectionReader(resources=["a"])).status == 404
     with pytest.raises(Refused):
         waiting.reply(w.DataLease)

@@ -39,10 +39,10 @@ def test_the_202_echoes_range_window_and_incarnation(client: Client) -> None:
 
 
 def test_defaults(client: Client) -> None:
-    lease = client.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease)
+    lease = client.ask(w.ConnectionReader(resources=["a"], confirm="full"), w.DataLease)
     assert (lease.packed, lease.until, lease.from_) == (False, None, 4)
     assert lease.window == w.Window(contents=1_000, bytes=8 << 20)
-    assert client.ask(w.Reader(resources=["a"]), w.DataLease).window is None
+    assert client.ask(w.ConnectionReader(resources=["a"]), w.DataLease).window is None
 
 
 def test_a_window_is_granted_up_to_the_limits(client: Client) -> None:
@@ -71,12 +71,12 @@ def test_a_packed_reader_on_the_same_machine_is_granted_local_files(
 ) -> None:
     client = Rig(local_reads=LocalReads("here", FILES)).client()
     client.create("a")
-    request_ = w.Reader(resources=["a"], from_="earliest", packed=packed, local=machine)
+    request_ = w.ConnectionReader(resources=["a"], from_="earliest", packed=packed, local=machine)
     assert client.ask(request_, w.DataLease).local == granted
 
 
 def test_without_local_reads_no_local_files_are_granted(client: Client) -> None:
-    request_ = w.Reader(resources=["a"], from_="earliest", packed=True, local="here")
+    request_ = w.ConnectionReader(resources=["a"], from_="earliest", packed=True, local="here")
     assert client.ask(request_, w.DataLease).local is None
 
 
@@ -92,30 +92,30 @@ def test_latest_is_resolved_when_the_202_is_sent_and_not_at_summon(client: Clien
 @pytest.mark.parametrize(
     ("request_", "status", "reason"),
     [
-        (w.Reader(resources=[]), 400, w.BAD_ARGUMENTS),
-        (w.Reader(resources=["a", "b"]), 400, w.BAD_ARGUMENTS),
-        (w.Reader(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
-        (w.Reader(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
-        (w.Reader(resources=["a"], incarnation="another"), 409, w.INCARNATION),
-        (w.Reader(resources=["a"], from_="group"), 400, w.BAD_ARGUMENTS),
-        (w.Reader(resources=["a"], from_=0), 400, w.BAD_ARGUMENTS),
-        (w.Reader(resources=["a"], from_=5), 409, w.DATA_LOSS),
+        (w.ConnectionReader(resources=[]), 400, w.BAD_ARGUMENTS),
+        (w.ConnectionReader(resources=["a", "b"]), 400, w.BAD_ARGUMENTS),
+        (w.ConnectionReader(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
+        (w.ConnectionReader(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
+        (w.ConnectionReader(resources=["a"], incarnation="another"), 409, w.INCARNATION),
+        (w.ConnectionReader(resources=["a"], from_="group"), 400, w.BAD_ARGUMENTS),
+        (w.ConnectionReader(resources=["a"], from_=0), 400, w.BAD_ARGUMENTS),
+        (w.ConnectionReader(resources=["a"], from_=5), 409, w.DATA_LOSS),
     ],
 )
-def test_refusals(client: Client, request_: w.Reader, status: int, reason: str) -> None:
+def test_refusals(client: Client, request_: w.ConnectionReader, status: int, reason: str) -> None:
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (status, reason)
     assert refused.message
 
 
 def test_a_wrong_incarnation_is_refused_with_the_current_one_and_its_range(client: Client) -> None:
-    refused = client.refused(w.Reader(resources=["a"], incarnation="another"))
+    refused = client.refused(w.ConnectionReader(resources=["a"], incarnation="another"))
     assert refused.members["incarnation"] == client.describe("a").incarnation
     assert (refused.members["earliest"], refused.members["next"]) == (1, 4)
 
 
 def test_a_start_above_the_end_is_refused_with_the_range(client: Client) -> None:
-    refused = client.refused(w.Reader(resources=["a"], from_=9))
+    refused = client.refused(w.ConnectionReader(resources=["a"], from_=9))
     assert isinstance(refused, DataLoss)
     assert (refused.resource, refused.first, refused.end) == ("a", 4, 9)
 
@@ -127,7 +127,7 @@ def test_a_start_removed_by_retention_is_refused_with_the_range() -> None:
     client.fill("a", [bytes(1_000)] * 5)
     rig.sleep(6)
     earliest = client.describe("a").earliest
-    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
     assert isinstance(refused, DataLoss)
     assert (refused.first, refused.end, refused.count) == (1, earliest, earliest - 1)
     assert client.reader("a", start=earliest).from_ == earliest
@@ -135,7 +135,7 @@ def test_a_start_removed_by_retention_is_refused_with_the_range() -> None:
 
 def test_delete_of_the_resource_while_its_cursor_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:
     rig.hold(Save)
-    asked = client.begin(w.Reader(resources=["a"], group="g", from_="earliest"))
+    asked = client.begin(w.ConnectionReader(resources=["a"], group="g", from_="earliest"))
     client.begin(w.ResourceDelete(resource="a"))
     rig.let_go()
     with pytest.raises(Refused):
@@ -146,7 +146,7 @@ def test_delete_of_the_resource_while_its_cursor_is_saved_refuses_the_lease(rig:
 # --- made by name -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
+@pytest.mark.parametrize("kind", [w.ConnectionReader, w.ConnectionWriter])
 @pytest.mark.parametrize(
     ("name", "made"), [("auto-1", True), ("b", True), ("c", False), ("Auto-1", False), ("xauto-1", False)]
 )
@@ -163,7 +163,7 @@ def test_auto_create_makes_resources_that_match_its_patterns(kind: Any, name: st
 def test_auto_create_makes_all_resources_of_a_request_or_none(rig: Rig) -> None:
     rig = Rig(auto_create=("auto-*",))
     client = rig.client()
-    refused = client.refused(w.Writer(resources=["auto-1", "other", "auto-2"]))
+    refused = client.refused(w.ConnectionWriter(resources=["auto-1", "other", "auto-2"]))
     assert refused.members["missing"] == ["other"]
     assert client.ask(w.ResourceList(), w.DescriptionList).resources == []
     client.writer("auto-1", "auto-2", "auto-1")
@@ -174,7 +174,7 @@ def test_auto_create_makes_none_when_the_record_of_one_cannot_be_read() -> None:
     store = FaultyStore()
     store.damage("resource", record_key("/", "auto-2"))
     client = Rig(store=store, auto_create=("auto-*",)).client()
-    refused = client.refused(w.Writer(resources=["auto-1", "auto-2"]))
+    refused = client.refused(w.ConnectionWriter(resources=["auto-1", "auto-2"]))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert client.refused(w.ResourceDescribe(resource="auto-1")).status == 404
 
@@ -183,7 +183,7 @@ def test_auto_create_that_fails_is_a_refusal() -> None:
     rig = Rig(auto_create=("*",))
     client = rig.client()
     rig.disk.fail("create")
-    refused = client.refused(w.Writer(resources=["auto"]))
+    refused = client.refused(w.ConnectionWriter(resources=["auto"]))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     client.writer("auto")
 
@@ -225,13 +225,13 @@ def test_a_reader_of_another_copy_of_the_log_is_refused(
     epoch = client.describe("a").log_epoch
     rig.put_back(copy)
     client = rig.client()
-    at_4 = w.Reader(resources=["a"], from_=4, log_epoch=client.describe("a").log_epoch)
-    assert lost(client, w.Reader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
+    at_4 = w.ConnectionReader(resources=["a"], from_=4, log_epoch=client.describe("a").log_epoch)
+    assert lost(client, w.ConnectionReader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
     client.fill("a", [b"other"] * 9)
-    assert lost(client, w.Reader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
+    assert lost(client, w.ConnectionReader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
     assert lost(client, w.ResourceLocate(resource="a", start=6, log_epoch=epoch)) == (4, 6, 4)
     assert lost(client, w.CursorOpen(group="g", resource="a", from_=6, log_epoch=epoch)) == (4, 6, 4)
     assert client.ask(at_4, w.DataLease).from_ == 4, "up to there both are alike"
-    assert client.ask(w.Reader(resources=["a"], from_=6), w.DataLease).from_ == 6, (
+    assert client.ask(w.ConnectionReader(resources=["a"], from_=6), w.DataLease).from_ == 6, (
         "without an epoch in the request"
     )

@@ -55,23 +55,25 @@ def test_the_202_has_port_token_and_limits(client: Client) -> None:
 @pytest.mark.parametrize(
     ("request_", "status", "reason"),
     [
-        (w.Writer(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
-        (w.Writer(resources=["a", "x", "y"]), 404, w.UNKNOWN_RESOURCE),
-        (w.Writer(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
-        (w.Writer(resources=["a"], incarnations={"a": "another"}), 409, w.INCARNATION),
+        (w.ConnectionWriter(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
+        (w.ConnectionWriter(resources=["a", "x", "y"]), 404, w.UNKNOWN_RESOURCE),
+        (w.ConnectionWriter(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
+        (w.ConnectionWriter(resources=["a"], incarnations={"a": "another"}), 409, w.INCARNATION),
         (
-            w.Writer(resources=[], confirm="full", stage=w.StageSpec(application="x", version=1)),
+            w.ConnectionWriter(resources=[], confirm="full", stage=w.StageSpec(application="x", version=1)),
             400,
             w.BAD_ARGUMENTS,
         ),
         (
-            w.Writer(resources=["a"], confirm="none", stage=w.StageSpec(application="x", version=1)),
+            w.ConnectionWriter(
+                resources=["a"], confirm="none", stage=w.StageSpec(application="x", version=1)
+            ),
             400,
             w.BAD_ARGUMENTS,
         ),
     ],
 )
-def test_refusals(client: Client, request_: w.Writer, status: int, reason: str) -> None:
+def test_refusals(client: Client, request_: w.ConnectionWriter, status: int, reason: str) -> None:
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (status, reason)
     if reason == w.UNKNOWN_RESOURCE:
@@ -141,7 +143,7 @@ def test_a_grant_awaits_writes_in_progress_and_drops_pending_contents(rig: Rig, 
     rig.hold(Append)
     flow.content(1, b"with the disk")
     flow.content(2, b"waits")
-    asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     assert not asked.answered
     rig.let_go()
     lease = asked.reply(w.DataLease)
@@ -156,7 +158,7 @@ def test_a_grant_awaits_a_write_in_progress_that_fails(rig: Rig, client: Client)
     flow = client.flow(client.writer("a", writer="w"))
     rig.hold(Append)
     flow.content(1, b"x")
-    asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     rig.disk.fail("write")
     rig.let_go()
     assert asked.reply(w.DataLease).last == {"a": 0}
@@ -176,7 +178,7 @@ def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -
     other = rig.client()
     other.writer("a", writer="w")
     assert not flow.ponged()
-    assert isinstance(client.refused(w.Writer(resources=["a"], writer="w")), Fenced)
+    assert isinstance(client.refused(w.ConnectionWriter(resources=["a"], writer="w")), Fenced)
     assert client.writer("a", writer="another").epoch == 1
     assert other.writer("a", writer="w").epoch == 2
 
@@ -196,13 +198,13 @@ def test_an_older_holder_is_fenced_after_a_restart(rig: Rig, client: Client, how
     newer = rig.client().writer("a", writer="w", holder="new")
     getattr(rig, how)()
     client = rig.client()
-    back = w.Writer(resources=["a"], confirm="full", writer="w", holder="old", epoch=former.epoch)
+    back = w.ConnectionWriter(resources=["a"], confirm="full", writer="w", holder="old", epoch=former.epoch)
     assert isinstance(client.refused(back), Fenced)
     assert client.writer("a", writer="w", holder="new", epoch=newer.epoch).epoch == newer.epoch == 2
 
 
 def test_a_holder_of_an_expired_name_is_refused(client: Client) -> None:
-    back = w.Writer(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
+    back = w.ConnectionWriter(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
     refused = client.refused(back)
     assert (refused.status, refused.reason) == (404, w.UNKNOWN_WRITER)
 
@@ -210,7 +212,9 @@ def test_a_holder_of_an_expired_name_is_refused(client: Client) -> None:
 def test_of_two_concurrent_requests_the_later_gets_the_name(rig: Rig, client: Client) -> None:
     other = rig.client()
     rig.hold(Save)
-    asked = [x.begin(w.Writer(resources=["a"], confirm="full", writer="w")) for x in (client, other)]
+    asked = [
+        x.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w")) for x in (client, other)
+    ]
     rig.let_go()
     with pytest.raises(Fenced):
         asked[0].reply(w.DataLease)
@@ -222,7 +226,7 @@ def test_a_name_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", writer="w"))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     rig.store.hook = FaultyStore().hook
     assert client.writer("a", writer="w").last == {"a": 0}
@@ -286,7 +290,7 @@ def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, c
     flow.content(2, b"2")
     flow.content(3, b"3")
     spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    asked = client.begin(w.Writer(resources=["a"], confirm="full", stage=spec))
+    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert not asked.answered
     assert not flow.ponged()
     rig.let_go()
@@ -305,7 +309,7 @@ def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, c
 def test_stages_that_cannot_be_resumed(client: Client, spec: w.StageSpec, status: int, reason: str) -> None:
     ids = {"open": client.stage("app", 1, "a").stage, "sealed": client.staged("app", 1, "a", [b"x"])}
     spec = w.StageSpec(application=spec.application, version=spec.version, id=ids.get(spec.id or "", spec.id))
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.status, refused.reason) == (status, reason)
 
 
@@ -375,13 +379,13 @@ def broke() -> Lent:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-def local(request: w.Writer, lend: Callable[[], Lent] = lend) -> w.SharedMemory | None:
+def local(request: w.ConnectionWriter, lend: Callable[[], Lent] = lend) -> w.SharedMemory | None:
     client = Rig(local_writes=LocalWrites("here", lend)).client()
     client.create("a")
     return client.ask(request, w.DataLease).memory
 
 
-HERE = w.Writer(resources=["a"], confirm="full", packed=True, local="here")
+HERE = w.ConnectionWriter(resources=["a"], confirm="full", packed=True, local="here")
 
 
 @pytest.mark.parametrize(
@@ -443,7 +447,9 @@ def test_a_writer_with_an_epoch_unknown_to_the_log_is_refused(
     assert lease.log_epochs is not None
     incarnation, epoch = lease.log_epochs["a"]
     assert (incarnation, epoch) == (client.describe("a").incarnation, client.describe("a").log_epoch)
-    again = w.Writer(resources=["a"], confirm="full", writer=name, holder="me", log_epochs=lease.log_epochs)
+    again = w.ConnectionWriter(
+        resources=["a"], confirm="full", writer=name, holder="me", log_epochs=lease.log_epochs
+    )
     rig.restart()
     assert rig.client().ask(again, w.DataLease).lease, "the same log, after a restart"
     rig.put_back(copy)

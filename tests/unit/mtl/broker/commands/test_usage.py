@@ -35,7 +35,7 @@ def look(rig: Rig) -> None:
 
 
 def refusal(client: Client, *resources: str) -> dict[str, object]:
-    refused = client.refused(w.Writer(resources=list(resources), confirm="full"))
+    refused = client.refused(w.ConnectionWriter(resources=list(resources), confirm="full"))
     assert (refused.status, refused.reason) == (403, w.QUOTA)
     return refused.members
 
@@ -91,10 +91,10 @@ def test_octets_of_stages_count(rig: Rig) -> None:
     you.create("a")
     stages = [me.staged("app", 1, "a", [BODY] * 3) for _ in range(2)]
     spec = w.StageSpec(application="app", version=1)
-    filling = me.ask(w.Writer(resources=["a"], confirm="full", stage=spec), w.DataLease)
+    filling = me.ask(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec), w.DataLease)
     look(rig)
     assert rig.broker.parts.leases.find(filling.lease) is None
-    refused = me.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    refused = me.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.reason, refused.members["quota"]) == (w.QUOTA, "stage-bytes")
     you.staged("other", 1, "a", [b"x"])
     me.writer("a")
@@ -124,8 +124,8 @@ def test_dead_letters_count_for_the_owner_of_the_source_resource() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     me.fill("a", [b"x"])
-    you.ask(w.Profile(profile="queue"), w.Ok)
-    flow = you.flow(you.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease))
+    you.ask(w.ConnectionProfile(profile="queue"), w.Ok)
+    flow = you.flow(you.ask(w.ConnectionReader(resources=["a"], confirm="full"), w.DataLease))
     flow.summon("a")
     flow.reject(1)
     rig.sleep(2)

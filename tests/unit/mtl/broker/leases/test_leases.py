@@ -72,12 +72,12 @@ def test_leases_are_limited_in_all_and_per_session(
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
     leases = [client.reader("a") for _ in range(3)]
-    for request in (w.Reader(resources=["a"]), w.Writer(resources=["a"])):
+    for request in (w.ConnectionReader(resources=["a"]), w.ConnectionWriter(resources=["a"])):
         refused = client.refused(request)
         assert (refused.status, refused.reason) == (503, w.OVERLOADED)
     other = rig.client()
     if what == "all":
-        assert other.refused(w.Reader(resources=["a"])).status == 503
+        assert other.refused(w.ConnectionReader(resources=["a"])).status == 503
     else:
         other.reader("a")
     client.close_lease(leases[0])
@@ -98,7 +98,7 @@ def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: 
     client.create("b")
     lease = client.writer("a", "b")
     client.reader("a")
-    refused = rig.client().refused(w.Writer(resources=["a"], confirm="full"))
+    refused = rig.client().refused(w.ConnectionWriter(resources=["a"], confirm="full"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
     assert "the open leases name 3 resources and this one 1; 3 is the limit" in refused.message
     client.writer()
@@ -108,7 +108,7 @@ def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_a_failed_lease_is_reported_to_clients_with_binding(rig: Rig, client: Client, binding: bool) -> None:
-    request = w.Reader(resources=["a"], confirm="full", from_="earliest", binding=binding)
+    request = w.ConnectionReader(resources=["a"], confirm="full", from_="earliest", binding=binding)
     reply = client.ask(request, w.DataLease)
     flow = client.flow(reply)
     flow.sent()

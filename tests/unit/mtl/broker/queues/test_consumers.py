@@ -32,7 +32,9 @@ def bodies(count: int, start: int = 1) -> list[bytes]:
 
 def consumer(client: Client, *resources: str, summon: Sequence[str] = (), **more: Any) -> Flow:
     """A consumer that summoned every resource of its lease."""
-    lease = client.ask(w.Reader(resources=list(resources), **{"confirm": "full"} | more), w.DataLease)
+    lease = client.ask(
+        w.ConnectionReader(resources=list(resources), **{"confirm": "full"} | more), w.DataLease
+    )
     flow = client.flow(lease)
     for name in summon or resources:
         assert flow.summon(name) == 200
@@ -293,7 +295,7 @@ def test_contents_that_do_not_fit_into_a_peers_queue_go_to_others(rig: Rig, clie
 @pytest.mark.requirement("MTL-85")
 def test_without_confirmation_contents_are_settled_before_they_are_sent(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(5))
-    lease = client.ask(w.Reader(resources=["a"]), w.DataLease)
+    lease = client.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
     assert lease.window is None
     flow = client.flow(lease)
     rig.hold(Save)
@@ -368,7 +370,7 @@ def test_a_damaged_content_ends_the_lease_and_is_not_sent(rig: Rig, client: Clie
     flow.confirm(2)
     assert flow.sent() == []
     assert not flow.ponged()
-    assert client.refused(w.Reader(resources=["a"], confirm="full")).reason == w.STORAGE
+    assert client.refused(w.ConnectionReader(resources=["a"], confirm="full")).reason == w.STORAGE
     assert position(client).position == 3
 
 

@@ -149,9 +149,12 @@ def test_a_queue_at_the_limit_of_ranges_waits_for_its_oldest_content(
 def test_queues_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_limits, "MAX_QUEUES", 1)
     consumer(client, "a")
-    refused = client.refused(w.Reader(resources=["a"], group="other"))
+    refused = client.refused(w.ConnectionReader(resources=["a"], group="other"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
-    assert client.flow(client.ask(w.Reader(resources=[], group="other"), w.DataLease)).summon("a") == 400
+    assert (
+        client.flow(client.ask(w.ConnectionReader(resources=[], group="other"), w.DataLease)).summon("a")
+        == 400
+    )
 
 
 # --- retention ----------------------------------------------------------------------------------------------
@@ -225,7 +228,9 @@ def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
     delete = w.QueueDelete(group="default", resource="a")
     assert client.refused_in_time(delete).reason == w.STORAGE
     assert client.refused(delete).reason == w.OVERLOADED
-    assert client.refused(w.Reader(resources=["a"])).reason == w.OVERLOADED, "not certain to be there"
+    assert client.refused(w.ConnectionReader(resources=["a"])).reason == w.OVERLOADED, (
+        "not certain to be there"
+    )
     rig.store.hook = lambda _: None
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert position(client).unsettled == 2

@@ -250,7 +250,7 @@ def test_cursors_are_limited(rig: Rig, client: Client, monkeypatch: pytest.Monke
     refused = client.refused(w.CursorOpen(group="three", resource="a"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
     assert "2 cursors exist already, which is the limit" in refused.message
-    assert client.refused(w.Reader(resources=["a"], group="three", confirm="full")).status == 503
+    assert client.refused(w.ConnectionReader(resources=["a"], group="three", confirm="full")).status == 503
     assert hold(client, group="two").epoch == 1
     client.ask(w.CursorDelete(group="one", resource="a"), w.Ok)
     client.ask(w.CursorOpen(group="three", resource="a"), w.CursorOpened)
@@ -263,7 +263,7 @@ def test_a_cursor_below_earliest_is_data_loss() -> None:
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     client.fill("a", [bytes(1_000)] * 5)
     rig.sleep(6)
-    refused = client.refused(w.Reader(resources=["a"], group="g", confirm="full"))
+    refused = client.refused(w.ConnectionReader(resources=["a"], group="g", confirm="full"))
     assert isinstance(refused, DataLoss)
     assert client.reader("a", group="g", start="earliest").from_ == client.describe("a").earliest
 
@@ -288,12 +288,14 @@ def test_a_member_of_an_older_epoch_is_fenced(rig: Rig, client: Client) -> None:
     other = rig.client()
     assert hold(other, "another").epoch == 2
     for asking in (client, rig.client()):
-        refused = asking.refused(w.Reader(resources=["a"], group="g", epoch=epoch, from_=1))
+        refused = asking.refused(w.ConnectionReader(resources=["a"], group="g", epoch=epoch, from_=1))
         assert isinstance(refused, Fenced)
 
 
 def test_a_member_without_a_holder_is_refused(client: Client) -> None:
-    assert isinstance(client.refused(w.Reader(resources=["a"], group="g", epoch=1, from_=1)), Fenced)
+    assert isinstance(
+        client.refused(w.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
+    )
 
 
 @pytest.mark.parametrize("how", ["restart", "kill", "crash"])
@@ -320,7 +322,7 @@ def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
     assert not flow.ponged(), "no Pong: that is how it learns"
     assert flow.lease(lease.lease) == 403
     for request in (
-        w.Reader(resources=["a"], group="g", holder="driver", confirm="full"),
+        w.ConnectionReader(resources=["a"], group="g", holder="driver", confirm="full"),
         w.CursorOpen(group="g", resource="a"),
     ):
         assert isinstance(client.refused(request), Fenced), "fenced for good, in every request"
@@ -340,7 +342,7 @@ def test_an_older_holder_is_fenced_under_a_new_session(rig: Rig, client: Client)
     epoch = hold(client).epoch
     hold(rig.client(), "another")
     rig.restart()
-    again = w.Reader(resources=["a"], group="g", holder="driver", epoch=epoch, confirm="full")
+    again = w.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=epoch, confirm="full")
     assert isinstance(rig.client().refused(again), Fenced)
 
 
@@ -349,13 +351,15 @@ def test_of_two_concurrent_holders_the_later_holds(rig: Rig, client: Client) -> 
     clients = [rig.client(), rig.client()]
     rig.hold(Save)
     asked = [
-        x.begin(w.Reader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
+        x.begin(w.ConnectionReader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
         for n, x in enumerate(clients)
     ]
     rig.let_go()
     former, later = (x.reply(w.DataLease) for x in asked)
     assert (former.epoch, later.epoch) == (1, 2)
-    assert isinstance(clients[0].refused(w.Reader(resources=["a"], group="g", epoch=1, from_=1)), Fenced)
+    assert isinstance(
+        clients[0].refused(w.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
+    )
     assert cursor(client).holder == "d1"
 
 
@@ -502,7 +506,7 @@ def test_a_group_whose_position_is_lost_is_refused_with_data_loss(rig: Rig, behi
     found = cursor(behind)
     assert (found.position, found.lost, found.behind) == (21, w.Lost(first=11, end=21), 5)
     for request_ in (
-        w.Reader(resources=["b"], confirm="full", group="g", holder="driver"),
+        w.ConnectionReader(resources=["b"], confirm="full", group="g", holder="driver"),
         w.CursorOpen(group="g", resource="b"),
     ):
         refused = behind.refused(request_)

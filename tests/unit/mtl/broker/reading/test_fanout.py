@@ -24,14 +24,14 @@ def client(rig: Rig) -> Client:
 
 
 def reading(client: Client, *resources: str) -> Flow:
-    lease = client.ask(w.Reader(resources=list(resources)), w.DataLease)
+    lease = client.ask(w.ConnectionReader(resources=list(resources)), w.DataLease)
     flow = client.flow(lease)
     assert flow.summon("resource") == 200
     return flow
 
 
 def writing(client: Client, *resources: str) -> Flow:
-    return client.flow(client.ask(w.Writer(resources=list(resources)), w.DataLease))
+    return client.flow(client.ask(w.ConnectionWriter(resources=list(resources)), w.DataLease))
 
 
 # --- the profile --------------------------------------------------------------------------------------------
@@ -53,8 +53,10 @@ def test_contents_go_from_all_writers_to_all_readers(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-114")
-@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
-def test_a_lease_for_a_second_resource_is_refused(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+@pytest.mark.parametrize("kind", [w.ConnectionReader, w.ConnectionWriter])
+def test_a_lease_for_a_second_resource_is_refused(
+    client: Client, kind: type[w.ConnectionReader | w.ConnectionWriter]
+) -> None:
     refused = client.refused(kind(resources=["resource", "other"]))
     assert (refused.status, refused.members["missing"]) == (404, ["other"])
 
@@ -66,8 +68,10 @@ def test_summon_of_another_name_is_refused(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-49", "MTL-115")
-@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
-def test_leases_with_confirmation_are_refused(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+@pytest.mark.parametrize("kind", [w.ConnectionReader, w.ConnectionWriter])
+def test_leases_with_confirmation_are_refused(
+    client: Client, kind: type[w.ConnectionReader | w.ConnectionWriter]
+) -> None:
     refused = client.refused(kind(resources=["resource"], confirm="full"))
     assert (refused.status, refused.reason) == (501, w.UNSUPPORTED)
 
@@ -119,7 +123,7 @@ def test_contents_of_the_largest_size_are_delivered(client: Client, properties: 
 def test_only_summoned_readers_are_sent_contents(client: Client) -> None:
     reader = reading(client)
     reader.dismiss("resource")
-    idle = client.flow(client.ask(w.Reader(resources=[]), w.DataLease))
+    idle = client.flow(client.ask(w.ConnectionReader(resources=[]), w.DataLease))
     writing(client).content(1, b"x")
     assert (reader.contents(), idle.contents()) == ([], [])
     reader.summon("resource")
@@ -262,7 +266,7 @@ def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None:
-    lease = client.ask(w.Reader(resources=[]), w.DataLease)
+    lease = client.ask(w.ConnectionReader(resources=[]), w.DataLease)
     slow = client.flow(lease)
     slow.summon("resource")
     slow.room(0)

@@ -434,7 +434,7 @@ def test_a_damaged_chunk_ends_the_lease_and_refuses_the_next_with_the_cause(dama
     flow.summon("a")
     assert flow.numbers() == [1, 2]
     assert not flow.ponged()
-    refused = damaged.refused(w.Reader(resources=["a"], from_=3))
+    refused = damaged.refused(w.ConnectionReader(resources=["a"], from_=3))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "damaged" in refused.message
     behind = damaged.flow(damaged.reader("a", start=4))
@@ -455,7 +455,7 @@ def test_a_failed_read_ends_the_lease_and_refuses_the_next_with_the_cause(rig: R
     flow.summon("a")
     assert flow.numbers() == []
     assert not flow.ponged()
-    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "Input/output error" in refused.message
     told = client.describe("a")
@@ -483,7 +483,7 @@ def test_a_failed_read_of_an_index_affects_only_its_reader(client: Client) -> No
     flow.summon("a")
     assert flow.numbers() == []
     assert client.describe("a").next == 5
-    assert client.refused(w.Reader(resources=["a"], from_=1)).reason == w.STORAGE
+    assert client.refused(w.ConnectionReader(resources=["a"], from_=1)).reason == w.STORAGE
     rig.disk.heal()
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
@@ -508,7 +508,7 @@ def test_a_stored_pack_that_does_not_decode_ends_only_its_reader(
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
     assert flow.contents() == []
-    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "contents 1 to 5 are stored as a pack that Arrow refuses" in refused.message
     assert client.read("b") == [b"x"], "others are served"

@@ -222,7 +222,10 @@ def test_readers_see_truncated_contents_as_removed_by_retention(rig: Rig, client
     replace(client, 1, client.staged("app", 1, "a", [b"3"]))
     behind.confirm(1)
     assert (ahead.numbers(), behind.numbers()) == ([3], [3])
-    for gone in (w.Reader(resources=["a"], from_=1), w.Reader(resources=["a"], group="g", confirm="full")):
+    for gone in (
+        w.ConnectionReader(resources=["a"], from_=1),
+        w.ConnectionReader(resources=["a"], group="g", confirm="full"),
+    ):
         refused = client.refused(gone)
         assert isinstance(refused, DataLoss)
         assert refused.end == 3
@@ -374,7 +377,7 @@ def test_conflicting_requests_during_a_commit_are_refused(rig: Rig, client: Clie
     assert client.refused(commit(2)).status == 503
     assert client.refused(commit(1, stage, application="other")).status == 400
     spec = w.StageSpec(application="app", version=1, id=stage)
-    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).reason == w.CLOSED
+    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason == w.CLOSED
     client.ask(w.StageAbort(stages=[stage]), w.Ok)  # left alone
     rig.let_go()
     assert not asked.reply(w.Committed).already
@@ -433,7 +436,7 @@ def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
             lambda n=n, stage=stage: client.begin(commit(1, stage, application=f"app{n}"))
             for n, stage in enumerate(stages)
         ),
-        lambda: client.begin(w.Writer(resources=["busy"], confirm="full", writer="w")),
+        lambda: client.begin(w.ConnectionWriter(resources=["busy"], confirm="full", writer="w")),
         lambda: client.begin(w.ResourceDelete(resource="busy")),
     ]
     for number in range(len(actions)):

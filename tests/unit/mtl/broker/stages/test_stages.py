@@ -95,7 +95,7 @@ def test_a_stage_whose_log_has_stopped_refuses_contents_for_good(rig: Rig, clien
     flow.content(3, b"z")
     assert flow.sent() == [c.Reject(2, False, False), c.Reject(3, False, False)]
     spec = w.StageSpec(application="app", version=1, id=stage.stage)
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
 
 
@@ -105,7 +105,7 @@ def test_a_stage_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
 
     rig.store.hook = full
     spec = w.StageSpec(application="app", version=1)
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert stages(client) == []
 
@@ -114,7 +114,9 @@ def test_stages_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(broker_limits, "MAX_STAGES", 1)
     client.stage("app", 1, "a")
     spec = w.StageSpec(application="app", version=1)
-    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).reason == w.OVERLOADED
+    assert (
+        client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason == w.OVERLOADED
+    )
 
 
 # --- Stage.Abort --------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_a_stage_being_aborted_is_not_found(rig: Rig, client: Client) -> None:
     assert stages(client) == []
     assert client.refused(w.StageCommit(application="app", version=1, stages=[lease.stage])).status == 404
     spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).status == 404
+    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 404
     again = client.begin(w.StageAbort(stages=[lease.stage]))
     rig.let_go()
     aborted.reply(w.Ok)
@@ -328,7 +330,7 @@ def test_a_stage_with_a_damaged_log_accepts_no_contents_and_no_commit(rig: Rig, 
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "damaged" in refused.message
     spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).status == 503
+    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 503
     assert client.sequences("a") == (1, 1)
     abort(client, lease.stage)
     assert files(rig) == []

@@ -116,5 +116,5 @@ def test_writer_names_are_limited(rig: Rig, client: Client, monkeypatch: pytest.
     monkeypatch.setattr(broker_limits, "MAX_WRITER_NAMES", 2)
     for name in ("one", "two", "one"):
         client.writer("a", writer=name)
-    refused = client.refused(w.Writer(resources=["a"], confirm="full", writer="three"))
+    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", writer="three"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)

@@ -106,8 +106,8 @@ def test_a_stopping_broker_opens_no_more_logs(rig: Rig, many: Client) -> None:
 # --- waiting requests ---------------------------------------------------------------------------------------
 
 REQUESTS: dict[str, w.Request] = {
-    "read": w.Reader(resources=["r13"], from_="earliest"),
-    "write": w.Writer(resources=["r13"]),
+    "read": w.ConnectionReader(resources=["r13"], from_="earliest"),
+    "write": w.ConnectionWriter(resources=["r13"]),
     "create": w.ResourceCreate(resource="r13", exist_ok=True),
     "list": w.ResourceList(pattern="r13|r14"),
     "describe": w.ResourceDescribe(resources=["r13", "r14"]),
@@ -212,8 +212,8 @@ def test_a_log_without_positions_opens_when_the_disk_recovers(rig: Rig, many: Cl
         assert (found.bytes, found.contents) == (None, None)
         assert found.trouble
     for request in (
-        w.Reader(resources=["r01"]),
-        w.Writer(resources=["r01"]),
+        w.ConnectionReader(resources=["r01"]),
+        w.ConnectionWriter(resources=["r01"]),
         w.ResourceLocate(resource="r01", start=1),
         w.CursorOpen(group="g", resource="r01"),
     ):
@@ -368,7 +368,7 @@ def test_a_named_writer_of_all_resources_waits_for_all_its_numbers(rig: Rig) -> 
     fail_opens(rig, "a")
     rig.start()
     client = rig.client()
-    request = w.Writer(resources=[], confirm="full", writer="w")
+    request = w.ConnectionWriter(resources=[], confirm="full", writer="w")
     refused = client.refused(request)
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     rig.disk.heal()

@@ -169,8 +169,8 @@ def test_a_recreated_resource_has_another_incarnation_and_starts_at_one(client: 
     assert client.describe("a").incarnation != former
     assert client.sequences("a") == (1, 1)
     for request in (
-        w.Reader(resources=["a"], incarnation=former),
-        w.Writer(resources=["a"], incarnations={"a": former}),
+        w.ConnectionReader(resources=["a"], incarnation=former),
+        w.ConnectionWriter(resources=["a"], incarnations={"a": former}),
         w.ResourceLocate(resource="a", start=1, incarnation=former),
         w.CursorOpen(group="g", resource="a", incarnation=former),
         w.ResourceDelete(resource="a", incarnation=former),
@@ -201,8 +201,8 @@ def test_requests_during_a_delete_of_the_resource_are_refused(rig: Rig, client: 
     rig.hold(Save)
     deleted = client.begin(w.ResourceDelete(resource="a"))
     for request, status in (
-        (w.Reader(resources=["a"]), 503),
-        (w.Writer(resources=["a"]), 503),
+        (w.ConnectionReader(resources=["a"]), 503),
+        (w.ConnectionWriter(resources=["a"]), 503),
         (w.ResourceDelete(resource="a"), 503),
         (w.ResourceDescribe(resource="a"), 503),
         (w.ResourceDescribe(resources=["gone", "a"]), 503),
@@ -364,9 +364,9 @@ def test_a_damaged_log_stops_only_its_resource(stopped: Client) -> None:
     with pytest.raises(Refused, match=r"503 storage.*damaged"):
         _ = found.next
     for request in (
-        w.Reader(resources=["a"]),
-        w.Writer(resources=["a"]),
-        w.Writer(resources=["b", "a"]),
+        w.ConnectionReader(resources=["a"]),
+        w.ConnectionWriter(resources=["a"]),
+        w.ConnectionWriter(resources=["b", "a"]),
         w.ResourceLocate(resource="a", start=1),
         w.CursorOpen(group="g", resource="a"),
     ):
@@ -400,7 +400,7 @@ def test_a_log_stopped_by_a_failed_write_can_still_be_read(rig: Rig, client: Cli
     flow.content(1, b"y")
     assert flow.sent() == [c.Reject(1, False, True)]
     assert client.describe("a").state == "stopped"
-    assert client.refused(w.Writer(resources=["a"])).status == 503
+    assert client.refused(w.ConnectionWriter(resources=["a"])).status == 503
     assert client.read("a") == [b"x"]
     rig.disk.heal()
     client.fill("b", [b"z"])
@@ -434,8 +434,8 @@ def test_contents_lost_under_durability_os_are_data_loss_by_position(
     client = rig.client()
     client.fill("a", [b"other"] * 9)
     assert client.describe("a").incarnation == before.incarnation
-    reader = w.Reader(resources=["a"], confirm="full", from_=6, log_epoch=before.log_epoch)
-    group = w.Reader(resources=["a"], confirm="full", group="g", holder="d")
+    reader = w.ConnectionReader(resources=["a"], confirm="full", from_=6, log_epoch=before.log_epoch)
+    group = w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="d")
     if kept == "all":
         assert client.read("a", 5)[:2] == [b"5", b"other"]
         assert client.ask(reader, w.DataLease).from_ == 6

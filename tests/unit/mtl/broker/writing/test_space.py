@@ -54,9 +54,9 @@ def test_low_space_refuses_writers_with_the_cause_and_serves_others(rig: Rig, cl
     rig.run()
     assert rig.broker.parts.leases.find(lease.lease) is None, "its client asks again, and gets the refusal"
     for request in (
-        w.Writer(resources=["a"]),
-        w.Writer(resources=["a"], confirm="full", writer="w"),
-        w.Writer(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=2)),
+        w.ConnectionWriter(resources=["a"]),
+        w.ConnectionWriter(resources=["a"], confirm="full", writer="w"),
+        w.ConnectionWriter(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=2)),
     ):
         refused = client.refused(request)
         assert (refused.status, refused.reason) == (503, w.READ_ONLY)
@@ -73,7 +73,7 @@ def test_low_space_refuses_writers_with_the_cause_and_serves_others(rig: Rig, cl
 
 def test_a_writer_lease_granted_during_low_space_ends_at_the_next_check(rig: Rig, client: Client) -> None:
     rig.hold(Save)
-    waiting = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    waiting = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     rig.broker.room(999, 10_000, rig.now())
     rig.let_go()
     lease = waiting.reply(w.DataLease)
@@ -83,16 +83,16 @@ def test_a_writer_lease_granted_during_low_space_ends_at_the_next_check(rig: Rig
 
 def test_low_space_does_not_affect_the_test_profile(rig: Rig) -> None:
     client = rig.client("test")
-    lease = client.ask(w.Writer(resources=["resource"]), w.DataLease)
+    lease = client.ask(w.ConnectionWriter(resources=["resource"]), w.DataLease)
     rig.broker.room(999, 10_000, rig.now())
     assert rig.broker.parts.leases.find(lease.lease) is not None
-    client.ask(w.Writer(resources=["resource"]), w.DataLease)
+    client.ask(w.ConnectionWriter(resources=["resource"]), w.DataLease)
 
 
 def test_low_space_delays_dead_letters(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     consumer = rig.client("queue")
-    flow = consumer.flow(consumer.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease))
+    flow = consumer.flow(consumer.ask(w.ConnectionReader(resources=["a"], confirm="full"), w.DataLease))
     assert flow.summon("a") == 200
     rig.broker.room(999, 10_000, rig.now())
     flow.reject(1)

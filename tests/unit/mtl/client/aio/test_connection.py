@@ -46,12 +46,12 @@ async def test_a_silent_broker_is_unreachable(connected: Connect, memory_broker:
 @in_loop
 async def test_a_refused_lease_is_raised(connected: Connect, memory_broker: MemoryBroker) -> None:
     missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
-    memory_broker.answers[w.Reader] = lambda: w.encode_reply(404, missing)
+    memory_broker.answers[w.ConnectionReader] = lambda: w.encode_reply(404, missing)
     async with connected() as connection:
         for _ in range(3):
             with pytest.raises(Refused, match="unknown-resource"):
                 await connection.reader("nowhere", packed=False)
-        opened = sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+        opened = sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
         assert opened == 2, "the connection's own session, and one for leases"
 
 

@@ -99,7 +99,7 @@ async def test_a_holder_confirms_and_raises_fenced_when_replaced(
         assert memory_broker.confirmed == [1]
         memory_broker.fenced = True
         fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
-        memory_broker.answers[w.Reader] = lambda: fenced
+        memory_broker.answers[w.ConnectionReader] = lambda: fenced
         with pytest.raises(Fenced):
             await reader.confirm(2)
         with pytest.raises(Fenced):

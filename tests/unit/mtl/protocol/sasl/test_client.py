@@ -15,7 +15,7 @@ READY = w.Ready(profiles=["log"])
 VERIFIER = make_verifier("secret", b"s" * 16, 4096)
 
 
-def text(request: w.Authorize) -> str:
+def text(request: w.ConnectionAuthorize) -> str:
     return decode(request.response).decode()
 
 
