@@ -50,15 +50,15 @@ class ResourceWatch:
         if known is None or watched is None or watched[0] != known:
             return self._request(known, wait)
         try:
-            news = watched[1].wait(wait)
+            changed = watched[1].wait(wait)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
             return self._request(known, wait)
-        if news is not None and next(_unknown(news), None) is not None:
+        if changed is not None and next(_unknown(changed), None) is not None:
             return self._request(known, wait)
-        if news is not None:
-            self._found, self._watch = news, None
+        if changed is not None:
+            self._found, self._watch = changed, None
         elif not watched[1].in_flight:  # the broker may have restarted, and have other resources
             return self._request(known, wait)
         return self._found

@@ -16,23 +16,21 @@ AFTER = {"a": 6}
 
 @pytest.fixture
 def watch(client: FakeClient) -> ResourceWatch:
-    """Of the resource a, which was looked at once and has five contents."""
+    """ResourceWatch of the resource `a`, which was described once and has five contents."""
     client.logs.update(a=FakeLog([b""] * 5))
     watch = ResourceWatch(lambda: client, ["a"], None)  # type: ignore[arg-type, return-value]
     assert watch.find({}, WAIT_S)["a"].next == 6
     return watch
 
 
-def test_the_second_trigger_without_news_and_more_ask_nothing(
-    watch: ResourceWatch, client: FakeClient
-) -> None:
+def test_further_triggers_without_news_send_no_requests(watch: ResourceWatch, client: FakeClient) -> None:
     assert watch.find(END, WAIT_S)["a"].earliest == 1
-    client.logs["a"].earliest = 3  # nobody tells of that
+    client.logs["a"].earliest = 3  # this change is not reported
     assert [watch.find(END, WAIT_S)["a"].earliest for _ in range(3)] == [1, 1, 1]
     assert client.watches == [AFTER]
 
 
-def test_news_are_told_and_the_next_question_is_another_one(watch: ResourceWatch, client: FakeClient) -> None:
+def test_after_news_the_next_long_poll_has_the_new_position(watch: ResourceWatch, client: FakeClient) -> None:
     watch.find(END, WAIT_S)
     client.logs["a"].bodies.append(b"")
     assert watch.find(END, WAIT_S)["a"].next == 7
@@ -40,16 +38,14 @@ def test_news_are_told_and_the_next_question_is_another_one(watch: ResourceWatch
     assert client.watches == [AFTER, {"a": 7}]
 
 
-def test_a_broker_that_was_away_is_asked_whether_there_is_news(
-    watch: ResourceWatch, client: FakeClient
-) -> None:
+def test_after_an_interruption_the_broker_is_asked_for_news(watch: ResourceWatch, client: FakeClient) -> None:
     watch.find(END, WAIT_S)
-    client.away = True  # it began anew, and nobody has asked the new one yet
+    client.away = True  # the broker restarted and has no pending long poll yet
     client.logs["a"].bodies.append(b"")
     assert watch.find(END, WAIT_S)["a"].next == 7
 
 
-def test_an_answer_without_news_is_what_is_found_now(watch: ResourceWatch, client: FakeClient) -> None:
+def test_an_answer_without_news_updates_the_description(watch: ResourceWatch, client: FakeClient) -> None:
     watch.find(END, WAIT_S)
     client.logs["a"].earliest, client.time_is_up = 3, True
     assert watch.find(END, WAIT_S)["a"].earliest == 3
@@ -58,13 +54,13 @@ def test_an_answer_without_news_is_what_is_found_now(watch: ResourceWatch, clien
     assert client.watches == [AFTER, AFTER]
 
 
-def test_what_a_batch_within_limits_leaves_is_found_at_once(watch: ResourceWatch, client: FakeClient) -> None:
+def test_contents_left_by_a_limited_batch_are_found_at_once(watch: ResourceWatch, client: FakeClient) -> None:
     assert watch.find({"a": Position("i1", 3)}, WAIT_S)["a"].next == 6
     assert watch.find({"a": Position("i1", 5)}, WAIT_S)["a"].next == 6
     assert client.watches == []
 
 
-def test_a_deletion_is_told_and_what_is_gone_is_waited_for(watch: ResourceWatch, client: FakeClient) -> None:
+def test_a_deletion_is_reported_and_the_resource_awaited(watch: ResourceWatch, client: FakeClient) -> None:
     watch.find(END, WAIT_S)
     del client.logs["a"]
     assert [watch.find(END, WAIT_S) for _ in range(2)] == [{}, {}]
@@ -78,10 +74,10 @@ def test_a_deletion_is_told_and_what_is_gone_is_waited_for(watch: ResourceWatch,
 @pytest.mark.parametrize(
     "again", [None, FakeLog([b""], incarnation="i2"), FakeLog([b""] * 5, incarnation="i2")]
 )
-def test_a_deletion_just_before_the_question_is_left_is_told_by_the_next_trigger(
+def test_a_deletion_just_before_the_long_poll_is_found_by_the_next_trigger(
     client: FakeClient, again: FakeLog | None, names: list[str] | None
 ) -> None:
-    """Nothing more happens, so that only a question that says what is known is answered before its time is up."""
+    """There are no later events, so only a long poll with the known incarnations is answered before its end."""
     client.logs.update(a=FakeLog([b""] * 5))
     watch = ResourceWatch(lambda: client, names, "a" if names is None else None)  # type: ignore[arg-type, return-value]
 
@@ -99,31 +95,27 @@ def test_a_deletion_just_before_the_question_is_left_is_told_by_the_next_trigger
     )
 
 
-def test_what_is_found_made_again_leaves_no_question(watch: ResourceWatch, client: FakeClient) -> None:
+def test_a_recreated_resource_is_found_without_a_long_poll(watch: ResourceWatch, client: FakeClient) -> None:
     client.logs["a"] = FakeLog([b""], incarnation="i2")
     assert watch.find(END, WAIT_S)["a"].incarnation == "i2"
     assert client.watches == []
 
 
-def test_who_does_not_say_what_is_known_asks_once(watch: ResourceWatch, client: FakeClient) -> None:
+def test_find_without_known_positions_describes_once(watch: ResourceWatch, client: FakeClient) -> None:
     client.logs["a"].bodies.append(b"")
     assert watch.find(None, WAIT_S)["a"].next == 7
     assert client.watches == []
 
 
-def test_a_trigger_that_does_not_wait_leaves_its_question_too(
-    watch: ResourceWatch, client: FakeClient
-) -> None:
+def test_a_trigger_without_wait_leaves_a_long_poll_pending(watch: ResourceWatch, client: FakeClient) -> None:
     assert watch.find(END, 0.0)["a"].next == 6
     assert client.watches == [AFTER]
     client.logs["a"].bodies.append(b"")
     assert watch.find(END, 0.0)["a"].next == 7
 
 
-def test_it_is_silent_while_a_question_stands_without_an_answer(
-    watch: ResourceWatch, client: FakeClient
-) -> None:
-    assert not watch.is_silent(0.0)  # nothing was left under way
+def test_is_silent_holds_while_a_long_poll_is_pending(watch: ResourceWatch, client: FakeClient) -> None:
+    assert not watch.is_silent(0.0)  # no long poll is pending
     watch.find(END, WAIT_S)
     assert watch.is_silent(0.0)
     client.away = True
@@ -153,9 +145,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_resource_whose_end_nobody_knows_is_asked_for_again(
-    watch: ResourceWatch, client: FakeClient
-) -> None:
+def test_a_resource_with_unknown_end_is_described_again(watch: ResourceWatch, client: FakeClient) -> None:
     client.shut = 3
     assert watch.find(None, 0.0)["a"].next == 6
     assert client.shut == 0
@@ -165,7 +155,9 @@ def test_a_resource_whose_end_nobody_knows_is_asked_for_again(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_one_that_stays_unknown_is_an_error_of_the_storage(watch: ResourceWatch, client: FakeClient) -> None:
+def test_a_resource_whose_end_stays_unknown_is_a_storage_error(
+    watch: ResourceWatch, client: FakeClient
+) -> None:
     client.settings.retry_deadline = 0.01
     client.shut = 1_000_000
     with pytest.raises(Refused, match=r"503 storage.*'a' is stopped: no space left"):
