@@ -370,7 +370,7 @@ def test_a_resource_that_was_made_again_is_data_loss(
     connection.delete_resource("orders", incarnation=incarnation)
     connection.create_resource("orders")
     mtl_broker.restart()
-    with pytest.raises(DataLoss, match="made again"):
+    with pytest.raises(DataLoss, match="created again"):
         list(reader)
     with pytest.raises(Refused, match="incarnation"):
         connection.reader("orders", incarnation=incarnation)
