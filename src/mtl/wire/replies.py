@@ -177,7 +177,7 @@ class CursorInfo(Body, frozen=True, kw_only=True):
 
 
 class QueueInfo(Body, frozen=True, kw_only=True):
-    """A queue (`group`) of a resource: below `position` everything is settled.
+    """A queue (`group`) of a resource: all contents below `position` are settled.
 
     Of the `unsettled` contents before `next` some are `ready`, `delivered` to one of the `consumers`, or `delayed`
     after a Reject. `dead` counts all contents that were moved to the resource `dead_letter` so far.
@@ -210,7 +210,7 @@ class StageSealed(Body, frozen=True, kw_only=True):
 class StageInfo(Body, frozen=True, kw_only=True):
     """A stage as Stage.Describe shows it: durable contents that no reader sees; `created` and `expires` in µs.
 
-    `trouble` says why it takes no contents, or why its last contents were not stored.
+    `trouble` is the reason why it takes no contents, or why its last contents were not stored.
     """
 
     stage: str
@@ -424,4 +424,4 @@ class StageList(Reply, frozen=True, kw_only=True):
 
 
 Durability = Literal["sync", "os"]
-"""Where contents are when they are confirmed: "sync": on the disk, "os": with the operating system."""
+"""The place of contents when they are confirmed: "sync": on the disk, "os": with the operating system."""

@@ -313,8 +313,8 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
 class CursorReset(Request, frozen=True, kw_only=True):
     """Cursor.Reset: move a cursor, also back, `to` a position or to the first content at or after `timestamp` (µs).
 
-    A cursor that is held is taken from its holder only with `force`. `log_epoch` is that of the last content before
-    `to`.
+    A cursor with a live holder is moved only with `force`, which fences the holder. `log_epoch` is that of the last
+    content before `to`.
     """
 
     command: ClassVar[str] = "Cursor.Reset"
@@ -446,4 +446,4 @@ _PROFILES = (
 )
 
 REQUESTS: dict[str, type[Request]] = {request.command.lower(): request for request in _CONNECTION + _PROFILES}
-"""Every command that there is, by its name in lower case (MTL-19)."""
+"""All commands, by their names in lower case (MTL-19)."""

@@ -1,12 +1,12 @@
 """The intake of one log: duplicates, the queue of waiting contents, group commit.
 
 One intake per resource and per staged log. At most one group of a log is with the disk at any time; contents that
-arrive meanwhile form the next group. That is group commit: under load groups grow, an idle log has groups of one
+arrive meanwhile form the next group. This is group commit: under load groups grow; an idle log has groups of one
 content. Only a few logs have a group with the disk at a time (`turns`), so that the groups of many logs grow, too.
 
-A log does one action at a time. An operation of several steps (a commit, retention, Delete) holds the log. Holders come
-one after the other, in the order of their requests. An operation on several logs requests all of them at once, so that
-two operations never wait for each other.
+A log does one action at a time. An operation of several steps (a commit, retention, Delete) holds the log. Holders
+take turns, in the order of their requests. An operation on several logs requests all of them at once, so that two
+operations never wait for each other.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Arrival:
     """Contents of one writer, accepted at once: a pack (`properties` None, one body), or a run of plain contents with
     consecutive numbers and the same properties.
 
-    `done` says that they are durable; the octets are released then. `chunk` is the form in which a pack is appended,
-    once it was computed. An echo stands for a duplicate of contents that came before.
+    `done` is set when they are durable and their octets are released. `chunk` is the form in which a pack is
+    appended, after it was computed. An echo represents a duplicate of earlier contents.
     """
 
     __slots__ = (
@@ -165,7 +165,9 @@ class Intake:
             self._outbox.prepare(arrival.as_chunk())
 
     def echo(self, arrival: Arrival) -> None:
-        """A duplicate whose original may not be durable yet: done when the original is (PROTOCOL.md 5.4)."""
+        """Add a duplicate whose original may not be durable yet. It is done when the original is done (PROTOCOL.md
+        5.4).
+        """
         if arrival.last <= self.numbers.durable(arrival.lease.key):
             arrival.settle()
         else:
@@ -180,7 +182,7 @@ class Intake:
             then()
 
     def stop(self, error: StorageError) -> None:
-        """Accept nothing more, and drop the pending contents."""
+        """Stop accepting contents, and drop the pending ones."""
         self._stopped = error
         self._drop_lost(list(self._pending))
 
@@ -189,7 +191,7 @@ class Intake:
         self._stopped = None
 
     def shut(self, error: StorageError) -> None:
-        """The log exists and is not open, for this reason: nothing is accepted, and its contents are unknown."""
+        """The log exists and is not open, for this reason. It accepts no contents, and its contents are unknown."""
         self._shut = error
 
     def opened(self, reader: LogView, last: dict[int, int]) -> None:
@@ -200,12 +202,14 @@ class Intake:
 
     @property
     def stopped(self) -> StorageError | None:
-        """The error because of which nothing is accepted; None when contents are accepted."""
+        """The error because of which no contents are accepted; None if contents are accepted."""
         return self._stopped or self._shut
 
     @property
     def trouble(self) -> str | None:
-        """The error because of which nothing is accepted or the last group was not stored; None when all is well."""
+        """The error because of which no contents are accepted or the last group was not stored; None without an
+        error.
+        """
         error = self.stopped or self._last_error
         return None if error is None else str(error)
 
@@ -218,7 +222,7 @@ class Intake:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is pending and nothing is with the disk."""
+        """Whether no contents are pending or with the disk."""
         return not self._busy and not self._pending
 
     @property
@@ -292,7 +296,7 @@ class Intake:
         self.submit(make, changed)
 
     def hold(self, then: Callable[[], None]) -> None:
-        """Start no further group, and call `then` when nothing is with the disk and this holder has its turn."""
+        """Start no further group, and call `then` when no group is with the disk and this holder has its turn."""
         self._holders.append(then)
         self._call_next_holder()
 
@@ -329,7 +333,9 @@ class Intake:
         self._turns.release()
 
     def _log_trouble(self, error: StorageError | None) -> None:
-        """Log trouble once when it begins and once when it is over: writers try again several times a second."""
+        """Log an error once when it begins and once when it ends, because writers try again several times a
+        second.
+        """
         if error is not None and self._last_error is None:
             log.error("%s stores no contents; writers have to send them again: %s", self.key, error)
         elif error is None and self._last_error is not None:
@@ -350,8 +356,8 @@ class Intake:
         self._durable(self, [*group, *echoes])
 
     def _drop_lost(self, lost: list[Arrival]) -> None:
-        """Drop contents that were not stored, and the pending ones of the same writers behind them: later numbers would
-        make duplicates of contents that are sent again. Their echoes are dropped, too.
+        """Drop contents that were not stored, and the later pending ones of the same writers: with their higher
+        numbers stored, contents that are sent again would count as duplicates. Their echoes are dropped, too.
         """
         keys = {x.lease.key: None for x in lost if x.lease.confirmed_flow}
         given_up = {id(x): x for x in lost}

@@ -1,4 +1,4 @@
-"""Makes the intakes of logs, and knows those with contents that wait for the disk."""
+"""Creates the intakes of logs, and keeps those with contents that wait for the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Intakes:
 
     @property
     def any_waits(self) -> bool:
-        """Whether `start` would do something."""
+        """Whether `start` would begin a group."""
         return bool(self._waiting)
 
     def start(self) -> None:
@@ -46,5 +46,5 @@ class Intakes:
             intake.start()
 
     def close(self) -> None:
-        """Write nothing more from now on."""
+        """Stop writing."""
         self._closed = True

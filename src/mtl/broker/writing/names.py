@@ -1,7 +1,7 @@
 """Writer names: the id of each in the logs, its holder, and its expiry.
 
-PROTOCOL.md 5.4. A newer holder of a name fences the older one. A name that was unused for long is forgotten, and its
-publishing numbers with it.
+PROTOCOL.md 5.4. A newer holder of a name fences the older one. A name that was unused for a day is forgotten with
+its publishing numbers.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Names:
                 f"the writer name {name!r} is not known (any more): it was not used for a long time, or "
                 "the broker's data was replaced. Ask without epoch to begin again",
             )
-        # Of two holders one is newer. With the same epoch they got the name from different copies of the data.
+        # One of two holders is newer. Holders with the same epoch got the name from different copies of the data.
         another = holder != session or (known is not None and known.epoch != epoch)
         if epoch is not None and not same and another:
             raise fenced(name)
@@ -156,7 +156,7 @@ class Names:
 
         def saved(result: Result) -> None:
             if isinstance(result, StorageError):
-                return  # next time
+                return  # tried again at the next check
             gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
             for record in gone:
                 del self._records[(record.vhost, record.name)]

@@ -9,10 +9,10 @@ WriterKey = int | str
 
 
 class WriterNumbers:
-    """The only owner of these numbers in the core: for each writer the highest one that is durable, and the highest one
-    that was accepted. 0: none. The engine keeps the durable ones in the log.
+    """The only owner of these numbers in the core: for each writer its highest durable number and its highest
+    accepted number. 0: none. The engine keeps the durable ones in the log.
 
-    The number that a lease expects next is another thing: it is its flow's, and runs through several logs.
+    The next expected number of a lease is a different value: it belongs to the flow and counts over several logs.
     """
 
     __slots__ = ("_accepted", "_durable")

@@ -26,7 +26,7 @@ from mtl.storage.api import LogKey, LogOptions, OpenLog
 log = logging.getLogger("mtl.broker")
 
 _FOR_GOOD = (Damaged, NewerVersion)
-"""Errors that another attempt does not cure."""
+"""Errors for which another attempt is useless."""
 
 
 class _State(Enum):
@@ -173,7 +173,7 @@ class LogOpening:
         self._open_next()
 
     def stop(self) -> None:
-        """Open nothing more: the broker is about to stop."""
+        """Stop opening logs: the broker is about to stop."""
         self._waits.clear()
         self._unrequested.clear()
         self._failed.clear()
@@ -239,7 +239,7 @@ class LogOpening:
         self._notify_waits(one, final=for_good)
 
     def _notify_waits(self, one: Unopened, *, final: bool) -> None:
-        """Notify the requests that wait for a log: all of them, or all but the patient ones."""
+        """Notify the requests that wait for a log: all of them, or all except the patient ones."""
         waits, one.waits = one.waits, [] if final else [x for x in one.waits if x.patient]
         for wait in waits:
             if final or not wait.patient:

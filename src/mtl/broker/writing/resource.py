@@ -38,7 +38,7 @@ class Resource:
         self.unread = Unread()
         self.deleting = False
         self.undecided: Refused | None = None
-        """The refusal that says why it is unknown whether the resource is deleted; None when that is known."""
+        """The refusal with the reason why it is unknown whether the resource is deleted; None if it is known."""
 
     @property
     def name(self) -> str:
@@ -77,11 +77,13 @@ class Resource:
         return History(epochs, log.next)
 
     def epoch_of(self, position: int) -> str | None:
-        """The epoch of the content before `position`; None where there is no such content, or its epoch is unknown."""
+        """The epoch of the content before `position`; None if there is no such content, or its epoch is unknown."""
         return self.log.epoch_of(position - 1) if self.log is not None and position > 1 else None
 
     def parting(self, position: int, epoch: str | None) -> int | None:
-        """Where this log differs from the one that had `position` after a content of `epoch`; None if nowhere."""
+        """The sequence at which this log begins to differ from the log that had `position` after a content of
+        `epoch`; None if they do not differ.
+        """
         return None if self.log is None else self.history.parting(position, epoch)
 
     @property
@@ -102,7 +104,7 @@ class Resource:
 
     @property
     def trouble(self) -> str | None:
-        """The error of the intake, or of contents that cannot be read; None when all is well."""
+        """The error of the intake, or of contents that cannot be read; None without an error."""
         return self.intake.trouble or (None if self.unread.why is None else str(self.unread.why))
 
     def writable(self) -> None:
@@ -164,7 +166,7 @@ class Resource:
 
     @property
     def max_deliveries(self) -> int:
-        """The number of deliveries after which its queues give a content up."""
+        """The number of deliveries after which a content of its queues becomes a dead letter."""
         return self.record.max_deliveries or queue_limits.QUEUE_DELIVERIES
 
     def describe(self, oldest_time: int | None, *, history: bool = False) -> w.Description:

@@ -1,4 +1,6 @@
-"""Resources: named append-only logs in virtual hosts. Each life of a name has its own incarnation."""
+"""Resources: named append-only logs in virtual hosts. A name that is deleted and created again has another
+incarnation.
+"""
 
 from __future__ import annotations
 

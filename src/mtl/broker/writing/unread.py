@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtl.errors import Damaged, StorageError
 
 _MAX_UNREAD = 100
-"""Most ranges of a resource that are remembered as unreadable; a dead disk would add one for every chunk."""
+"""Most ranges of a resource that are kept as unreadable; a dead disk would add one for every chunk."""
 
 
 class Unread:
@@ -15,7 +15,9 @@ class Unread:
         self._places: dict[tuple[int, int], StorageError] = {}
 
     def add(self, first: int, end: int, error: StorageError) -> bool:
-        """Contents [first, end) could not be read; `Damaged` itself says which. Returns whether the range is new."""
+        """Contents [first, end) could not be read; a `Damaged` has the range itself. Returns whether the range is
+        new.
+        """
         if isinstance(error, Damaged):
             first, end = error.first or first, error.end or end
         new = (first, end) not in self._places

@@ -109,7 +109,8 @@ class WriterLease(Lease):
     def rebound(self, flow: Flow) -> None:
         """A new data flow presented the lease: the writer sends again everything after the last Confirm.
 
-        Nothing is confirmed before it was sent again: a Confirm would also cover a number whose Reject was lost.
+        Contents are confirmed only after they were sent again: a Confirm would also cover a number whose Reject was
+        lost.
         """
         self.flow = flow
         self.resumed = True
@@ -125,7 +126,9 @@ class Usual(NamedTuple):
     tail: bytes
 
     def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
-        """How many headers from `at` on have this form, numbered from `number` on; at most one chunk."""
+        """The number of headers from `at` on with this form and consecutive numbers from `number` on; at most one
+        chunk.
+        """
         return c.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
 
 
@@ -141,7 +144,8 @@ class Writers:
     # --- in -------------------------------------------------------------------------------------------------
 
     def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[Buffer], at: int) -> int:
-        """Accept the contents from `at` on that `content` would accept without further checks; returns how many.
+        """Accept the contents from `at` on that `content` would accept without further checks. Returns their
+        number.
 
         They continue the flow's numbers and have the form of the last one that `content` accepted. 0 if the first does
         not.

@@ -191,8 +191,8 @@ def connect(
     tls: ssl.SSLContext | None = None,
     authorization: str | None = None,
 ) -> Opening[ReactiveConnection]:
-    """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close what
-    it gives.
+    """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close
+    the result.
 
     `tls` has the trusted authorities, and optionally a client certificate. At HOST:PORT it enables TLS; at wss: the
     default are the system's authorities. `authorization` is the value of that header, for a WebSocket:

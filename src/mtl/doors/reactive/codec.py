@@ -1,6 +1,6 @@
 """Reactive Streams over a stream of octets, version 0: messages, both ways. No IO.
 
-A message is its type and its fields, one after the other, each of which says where it ends (RS-03, RS-04):
+A message is its type and its fields, one after the other, each of which shows its own end (RS-03, RS-04):
 
     varint   LEB128, below 2^64, in at most ten octets
     text     varint length, UTF-8             octets   varint length, octets
@@ -21,7 +21,7 @@ from mtl.errors import FieldError, Malformed
 from mtl.wire.fields import Buffer
 
 VERSION = 0
-"""The only one there is (RS-08)."""
+"""The only version (RS-08)."""
 
 # --- messages -----------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class OnComplete(Struct, frozen=True):
 
 
 class OnError(Struct, frozen=True):
-    """The end, and why (RS-23)."""
+    """The end, and the reason (RS-23)."""
 
     subscriber: int
     error: str
@@ -382,7 +382,7 @@ class ReactiveDecoder:
             if buf[behind:first] != head:
                 break
         match elements:
-            case []:  # it is cut off, or nothing that may be
+            case []:  # it is cut off, or not a message
                 return self._read(buf, at)
             case [element]:
                 return OnNext(subscriber, element), behind

@@ -98,7 +98,7 @@ class ReactiveIntake:
         self._link.flush()
 
     async def stop(self) -> None:
-        """Take no more contents; return when all taken ones are confirmed to the peer."""
+        """Stop taking contents; return when all taken ones are confirmed to the peer."""
         self.finish()
         await asyncio.wait({self._task})
 

@@ -25,7 +25,7 @@ from mtl.doors.websocket import BatchedWebSocket, DoorSocket, WebSocketServer, b
 from mtl.doors.websocket_client import open_websocket
 
 SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
-"""Our choice: the document names none."""
+"""Our choice: the document does not name a subprotocol."""
 
 LARGEST: Final = RS_ELEMENT + RS_TEXT
 """Maximum of octets of one WebSocket message: the largest protocol message fits."""

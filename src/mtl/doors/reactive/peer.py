@@ -129,7 +129,7 @@ class _ContentStream:
         self.task = asyncio.create_task(self._handle_outlet_end())
 
     def end(self) -> None:
-        """Send nothing more. Harmless when repeated."""
+        """Stop sending. Harmless when repeated."""
         self.task.cancel()
 
     async def _handle_outlet_end(self) -> None:
@@ -140,7 +140,7 @@ class _ContentStream:
                 publishing.accept(self.subscriber)
                 self._link.flush()
                 while True:
-                    await self._demand()  # before anything is read
+                    await self._demand()  # before the first read
                     elements = list(map(self._element, await subscription.some()))
                     at = 0
                     while at < len(elements):

@@ -3,7 +3,7 @@
     (no stream) ──subscribe──► ASKED ──we accept──► ACTIVE ──cancel, or we complete or fail──► (no stream)
                                  └──cancel: `subscribed` is sent too, so that the Id can be used again───────────┘
 
-A stream that is over is removed, so later messages for it are ignored, as Reactive Streams requires (RS-45).
+A stream that has ended is removed, so later messages for it are ignored, as Reactive Streams requires (RS-45).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _PublishedStream:
 
 
 class Publishing:
-    """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
+    """See the module. Methods have no effect on a stream that has ended: possibly only one side knows its end."""
 
     def __init__(self, say: SendMessage) -> None:
         self._say = say
