@@ -1,4 +1,4 @@
-"""The shape of the code: which imports there are, how long a file is, and where its tests are.
+"""The structure of the code: imports, lengths of files, and places of tests.
 
 The rules for imports are in .importlinter; here is what import-linter cannot express. Files are parsed, not imported,
 so this passes or fails the same whatever is installed.
@@ -31,7 +31,7 @@ _FROM_HERE = {**os.environ, "PYTHONPATH": str(SRC)}
 LONGEST_FILE = 500
 LONGEST_CONSTRUCTOR = 40
 
-# Modules without a unit test of their own, and what tests them instead.
+# Modules without their own unit test, and the tests that cover them.
 TESTED_ELSEWHERE = {
     "mtl.broker.access.caller": "definitions",
     "mtl.broker.access.session": "tests/unit/mtl/broker/access/test_sessions.py",
@@ -144,16 +144,16 @@ def unit_tests(module: Module) -> list[Path]:
 
 
 def test_imports_keep_to_the_rules() -> None:
-    """In a process of its own: it disables every logger that there is."""
+    """In a separate process: it disables every logger."""
     lint_imports = Path(sys.executable).with_name("lint-imports")
     command = [str(lint_imports), "--config", str(ROOT / ".importlinter"), "--no-cache", "--no-logo"]
     done = subprocess.run(command, cwd=ROOT, env=_FROM_HERE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_module_needs_itself() -> None:
-    """Not by way of others, and not for types only. import-linter looks for circles of packages, not of modules: it
-    sees none between a package and its own modules, and it leaves out the exceptions in .importlinter.
+def test_no_module_imports_itself_indirectly() -> None:
+    """Neither through others nor for types only. import-linter checks cycles of packages, not of modules: it
+    ignores those between a package and its own modules, and the exceptions in .importlinter.
     """
     graph = grimp.build_graph(*OURS, cache_dir=None)
     importers = {name: graph.find_modules_directly_imported_by(name) - {name} for name in graph.modules}
@@ -163,14 +163,14 @@ def test_no_module_needs_itself() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(e.args[1])}")
 
 
-def test_files_can_be_read_in_one_sitting() -> None:
+def test_files_have_a_bounded_length() -> None:
     lengths = {name: len(module.path.read_bytes().splitlines()) for name, module in modules().items()}
     too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
     assert not too_long, f"split what is over {LONGEST_FILE} lines"
 
 
-def test_constructors_fit_on_a_screen() -> None:
-    """A longer one knows too many parts, or does their work."""
+def test_constructors_have_a_bounded_length() -> None:
+    """A longer constructor depends on too many parts, or does their work."""
     too_long = [
         f"{name}.{made.name}: from line {constructor.lineno}"
         for name, module in modules().items()
@@ -197,7 +197,7 @@ def test_unit_tests_mirror_the_source() -> None:
     assert not untested, "write tests/unit/.../test_<name>.py, or say in TESTED_ELSEWHERE what tests them"
 
 
-def test_exceptions_from_the_mirror_are_still_needed() -> None:
+def test_exceptions_from_the_mirror_are_needed() -> None:
     stale = [name for name in TESTED_ELSEWHERE if name not in modules() or unit_tests(modules()[name])]
     assert not stale, "remove these from TESTED_ELSEWHERE"
 
@@ -209,7 +209,7 @@ def test_importing_a_package_loads_only_what_it_needs(package: str) -> None:
     assert not NOT_LOADED[package] & set(result.stdout.split())
 
 
-def test_every_section_of_the_protocol_that_is_referred_to_is_there() -> None:
+def test_referenced_sections_of_the_protocol_exist() -> None:
     sections = set(
         re.findall(r"^#+ ([\d.]*\d)", (ROOT / "PROTOCOL.md").read_text(encoding="utf-8"), re.MULTILINE)
     )

@@ -1,4 +1,4 @@
-"""Every requirement that binds us has a test, every marker a requirement, and CONFORMANCE.md says so."""
+"""Every binding requirement has a test, every marker a requirement, and CONFORMANCE.md is up to date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_must_and_should_has_a_test() -> None:
     assert not untested, "mark a test that shows these"
 
 
-def test_markers_name_requirements() -> None:
+def test_every_marker_names_a_requirement() -> None:
     known = {r.id for one in REQUIRED for r in one}
     unknown = {name: list(map(str, shown)) for name, shown in TESTED.items() if name not in known}
     assert not unknown, "write these in tests/requirements, or correct the markers"
@@ -29,7 +29,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(("document", "count"), [("mtl", 117), ("mc0", 30), ("mm2", 66), ("rs", 48)])
-def test_no_requirement_is_missing(document: str, count: int) -> None:
+def test_requirements_are_numbered_without_gaps(document: str, count: int) -> None:
     one = conformance.document(conformance.TESTS / "requirements" / f"{document}.toml")
     assert [r.id for r in one] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]
 
@@ -37,7 +37,7 @@ def test_no_requirement_is_missing(document: str, count: int) -> None:
 # The rules above are only as good as the reading of files and tests.
 
 
-def test_reads_the_markers_of_functions_and_classes(tmp_path: Path) -> None:
+def test_markers_of_functions_and_classes_are_read(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(
         '@pytest.mark.requirement("X-1", "X-2")\n'
         "@pytest.mark.parametrize('n', [1])\n"
@@ -71,14 +71,14 @@ ENTRY = '[section.requirements.X-1]\nlevel = "must"\ntext = "a"\nhow = "b"'
         f'{ENTRY}\n[[section]]\ntitle = "B"\n{ENTRY}',
     ],
 )
-def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, entry: str) -> None:
+def test_an_invalid_file_is_an_error(tmp_path: Path, entry: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(f'title = "T"\nsource = "S"\n[[section]]\ntitle = "A"\n{entry}\n', encoding="utf-8")
     with pytest.raises(Unusable, match="X-1"):
         conformance.document(path)
 
 
-def test_a_row_of_the_page() -> None:
+def test_a_requirement_is_a_row_of_the_page() -> None:
     one = Document(
         "T", "S", {"A": (Requirement("X-1", "must", "a|b", "c"), Requirement("X-2", "may", "d", "e"))}
     )

@@ -1,4 +1,4 @@
-"""The site builds without warnings, every link in it leads somewhere, and it loads nothing from other hosts."""
+"""The site builds without warnings, every link has a target, and no page loads from other hosts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_link_is_dead(built: Path) -> None:
     assert not dead, "\n".join(dead)
 
 
-def test_nothing_is_loaded_from_other_hosts(built: Path) -> None:
+def test_no_page_loads_from_other_hosts(built: Path) -> None:
     loaded = [target for _, page in _pages(built) for tag, target in page.links if tag in LOADED]
     assert loaded
     assert not [target for target in loaded if urlsplit(target).netloc]
@@ -94,13 +94,13 @@ def test_the_site_has_every_page_of_the_repository(built: Path) -> None:
         assert (built / page.replace(".md", ".html")).exists(), page
 
 
-def test_a_link_leads_to_the_page_of_a_file() -> None:
+def test_a_link_to_a_file_becomes_a_link_to_its_page() -> None:
     text = "[protocol](../../PROTOCOL.md#9-fault-model), [a job](../../spark-submit-examples/windows.py), [x](b.md)"
     found = site.relinked(text, "docs/how-to/a.md")
     assert found == "[protocol](../reference/protocol.md#9-fault-model), a job, [x](b.md)"
 
 
-def test_code_is_left_alone() -> None:
+def test_links_in_code_are_not_changed() -> None:
     text = "```text\n[protocol](../PROTOCOL.md)\n```\n"
     assert site.relinked(text, "docs/a.md") == text
 
@@ -112,8 +112,8 @@ def test_a_long_name_in_a_table_may_break_at_its_words() -> None:
     assert site.breakable(html) == html.replace(long, broken, 1)
 
 
-def test_the_files_that_the_contributors_page_names_are_there() -> None:
-    """Names with a placeholder in capitals are of files to be made; one may be given by its last parts."""
+def test_files_named_on_the_contributors_page_exist() -> None:
+    """A placeholder in capitals stands for a new file; a file may be given by the last parts of its path."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_./-]+\.(?:py|toml|md|sh|yaml))`", text))
     assert len(named) > 40

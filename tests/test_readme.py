@@ -1,4 +1,4 @@
-"""README.md and the pages in docs say what the code says."""
+"""README.md and the pages in docs agree with the code."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MOST_BARS = 8
 
 
 @pytest.mark.parametrize("page", generated.PARTS, ids=lambda page: page.name)
-def test_what_a_page_takes_from_the_code_is_what_the_code_says(page: Path) -> None:
+def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
     how = "run ./scripts/docs, or: PYTHONPATH=src:scripts python -m documentation.generated"
     assert generated.current(page) == page.read_text(encoding="utf-8"), how
 
 
-def test_a_default_is_shown_as_it_would_be_given() -> None:
+def test_a_default_is_shown_as_a_valid_value() -> None:
     defaults = [option for option in OPTIONS if not isinstance(option.default, str | None)]
     assert len(defaults) > 5
     for option in defaults:
@@ -43,7 +43,7 @@ def test_every_command_of_the_protocol_has_an_example() -> None:
     assert data == {"Lease", "Response", "Summon", "Dismiss", "Content", "Confirm", "Reject", "Ping", "Pong"}
 
 
-def test_examples_are_read_as_they_were_written() -> None:
+def test_encoded_examples_are_decoded() -> None:
     for request, reply in examples.CONTROL:
         assert control.decode_request(control.encode_request(request)) == request
         encoded = control.encode_reply(reply.code, reply)
@@ -79,7 +79,7 @@ def test_every_error_and_every_reason_is_on_its_page() -> None:
     assert set(re.findall(r"^\| \d{3} \| `([a-z-]+)` \|", text, re.MULTILINE)) == reasons
 
 
-def test_the_headline_has_few_bars_and_each_has_a_row() -> None:
+def test_the_headline_plot_has_few_bars_each_with_a_row() -> None:
     bars = headline.ratios(generated.SPEED.read_text(encoding="utf-8"))
     assert 0 < len(bars) <= MOST_BARS
     assert all(ratio > 0 for _, ratio in bars)
@@ -90,7 +90,7 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
-def test_a_page_links_to_files_that_there_are(page: Path) -> None:
+def test_links_of_a_page_to_files_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         if "://" not in target:
@@ -98,20 +98,20 @@ def test_a_page_links_to_files_that_there_are(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
-def test_a_page_names_files_that_there_are(page: Path) -> None:
+def test_files_named_on_a_page_exist(page: Path) -> None:
     """In backticks, from the project's root; NAME stands for any."""
     for path in re.findall(r"`((?:src|tests|scripts|conf|docs)/[^`\s:]+)", page.read_text(encoding="utf-8")):
         assert "NAME" in path or (generated.ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
-def test_what_is_not_run_on_a_page_is_there(page: Path) -> None:
+def test_unrun_commands_on_a_page_exist(page: Path) -> None:
     for block in pages.blocks(page):
         if block.language in pages.CHECKED and block.language != "toml":
             pages.check(block)
 
 
-def test_what_the_page_for_kafkas_users_points_at_is_there() -> None:
+def test_references_on_the_page_for_kafka_users_exist() -> None:
     """Its options, tests, commands and files."""
     text = KAFKA.read_text(encoding="utf-8")
     quoted = set(re.findall(r"`([^`]+)`", text))
@@ -128,7 +128,7 @@ def test_what_the_page_for_kafkas_users_points_at_is_there() -> None:
         assert (KAFKA.parent / one).exists(), one
 
 
-def test_the_page_for_kafkas_users_names_options_that_there_are() -> None:
+def test_options_on_the_page_for_kafka_users_exist() -> None:
     rows = [
         line.split("|") for line in KAFKA.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]

@@ -1,4 +1,4 @@
-"""The scripts' own help: complete, and printed before anything is installed."""
+"""The help of the scripts: complete, and printed before any installation."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_every_script_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_help_has_every_option_of_the_program(name: str) -> None:
-    """The program has a parser, and the script a comment that is printed without Python."""
+def test_help_names_every_option_of_the_program(name: str) -> None:
+    """The program has a parser; the script has a comment, which is printed without Python."""
     script = (ROOT / "scripts" / name).read_text(encoding="utf-8")
     comment, _, commands = script.partition("set -eu")
     files = [ROOT / path for path in re.findall(r"scripts/\w+(?:/\w+)*\.py", commands)]

@@ -1,4 +1,4 @@
-"""compile_pyspark.py, with small archives in the place of PySpark's."""
+"""compile_pyspark.py, with small archives instead of those of PySpark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A Spark whose PySpark is one package of three modules, of which one is for another Python."""
+    """A Spark whose PySpark is one package of three modules; one of them is for another Python."""
     library = tmp_path / "python" / "lib"
     library.mkdir(parents=True)
     with zipfile.ZipFile(library / "pyspark.zip", "w") as archive:
@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def imported(home: Path) -> str:
-    """Where a fresh Python finds the worker, and where its tracebacks would say that it is."""
+    """The file from which a new Python imports the worker, and the file name in its tracebacks."""
     code = "import pyspark.worker as w; print(w.__file__, w.place)"
     archive = home / "python" / "lib" / "pyspark.zip"
     ran = subprocess.run(
@@ -45,7 +45,7 @@ def test_python_finds_bytecode(
 ) -> None:
     assert imported(home) == "/pyspark/worker.py /pyspark/worker.py"
     monkeypatch.setattr(sys, "argv", ["compile_pyspark.py", str(home)])
-    for _ in range(2):  # again is no harm
+    for _ in range(2):  # a second run has no effect
         compile_pyspark.main()
         assert imported(home) == "/pyspark/worker.pyc /pyspark/worker.py"
         told = capsys.readouterr().out.splitlines()
@@ -58,7 +58,7 @@ def test_python_finds_bytecode(
     ]
 
 
-def test_it_finds_the_installed_spark_and_says_what_is_none(
+def test_the_installed_spark_is_found_and_other_directories_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (compile_pyspark.spark_home() / "jars").is_dir()

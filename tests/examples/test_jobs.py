@@ -1,4 +1,4 @@
-"""What each job of spark-submit-examples does, in the tests' own Spark. How jobs are submitted: test_submit.py."""
+"""Each job of spark-submit-examples in the Spark of the tests. Their submission is in test_submit.py."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def checkpoint(place: Path) -> list[str]:
 
 
 @pytest.mark.spark
-def test_copy(spark: SparkSession, connection: mtl.Connection, tmp_path: Path, capsys: Told) -> None:
+def test_the_copy_job_copies_a_resource(
+    spark: SparkSession, connection: mtl.Connection, tmp_path: Path, capsys: Told
+) -> None:
     job = [
         "--endpoint",
         connection.endpoint,
@@ -79,7 +81,9 @@ def test_copy(spark: SparkSession, connection: mtl.Connection, tmp_path: Path, c
 
 
 @pytest.mark.spark
-def test_ingest(spark: SparkSession, connection: mtl.Connection, tmp_path: Path) -> None:
+def test_the_ingest_job_writes_files_into_a_resource(
+    spark: SparkSession, connection: mtl.Connection, tmp_path: Path
+) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
     job = [
@@ -101,7 +105,7 @@ def test_ingest(spark: SparkSession, connection: mtl.Connection, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_windows(spark: SparkSession, connection: mtl.Connection, tmp_path: Path) -> None:
+def test_the_windows_job_aggregates(spark: SparkSession, connection: mtl.Connection, tmp_path: Path) -> None:
     def reading(second: int, value: float) -> str:
         time = f"2026-01-31T12:{second // 60:02}:{second % 60:02}Z"
         return json.dumps({"time": time, "sensor": "north", "value": value})
@@ -140,7 +144,7 @@ def test_windows(spark: SparkSession, connection: mtl.Connection, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_split_once_however_often_a_batch_is_repeated(
+def test_the_split_job_writes_a_repeated_batch_once(
     spark: SparkSession, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     publish(connection, "orders", "1", "2", country="NZ")
@@ -159,7 +163,7 @@ def test_split_once_however_often_a_batch_is_repeated(
 
 
 @pytest.mark.spark
-def test_parquet_there_and_back(
+def test_a_resource_is_exported_to_parquet_and_imported(
     spark: SparkSession, connection: mtl.Connection, tmp_path: Path, capsys: Told
 ) -> None:
     publish(connection, "orders", "1", "2", country="NZ")
@@ -216,7 +220,7 @@ def test_credentials_are_options_of_the_same_name() -> None:
 
 
 @pytest.mark.parametrize(("given", "options"), [("5", {"maxOffsetsPerTrigger": 5}), ("0", {})])
-def test_a_batch_without_a_limit_is_what_older_spark_takes(given: str, options: dict[str, int]) -> None:
+def test_a_limit_of_zero_is_omitted_for_older_spark(given: str, options: dict[str, int]) -> None:
     parser = mtl_job.parser("A job.")
     mtl_job.add_query(parser)
     assert mtl_job.limit(parser.parse_args(["--checkpoint", "c", "--limit", given])) == options

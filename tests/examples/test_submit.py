@@ -1,4 +1,4 @@
-"""How jobs are submitted: the commands of spark-submit-examples, those that can run here, copy a resource.
+"""Submission of jobs: the commands of spark-submit-examples that can run here copy a resource.
 
 local/submit.sh is what notebooks/exactly_once.ipynb submits with.
 """
@@ -32,7 +32,7 @@ BODIES = [str(number) for number in range(1000)]
 
 
 def environment(place: Path, **more: str) -> dict[str, str]:
-    """That of a user who has activated .venv; what Spark leaves behind lies under `place`."""
+    """The environment of a user with activated .venv; files of Spark are below `place`."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -46,7 +46,7 @@ def environment(place: Path, **more: str) -> dict[str, str]:
 
 
 def copies(command: Path, place: Path, broker: RunningBroker, **more: str) -> list[str]:
-    """What is in the target when the command has run copy_resource.py."""
+    """The contents of the target after the command has run copy_resource.py."""
     with mtl.connect(broker.endpoint) as connection:
         connection.create_resource("orders")
         with connection.writer("orders", packed=True) as writer:
@@ -72,7 +72,7 @@ def copies(command: Path, place: Path, broker: RunningBroker, **more: str) -> li
 
 @contextmanager
 def served(place: Path, port: int) -> Iterator[None]:
-    """connect/serve.sh, while it answers on the port."""
+    """A running connect/serve.sh that answers on the port."""
     log = place / "serve.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -89,7 +89,7 @@ def served(place: Path, port: int) -> Iterator[None]:
         while not answers(port):
             assert process.poll() is None, log.read_text(errors="replace")[-5000:]
             assert time.monotonic() < deadline, "the Connect server did not start"
-            time.sleep(0.05)  # nothing but the port tells
+            time.sleep(0.05)  # only the port shows it
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -109,7 +109,7 @@ def free_port() -> int:
 
 
 def packed(place: Path) -> Path:
-    """What pack.sh makes, without fetching anything: an environment with pyspark-mtl and, as links, what that needs."""
+    """The archive of pack.sh, made offline: an environment with pyspark-mtl and links to its dependencies."""
     venv.create(place, symlinks=True)
     own, ours = (Path(sysconfig.get_path("purelib", vars={"base": str(at)})) for at in (place, sys.prefix))
     for package in ("mtl", "pyspark_mtl"):
@@ -133,7 +133,7 @@ def test_standalone_with_a_packed_environment(tmp_path: Path, mtl_broker: Runnin
 
 
 @pytest.mark.spark
-def test_connect(tmp_path: Path, mtl_broker: RunningBroker) -> None:
+def test_a_job_is_submitted_to_spark_connect(tmp_path: Path, mtl_broker: RunningBroker) -> None:
     port = free_port()
     with served(tmp_path, port):
         command = EXAMPLES / "connect" / "submit.sh"

@@ -1,4 +1,4 @@
-"""What the client's integration tests share: a connection to a broker of their own."""
+"""Fixtures of the client's integration tests: a connection to a separate broker."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """One broker for all tests of a module that do no harm to it; each has a resource of its own."""
+    """One broker for all tests of a module that leave it intact; each test has its own resource."""
     with broker(tmp_path_factory.mktemp("broker")) as running:
         yield running

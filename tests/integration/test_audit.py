@@ -29,7 +29,7 @@ def comes(happened: Callable[[], bool]) -> None:
         time.sleep(0.05)  # a process writes to a file
 
 
-def test_one_line_each_and_no_secret(tmp_path: Path) -> None:
+def test_each_event_is_one_line_without_secrets(tmp_path: Path) -> None:
     with place_with(tmp_path, CLOSED + JSON.format(level="info")) as place:
         assert refused(lambda: place.connect(password="hunter22")) == 401
         assert refused(lambda: place.connect(user="hunter22")) == 401
@@ -53,7 +53,7 @@ def test_one_line_each_and_no_secret(tmp_path: Path) -> None:
     assert "secret" not in text
 
 
-def test_sighup_reads_users_and_log_settings_and_the_broker_goes_on(tmp_path: Path) -> None:
+def test_sighup_reloads_users_and_log_settings_without_a_stop(tmp_path: Path) -> None:
     with place_with(tmp_path, CLOSED + JSON.format(level="error")) as place, place.connect() as connection:
         connection.create_resource("orders")
         assert lines(place.running) == []
@@ -68,7 +68,7 @@ def test_sighup_reads_users_and_log_settings_and_the_broker_goes_on(tmp_path: Pa
         assert connection.describe(["orders"])["orders"].contents == 0
 
 
-def test_options_of_the_command_line_win(tmp_path: Path) -> None:
+def test_options_of_the_command_line_override_the_file(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('[log]\nformat = "text"\nlevel = "error"\n')
     command = [sys.executable, "-m", "mtl.cli.main", "broker", "--config", str(config), "--until-eof"]

@@ -1,4 +1,4 @@
-"""The benchmarks run, in a form so small that their figures mean nothing."""
+"""The benchmarks run, scaled down so far that their figures are meaningless."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bench(out: Path, *names: str, scale: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_two_workloads_run_and_say_why_kafka_is_missing(tmp_path: Path) -> None:
+def test_two_workloads_run_and_give_the_reason_for_missing_kafka(tmp_path: Path) -> None:
     rows = bench(tmp_path, "packed-delivery", "start", scale=0.005)
     delivery, start = rows[:-2], rows[-2:]
     assert [row["workload"] for row in rows] == ["packed-delivery"] * len(delivery) + ["start"] * 2
@@ -40,7 +40,7 @@ def test_two_workloads_run_and_say_why_kafka_is_missing(tmp_path: Path) -> None:
     assert (tmp_path / "ratios.png").stat().st_size > 0
 
 
-def test_growth_is_measured_beside_the_smallest(tmp_path: Path) -> None:
+def test_growth_is_measured_relative_to_the_smallest_size(tmp_path: Path) -> None:
     rows = bench(tmp_path, "grow-log", "grow-resources", "grow-connections", scale=0.02)
     same = [row for row in rows if row["peer"].startswith("the same with ")]
     assert [row["title"] for row in same] == [

@@ -1,4 +1,4 @@
-"""`mtl broker --data memory:` as a process: everything that clients do, nothing on the disk, a bound that is told."""
+"""`mtl broker --data memory:` as a process: all client operations, no files, and a reported bound."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WAIT_S = 60.0
 
 
 def refusal(*arguments: str) -> str:
-    """What a command that fails says."""
+    """The error of a failing command."""
     command = [sys.executable, "-m", "mtl.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1, done.stdout
     return done.stderr
 
 
-def test_contents_groups_and_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_groups_and_commits_work_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bodies = [b"%d" % n for n in range(5_000)]
     with mtl.testing.broker(data="memory:") as broker, mtl.connect(broker.endpoint) as connection:
@@ -48,7 +48,7 @@ def test_contents_groups_and_commits(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert list(tmp_path.iterdir()) == []
 
 
-def test_the_next_broker_is_empty() -> None:
+def test_a_restarted_broker_is_empty() -> None:
     with mtl.testing.broker(data="memory:") as broker:
         with mtl.connect(broker.endpoint) as connection:
             connection.create_resource("orders")
@@ -57,7 +57,7 @@ def test_the_next_broker_is_empty() -> None:
             assert connection.describe() == {}
 
 
-def test_a_full_memory_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_memory_is_reported_and_writable_again_with_space(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("memory-bytes = 1_000_000\nlow-watermark = 1\n")
     with (
@@ -86,7 +86,7 @@ def test_a_full_memory_says_so_and_goes_on_when_there_is_room(tmp_path: Path) ->
 
 
 def refused(connection: mtl.Connection) -> Refused:
-    """What a resource is refused with; an empty one needs little room."""
+    """The refusal of a new resource, which needs little space."""
     for number in range(100):
         try:
             connection.create_resource(f"another{number}")
@@ -95,7 +95,7 @@ def refused(connection: mtl.Connection) -> Refused:
     raise AssertionError("there is room")
 
 
-def test_what_memory_cannot_have(tmp_path: Path) -> None:
+def test_options_without_effect_in_memory_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('data = "memory:"\n[authentication]\nanonymous = false\n')
     assert "has no users" in refusal("broker", "--config", str(config))

@@ -1,7 +1,7 @@
-"""The broker as a process of its own, spoken to by the minimal client: how it starts, stops, dies, what it keeps.
+"""The broker as a separate process, used by the minimal client: start, stop, kill, durable state.
 
-Only the bodies of packs are made and read with our code. What the client makes of RFC 11 is in minimal/,
-what our own client makes of the broker in test_client_*.py.
+Only the bodies of packs are encoded and decoded with the project's code. RFC 11 with the minimal client is in minimal/,
+the project's client in test_client_*.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MIB = 1 << 20
 
 
 def count(contents: int) -> bytes:
-    """The properties of a pack, spelt out: {"mtl-count": contents}."""
+    """The properties of a pack as octets: {"mtl-count": contents}."""
     entry = short("mtl-count") + b"l" + struct.pack(">q", contents)
     return struct.pack(">I", len(entry)) + entry
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """One broker for the tests that leave it as it was."""
+    """One broker for the tests that leave it unchanged."""
     with broker(tmp_path_factory.mktemp("shared") / "data") as running:
         yield running
 
@@ -43,7 +43,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 # --- plain and packed ---------------------------------------------------------------------------------------
 
 
-def test_plain_and_packed_contents_of_one_resource_are_read_by_both_kinds_of_reader(
+def test_plain_and_packed_contents_are_read_by_both_kinds_of_reader(
     shared: RunningBroker,
 ) -> None:
     with minimal_client(shared.endpoint) as client:
@@ -80,12 +80,12 @@ def test_plain_and_packed_contents_of_one_resource_are_read_by_both_kinds_of_rea
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`mtl broker` until it ends by itself."""
+    """Run `mtl broker` until it exits."""
     command = [sys.executable, "-m", "mtl.cli.main", "broker", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_it_says_that_it_is_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+def test_the_broker_prints_that_it_is_ready_and_exits_0_on_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mtl.cli.main", "broker", "--endpoint", "tcp://127.0.0.1:0"]
     with killed_after(
         subprocess.Popen(
@@ -104,8 +104,8 @@ def test_it_says_that_it_is_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_every_confirmed_content_is_there_after_a_restart(tmp_path: Path, how: str) -> None:
-    """Killed in the middle of a stream: what was confirmed is there, what follows is a prefix of what was sent."""
+def test_every_confirmed_content_survives_a_kill(tmp_path: Path, how: str) -> None:
+    """Killed during a stream: all confirmed contents are stored, followed by a prefix of the other sent ones."""
     with broker(tmp_path / "data") as running:
         with minimal_client(running.endpoint) as client:
             client.ask("Resource.Create", resource="a")
@@ -136,18 +136,18 @@ def one_line(finished: subprocess.CompletedProcess[str], *words: str) -> None:
     assert all(word in lines[0] for word in words), lines[0]
 
 
-def test_a_directory_in_use(shared: RunningBroker) -> None:
+def test_a_directory_in_use_is_refused(shared: RunningBroker) -> None:
     finished = run("--endpoint", "tcp://127.0.0.1:0", "--data", str(shared.data))
     one_line(finished, "another broker", str(shared.pid), str(shared.data))
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         one_line(run("--endpoint", endpoint, "--data", str(tmp_path)), "cannot listen on", endpoint)
 
 
-def test_data_of_a_newer_version(tmp_path: Path) -> None:
+def test_data_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "broker.db")
     db.execute(f"PRAGMA user_version={VERSION + 1}")
     db.close()
@@ -157,12 +157,12 @@ def test_data_of_a_newer_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://0.0.0.0:0", "tcp://*:0", "tcp://[::]:0"])
-def test_beyond_loopback_without_credentials(tmp_path: Path, endpoint: str) -> None:
+def test_a_public_endpoint_without_credentials_is_refused(tmp_path: Path, endpoint: str) -> None:
     one_line(run("--endpoint", endpoint, "--data", str(tmp_path / "data")), "insecure", endpoint)
     assert not (tmp_path / "data").exists()
 
 
-def test_a_configuration_with_a_mistake(tmp_path: Path) -> None:
+def test_a_configuration_with_a_mistake_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
     path.write_text("endpiont = 'tcp://127.0.0.1:0'")
     one_line(run("--config", str(path)), str(path), "endpiont")
@@ -183,9 +183,9 @@ def test_auto_create_from_the_configuration(tmp_path: Path) -> None:
 
 
 def own_memory(pid: int) -> int:
-    """Octets that only this process has: mapped segments, which the system takes back when it needs them, left out.
+    """Private octets of this process, without mapped segments, which the system can reclaim.
 
-    0 where the system does not tell.
+    0 if the system does not report it.
     """
     status = Path(f"/proc/{pid}/status")
     lines = status.read_text().splitlines() if status.exists() else []
@@ -193,12 +193,10 @@ def own_memory(pid: int) -> int:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_reader_that_stands_still_costs_no_memory(tmp_path: Path, packed: bool) -> None:
-    """300 MiB wait for a reader without confirmation that reads nothing; others are served meanwhile."""
+def test_memory_for_a_stuck_reader_is_bounded(tmp_path: Path, packed: bool) -> None:
+    """300 MiB wait for a reader without confirmation that reads no contents; others are served meanwhile."""
     contents, chunks = 16, 300
-    most = (
-        log_limits.TAIL_BYTES + 64 * MIB + 96 * MIB
-    )  # the newest bodies, what the reader's queue holds, the rest
+    most = log_limits.TAIL_BYTES + 64 * MIB + 96 * MIB  # the newest bodies, the reader's queue, the rest
     bodies = [bytes([n]) * (MIB // contents) for n in range(contents)]
     with broker(tmp_path / "data") as running, minimal_client(running.endpoint) as client:
         client.ask("Resource.Create", resource="big", durability="os")
@@ -232,7 +230,7 @@ def test_a_test_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert (
         subprocess.run([sys.executable, "-c", parent], check=False, timeout=120).returncode == -signal.SIGKILL
     )
-    # The lock is free when the broker has ended: whoever asks for it waits for that.
+    # The lock is free when the broker has ended: the test waits for it.
     waiting = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)"
     subprocess.run([sys.executable, "-c", waiting, data], check=True, timeout=60)
     assert "stopped: " in (tmp_path / "data.log").read_text()  # and by itself, cleanly

@@ -1,4 +1,4 @@
-"""Stages over a broker that is killed: what its crashes and damaged files do to a commit."""
+"""Stages with a killed broker: commits after crashes and with damaged files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
 
 
 def stage(connection: Connection, version: int, *bodies: bytes) -> str:
-    """A sealed stage; each body is a chunk of its own."""
+    """A sealed stage with one chunk per body."""
     writer = connection.writer("orders", stage=StageSpec(application="app", version=version))
     for body in bodies:
         writer.send(body)
@@ -34,7 +34,7 @@ def replays(connection: Connection) -> int:
     return connection.stages(application="app").applications[0].replays
 
 
-def test_replays_are_counted_over_all_versions(mtl_broker: RunningBroker, connection: Connection) -> None:
+def test_replays_are_counted_across_versions(mtl_broker: RunningBroker, connection: Connection) -> None:
     first, second = stage(connection, 1, b"a"), stage(connection, 2, b"b")
     connection.stage_commit("app", 1, [first])
     assert replays(connection) == 0
@@ -66,7 +66,7 @@ def test_a_damaged_stage_is_not_committed_without_its_contents(
     assert connection.describe(["orders"])["orders"].contents == 0
 
 
-def test_a_crash_while_a_stages_log_is_made_is_no_damage(
+def test_a_crash_during_the_creation_of_a_staged_log_is_not_damage(
     mtl_broker: RunningBroker, connection: Connection
 ) -> None:
     writer = connection.writer("orders", stage=StageSpec(application="app", version=1))

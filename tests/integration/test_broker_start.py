@@ -1,4 +1,4 @@
-"""How a broker starts: before its logs are open, and on a disk that is full."""
+"""Start of a broker: before its logs are open, and on a full disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MNT_DETACH = 2
 
 
 class Hasty(RealDisk):
-    """Syncs nothing: a directory of data is made in a fraction of the time."""
+    """A disk without syncs: data directories are created in a fraction of the time."""
 
     def open(self, path: str, mode: Mode) -> RealFile:
         return HastyFile(super().open(path, mode)._fd)
@@ -54,7 +54,7 @@ class HastyFile(RealFile):
 
 
 def fill(data: Path, resources: int) -> None:
-    """A data directory of a broker that was stopped cleanly, with a content in every resource."""
+    """The data directory of a cleanly stopped broker, with one content in every resource."""
     data.mkdir()
     store = SqliteStore(f"{data}/broker.db")
     storage = Storage(FrugalDisk(Hasty()), str(data), store, SEGMENT_BYTES)
@@ -72,7 +72,7 @@ def fill(data: Path, resources: int) -> None:
 
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """A server that runs in a thread of its own, stopped at the end."""
+    """A server in its own thread, stopped at the end."""
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -88,7 +88,7 @@ def config(data: Path) -> BrokerConfig:
 
 
 def tell(line: str) -> None:
-    """Shown by pytest -s, and where a test fails."""
+    """Print a line for pytest -s and for failed tests."""
     sys.stdout.write(f"{line}\n")
 
 
@@ -104,7 +104,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_broker_serves_before_it_has_opened_its_logs(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It opened all of them before it answered anybody."""
+    """It once opened all logs before it answered."""
     opened: list[str] = []
     perform = Storage.perform
 
@@ -129,8 +129,8 @@ def test_a_broker_serves_before_it_has_opened_its_logs(many: Path, monkeypatch: 
         assert len(set(opened)) == len(opened) == MANY
 
 
-def test_how_long_the_start_takes_is_told(many: Path, tmp_path: Path) -> None:
-    """And not asserted: how fast this machine is, and what else it does, is not ours to say."""
+def test_the_duration_of_the_start_is_printed(many: Path, tmp_path: Path) -> None:
+    """The duration is not asserted: it depends on the machine and its load."""
     fill(tmp_path / "one", 1)
     for data in (tmp_path / "one", many):
         began = time.monotonic()
@@ -153,7 +153,7 @@ def test_how_long_the_start_takes_is_told(many: Path, tmp_path: Path) -> None:
 
 
 class FullDisk(RealDisk):
-    """A disk on which no file below a directory can be made while it is `full`."""
+    """A disk on which no file below a directory can be created while it is `full`."""
 
     full = False
     below = ""
@@ -165,7 +165,7 @@ class FullDisk(RealDisk):
 
 
 class Small:
-    """The place of the logs: a file system of 4 MiB where we may mount one, else a disk that says it is full."""
+    """The directory of the logs: a file system of 4 MiB if mounting is allowed, otherwise a disk that reports full."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -204,10 +204,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
     small.close()
 
 
-def test_logs_that_a_full_disk_did_not_let_open_open_when_there_is_space(
-    tmp_path: Path, small: Small
-) -> None:
-    """Each was reported to end at 1 before, until the next start."""
+def test_logs_that_failed_to_open_on_a_full_disk_open_with_free_space(tmp_path: Path, small: Small) -> None:
+    """Such logs were once reported to end at 1 until the next start."""
     bodies = [b"%d" % n + bytes(60_000) for n in range(30)]  # more than one segment
     with running(Server(config(tmp_path / "data"))) as server, mtl.connect(server.endpoint) as connection:
         connection.create_resource("a")

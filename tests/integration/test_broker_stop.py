@@ -1,4 +1,4 @@
-"""A broker that is told to stop while its disk is dead: it ends, with exit status 1, and says what is not synced."""
+"""A broker stopped while its disk is dead: it exits with status 1, and names the unsynced logs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Desk:
 
 
 def flood(endpoint: str, flowing: threading.Event, over: threading.Event) -> None:
-    """Send more than the broker's queues hold, and be gone without waiting for anything."""
+    """Send more than the broker's queues hold, and disconnect without waiting."""
     connection = mtl.connect(endpoint, retry_deadline=1.0)
     try:
         writer = connection.writer("a")
@@ -91,7 +91,7 @@ def flood(endpoint: str, flowing: threading.Event, over: threading.Event) -> Non
             if over.is_set():
                 break
     except MtlError:
-        pass  # nobody confirms anything any more
+        pass  # no more confirms arrive
     finally:
         connection.drop()
 
@@ -106,9 +106,7 @@ def flood(endpoint: str, flowing: threading.Event, over: threading.Event) -> Non
         ("everything", "fails", ["the records (broker.db)"]),
     ],
 )
-def test_a_dead_disk_does_not_keep_it_from_stopping(
-    tmp_path: Path, what: str, how: str, named: list[str]
-) -> None:
+def test_a_broker_with_a_dead_disk_stops(tmp_path: Path, what: str, how: str, named: list[str]) -> None:
     desk = Desk(tmp_path, what, how)
     with mtl.connect(desk.endpoint) as connection:
         connection.create_resource("a")
@@ -122,7 +120,7 @@ def test_a_dead_disk_does_not_keep_it_from_stopping(
     desk.die()
     reader.confirm(first.sequence)  # the records have something to write
     time.sleep(0.5)  # until the queues are full
-    threading.Timer(1.0, over.set).start()  # the peer goes while its queue is full
+    threading.Timer(1.0, over.set).start()  # the peer disconnects while its queue is full
     code, line, seconds = desk.stop()
     over.set()
     writer.join()

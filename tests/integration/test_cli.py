@@ -1,4 +1,4 @@
-"""The command line against a real broker, each command as a user runs it."""
+"""The command line with a real broker, each command in its own process."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def test_tail_follows_until_it_is_interrupted(at: tuple[str, str]) -> None:
         assert following.wait(PATIENCE_S) == 130
 
 
-def test_whoever_has_enough_of_the_output_may_leave(at: tuple[str, str]) -> None:
+def test_a_closed_output_pipe_ends_the_command(at: tuple[str, str]) -> None:
     run("publish", "orders", "--create", *at, given="x" * 100 + "\n" * 20_000)
     command = f"{sys.executable} -m mtl.cli.main tail orders --from earliest {' '.join(at)} | head -n 1"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=PATIENCE_S, check=True)
     assert (done.stdout, done.stderr) == (b"x" * 100 + b"\n", b"")
 
 
-def test_groups_are_shown_and_forgotten(mtl_broker: RunningBroker, at: tuple[str, str]) -> None:
+def test_groups_are_shown_and_deleted(mtl_broker: RunningBroker, at: tuple[str, str]) -> None:
     run("publish", "orders", "--create", *at, given="one\ntwo\n")
     with mtl.connect(mtl_broker.endpoint) as connection, connection.reader("orders", group="spark") as reader:
         reader.confirm(1)
@@ -133,7 +133,9 @@ def test_groups_are_shown_and_forgotten(mtl_broker: RunningBroker, at: tuple[str
     assert "unknown-cursor" in run("cursors", "delete", "spark", "orders", *at, code=1)
 
 
-def test_a_sparks_checkpoint_is_shown(mtl_broker: RunningBroker, at: tuple[str, str], tmp_path: Path) -> None:
+def test_a_checkpoint_of_spark_is_shown(
+    mtl_broker: RunningBroker, at: tuple[str, str], tmp_path: Path
+) -> None:
     run("publish", "orders", "--create", *at, given="one\ntwo\nthree\n")
     with mtl.connect(mtl_broker.endpoint) as connection:
         incarnation = connection.describe(["orders"])["orders"].incarnation
@@ -174,7 +176,7 @@ def test_stages_are_shown_aborted_and_forgotten(mtl_broker: RunningBroker, at: t
     assert run("stages", "list", "--json", *at) == ""
 
 
-def test_verify_reads_everything_and_names_what_is_damaged(
+def test_verify_reads_all_contents_and_names_the_damage(
     mtl_broker: RunningBroker, at: tuple[str, str]
 ) -> None:
     run("publish", "orders", "--create", *at, given="some text to damage\n" * 1_000)
@@ -202,7 +204,7 @@ def run_failing(*arguments: str) -> str:
     return done.stdout.decode()
 
 
-def test_nobody_there_is_one_line_and_exit_code_1() -> None:
+def test_an_absent_broker_is_one_line_and_exit_code_1() -> None:
     said = run("--timeout", "0.5", "resource", "list", "--endpoint", "tcp://127.0.0.1:1", code=1)
     assert said.startswith("mtl: no answer from tcp://127.0.0.1:1 within ")
     assert said.count("\n") == 1
@@ -217,7 +219,7 @@ def test_the_endpoint_may_come_from_the_environment(
     assert run("version").strip() == mtl.__version__
 
 
-def test_an_endpoint_before_the_command_wins_over_the_environment(
+def test_an_endpoint_before_the_command_overrides_the_environment(
     mtl_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MTL_ENDPOINT", "tcp://127.0.0.1:1")
@@ -225,7 +227,7 @@ def test_an_endpoint_before_the_command_wins_over_the_environment(
     assert "orders" in run("resource", "list", "--endpoint", mtl_broker.endpoint)
 
 
-def test_the_broker_command_stops_cleanly_and_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_broker_command_refuses_invalid_settings_and_leaves_no_files(tmp_path: Path) -> None:
     assert "insecure" in run("broker", "--endpoint", "tcp://0.0.0.0:0", "--data", str(tmp_path / "a"), code=1)
     (tmp_path / "broker.toml").write_text("no-such-setting = 1\n")
     assert "no-such-setting" in run("broker", "--config", str(tmp_path / "broker.toml"), code=1)

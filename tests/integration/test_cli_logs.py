@@ -14,7 +14,7 @@ HOSTILE = "a\nb\x1b[31m\u202e\x07"
 
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
-    """The lines on standard error since the last call; pytest's own handlers are put back at the end."""
+    """The lines on standard error since the last call; pytest's handlers are restored at the end."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
 
@@ -29,7 +29,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[st
 Written = Callable[[], list[str]]
 
 
-def test_a_line_of_text_is_one_line_whatever_is_in_it(written: Written) -> None:
+def test_control_characters_in_a_text_line_are_escaped(written: Written) -> None:
     write_lines("info", "text")
     log.info("resource %s", HOSTILE)
     (line,) = written()
@@ -47,7 +47,7 @@ def test_a_line_of_json_has_the_message_or_the_fields(written: Written) -> None:
     assert two == {"level": "warning", "logger": "mtl.test", "event": "login", "user": HOSTILE}
 
 
-def test_a_traceback_in_json_is_within_the_line(written: Written) -> None:
+def test_a_traceback_in_json_is_a_member_of_the_line(written: Written) -> None:
     write_lines("info", "json")
     try:
         int("why")
@@ -58,7 +58,7 @@ def test_a_traceback_in_json_is_within_the_line(written: Written) -> None:
 
 
 @pytest.mark.parametrize(("level", "count"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_lines_below_the_level_are_not_written_and_a_later_call_replaces_it(
+def test_lines_below_the_last_configured_level_are_not_written(
     written: Written, level: str, count: int
 ) -> None:
     write_lines("error", "text")

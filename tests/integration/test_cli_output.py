@@ -1,4 +1,4 @@
-"""What others have written is shown by the command line, and never obeyed by the terminal."""
+"""Text of other users is shown by the command line with its terminal controls escaped."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
         (r"back\slash", r"back\slash"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
+def test_terminal_controls_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert json.loads(printable_json(json.dumps(text, ensure_ascii=False))) == text
 
 
-def test_no_control_or_mark_of_direction_is_left_out() -> None:
+def test_every_control_and_direction_mark_is_escaped() -> None:
     directions = {"BN", "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     for number in range(0x3000):
         letter = chr(number)
@@ -47,12 +47,12 @@ def test_no_control_or_mark_of_direction_is_left_out() -> None:
         assert printable_json(letter).isprintable() or not unsafe, hex(number)
 
 
-def test_some_may_be_kept() -> None:
+def test_chosen_controls_may_be_kept() -> None:
     assert printable("a\tb\nc", keep="\t") == "a\tb\\nc"
 
 
 @pytest.mark.parametrize("name", ["[bold]x", "[/x]", "[link=http://x]y[/link]", ":smile:", CLIPBOARD])
-def test_a_console_prints_text_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_console_prints_text_without_markup(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     console = PlainConsole(width=200, force_terminal=True)
     console.print(name)
     table = Table(box=None)
@@ -76,7 +76,7 @@ def run(broker: RunningBroker, *arguments: str, code: int = 0) -> bytes:
 BODIES = [CLIPBOARD.encode(), b"two\nlines", "\u202egpj.exe".encode(), b"\x9b31m\xff", b"a\tb"]
 
 
-def test_bodies_and_properties_are_a_line_each_and_no_commands(mtl_broker: RunningBroker) -> None:
+def test_bodies_and_properties_are_single_escaped_lines(mtl_broker: RunningBroker) -> None:
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource("orders")
         with connection.writer("orders") as writer:
@@ -101,7 +101,7 @@ def test_bodies_and_properties_are_a_line_each_and_no_commands(mtl_broker: Runni
 
 
 @pytest.mark.parametrize("name", ["[/x]", "[bold]b", ":smile:", "\u202ereversed"])
-def test_names_are_no_commands_and_no_markup(mtl_broker: RunningBroker, name: str) -> None:
+def test_names_are_escaped_and_not_markup(mtl_broker: RunningBroker, name: str) -> None:
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource(name)
         with connection.reader(name, group=name):
@@ -120,7 +120,7 @@ def test_names_are_no_commands_and_no_markup(mtl_broker: RunningBroker, name: st
         ["version", "hunter22"],
     ],
 )
-def test_an_argument_that_may_be_a_password_is_not_shown(arguments: list[str]) -> None:
+def test_an_argument_that_may_be_a_password_is_hidden(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mtl.cli.main", *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The asyncio client against a real broker, restarts included."""
+"""The asyncio client with a real broker, including restarts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.aio import in_loop
 BODIES = [b"", b"\x00\xff" * 8, bytes(1 << 20), "größer ✓".encode()]
 
 
-def test_it_is_a_module_to_import() -> None:
-    """In a process of its own: here it may have been loaded as an attribute of `mtl` already."""
+def test_mtl_aio_can_be_imported() -> None:
+    """In a separate process: here it may have been loaded as an attribute of `mtl` already."""
     program = "import mtl.aio, mtl; from mtl.aio import connect; assert mtl.aio.connect is connect"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @in_loop
-async def test_what_is_written_is_read(mtl_broker: RunningBroker) -> None:
+async def test_written_contents_are_read(mtl_broker: RunningBroker) -> None:
     async with mtl.aio.connect(mtl_broker.endpoint) as c:
         await c.create_resource("orders")
         async with c.writer("orders") as w:
@@ -95,7 +95,7 @@ async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker
 
 
 @in_loop
-async def test_a_killed_broker_loses_and_doubles_nothing(mtl_broker: RunningBroker) -> None:
+async def test_contents_are_exactly_once_with_a_killed_broker(mtl_broker: RunningBroker) -> None:
     async with mtl.aio.connect(mtl_broker.endpoint, request_timeout=1.0) as c:
         await c.create_resource("orders")
         async with c.writer("orders") as w, c.reader("orders", start="earliest") as r:
@@ -120,7 +120,7 @@ async def test_a_killed_broker_loses_and_doubles_nothing(mtl_broker: RunningBrok
 
 
 @in_loop
-async def test_a_reader_of_packs_that_stops_gets_one_window(mtl_broker: RunningBroker) -> None:
+async def test_a_stopped_reader_of_packs_gets_one_window(mtl_broker: RunningBroker) -> None:
     async with mtl.aio.connect(mtl_broker.endpoint) as c:
         await c.create_resource("orders")
         async with c.writer("orders", packed=True) as w:
@@ -129,15 +129,15 @@ async def test_a_reader_of_packs_that_stops_gets_one_window(mtl_broker: RunningB
         async with c.reader("orders", until=2_001, window_contents=400) as r:
             contents = [await r.next()]
             for _ in range(20):
-                await c.describe("orders")  # what the broker sends meanwhile has arrived
+                await c.describe("orders")  # all that the broker sent before has arrived
                 assert sum(one.end - one.first for one in r._feed.queue) <= 400
             contents += [content async for content in r]
             assert len(contents) == 2_000
 
 
 @in_loop
-async def test_other_tasks_run_while_a_connection_is_made() -> None:
-    """To a name that is looked up, and to a port where nobody listens."""
+async def test_other_tasks_run_during_connect() -> None:
+    """To a name that needs a lookup, and to a port without listener."""
     for endpoint in ("tcp://nowhere.invalid:5975", "tcp://127.0.0.1:9"):
         connecting = asyncio.ensure_future(mtl.aio.connect(endpoint, request_timeout=0.3, retry_deadline=0.6))
         turns = 0
@@ -149,15 +149,15 @@ async def test_other_tasks_run_while_a_connection_is_made() -> None:
         assert turns > 20
 
 
-def test_an_event_loop_may_end_with_open_connections(mtl_broker: RunningBroker) -> None:
+def test_an_event_loop_can_be_closed_with_open_connections(mtl_broker: RunningBroker) -> None:
     command = [sys.executable, "-m", "tests.support.unclosed_client", mtl_broker.endpoint]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, b"ended\n"), done.stderr
 
 
 @in_loop
-async def test_two_clients_of_one_process_have_their_own_loops(mtl_broker: RunningBroker) -> None:
-    """One runs in the event loop, the other in the IO thread."""
+async def test_asyncio_and_blocking_client_work_in_one_process(mtl_broker: RunningBroker) -> None:
+    """One uses the event loop, the other the IO thread."""
     with mtl.connect(mtl_broker.endpoint) as blocking:
         blocking.create_resource("orders")
         async with mtl.aio.connect(mtl_broker.endpoint) as c, c.writer("orders") as w:

@@ -1,4 +1,4 @@
-"""The client against a real broker: what is written is read, once and in order, whatever happens in between."""
+"""The client with a real broker: contents are read once and in order, despite failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOTH = pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 
 @BOTH
 @pytest.mark.parametrize("reading", [False, True], ids=["read-plain", "read-packed"])
-def test_what_is_written_is_read_with_its_properties(
+def test_written_contents_are_read_with_their_properties(
     connection: Connection, packed: bool, reading: bool
 ) -> None:
     before = time.time()
@@ -57,7 +57,7 @@ def test_what_is_written_is_read_with_its_properties(
     assert before - 5 < stamps[0] / 1e6 < time.time() + 5
 
 
-def test_a_batch_leaves_and_arrives_as_one_and_is_cut_to_the_range(connection: Connection) -> None:
+def test_a_batch_is_sent_and_read_as_one_pack_cut_to_the_range(connection: Connection) -> None:
     with connection.writer("orders", packed=True) as writer:
         assert writer.send_pack(batch(numbered(10))) == 10
         assert writer.send(b"10") == 11
@@ -72,7 +72,7 @@ def test_a_batch_leaves_and_arrives_as_one_and_is_cut_to_the_range(connection: C
 
 
 @BOTH
-def test_a_reader_waits_for_what_is_still_to_come(connection: Connection, packed: bool) -> None:
+def test_a_reader_waits_for_new_contents(connection: Connection, packed: bool) -> None:
     with connection.reader("orders", start="latest", packed=packed) as reader:
         assert reader.next(timeout=0.05) is None
         write(connection, 1)
@@ -89,7 +89,7 @@ def test_an_empty_range_ends_at_once(connection: Connection) -> None:
 
 
 @BOTH
-def test_a_slow_reader_is_sent_a_window_and_no_more(connection: Connection, packed: bool) -> None:
+def test_a_slow_reader_is_sent_at_most_one_window(connection: Connection, packed: bool) -> None:
     with connection.writer("orders") as writer:
         for body in numbered(5_000):
             writer.send(body)
@@ -109,7 +109,7 @@ def test_a_slow_reader_is_sent_a_window_and_no_more(connection: Connection, pack
         assert seen == 5_000
 
 
-def test_a_writer_of_several_resources_says_which(connection: Connection) -> None:
+def test_a_writer_of_several_resources_names_the_resource(connection: Connection) -> None:
     connection.create_resource("returns")
     with connection.writer(["orders", "returns"]) as writer:
         for i in range(100):
@@ -136,7 +136,7 @@ def test_many_threads_share_a_writer(connection: Connection) -> None:
     assert connection.describe(["orders"])["orders"].next == 8_001
 
 
-def test_a_writers_name_continues_where_it_ended(connection: Connection) -> None:
+def test_a_named_writer_continues_its_numbers(connection: Connection) -> None:
     with connection.writer("orders", name="import") as writer:
         assert [writer.send(body) for body in numbered(5)] == [1, 2, 3, 4, 5]
     with connection.writer("orders", name="import") as writer:
@@ -145,7 +145,7 @@ def test_a_writers_name_continues_where_it_ended(connection: Connection) -> None
     assert bodies(connection.reader("orders", until=7)) == numbered(6)
 
 
-def test_what_is_too_large_or_reserved_is_refused_before_it_is_sent(connection: Connection) -> None:
+def test_too_large_or_reserved_contents_are_refused_before_sending(connection: Connection) -> None:
     with connection.writer("orders") as writer:
         with pytest.raises(ContentTooLarge):
             writer.send(b"x" * (writer.max_content + 1))
@@ -162,7 +162,7 @@ def test_what_is_too_large_or_reserved_is_refused_before_it_is_sent(connection: 
 
 @BOTH
 @pytest.mark.parametrize("reading", [False, True], ids=["read-plain", "read-packed"])
-def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
+def test_contents_are_exactly_once_with_a_killed_broker(
     mtl_broker: RunningBroker, connection: Connection, packed: bool, reading: bool
 ) -> None:
     count, kills = 30_000, [3_000, 12_000, 21_000]
@@ -192,7 +192,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
     assert connection.describe(["orders"])["orders"].next == count + 1
 
 
-def test_a_reader_resumes_where_it_was_when_the_broker_restarts(
+def test_a_reader_resumes_at_its_position_after_a_restart(
     mtl_broker: RunningBroker, connection: Connection
 ) -> None:
     write(connection, 1_000)
@@ -203,14 +203,14 @@ def test_a_reader_resumes_where_it_was_when_the_broker_restarts(
     assert [c.body for c in first if c is not None] + [c.body for c in rest] == numbered(1_000)
 
 
-def test_an_absent_broker_is_named_after_the_deadline() -> None:
+def test_an_absent_broker_is_unreachable_after_the_deadline() -> None:
     began = time.monotonic()
     with pytest.raises(Unreachable, match=re.escape("tcp://127.0.0.1:1 ")):
         mtl.connect("tcp://127.0.0.1:1", request_timeout=0.2, retry_deadline=0.6)
     assert 0.5 < time.monotonic() - began < 5
 
 
-def test_a_broker_that_stays_away_ends_writers_readers_and_requests(mtl_broker: RunningBroker) -> None:
+def test_a_lost_broker_ends_writers_readers_and_requests(mtl_broker: RunningBroker) -> None:
     connection = mtl.connect(mtl_broker.endpoint, request_timeout=0.3, retry_deadline=1.0)
     connection.create_resource("orders")
     writer = connection.writer("orders", window_contents=10)
@@ -234,7 +234,7 @@ def test_a_broker_that_stays_away_ends_writers_readers_and_requests(mtl_broker: 
 
 @contextmanager
 def files_up_to(octets: int) -> Iterator[None]:
-    """What is started meanwhile can let no file grow above that, as on a full disk."""
+    """Processes started meanwhile cannot grow a file above this size, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (octets, limits[1]))
     try:
@@ -243,7 +243,7 @@ def files_up_to(octets: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_broker_whose_disk_takes_nothing_is_called_that_and_nothing_is_lost(
+def test_a_full_disk_is_reported_and_no_contents_are_lost(
     mtl_broker: RunningBroker, connection: Connection
 ) -> None:
     limit = 1 << 20
@@ -262,7 +262,7 @@ def test_a_broker_whose_disk_takes_nothing_is_called_that_and_nothing_is_lost(
     assert (there.contents, there.trouble) == (20, None)
 
 
-def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:
+def test_an_invalid_endpoint_is_an_option_error() -> None:
     with pytest.raises(OptionError):
         mtl.connect("localhost:5975")
     with pytest.raises(OptionError):
@@ -270,7 +270,7 @@ def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_fork_gets_a_session_of_its_own(connection: Connection) -> None:
+def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
     writer = connection.writer("orders")
     reader = connection.reader("orders")
     writer.send(b"0")
@@ -320,10 +320,10 @@ def test_a_newer_writer_of_the_name_fences_the_older(connection: Connection) -> 
     assert bodies(connection.reader("orders", until=12)) == numbered(11)
 
 
-# --- what is gone -------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------
 
 
-def test_what_retention_took_is_data_loss_or_skipped(tmp_path: Path) -> None:
+def test_contents_removed_by_retention_are_data_loss_or_skipped(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("segment-bytes = 8192\n")
     with (
@@ -355,14 +355,12 @@ def test_what_retention_took_is_data_loss_or_skipped(tmp_path: Path) -> None:
 
 
 def raise_beyond(place: Path) -> None:
-    """Read from a position that was never reached: "wait" would be for ever (PROTOCOL.md 5)."""
+    """Read from a position that was never reached: a wait would never end (PROTOCOL.md 5)."""
     with broker(data=place / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.reader("short", start=3_000)
 
 
-def test_a_resource_that_was_made_again_is_data_loss(
-    mtl_broker: RunningBroker, connection: Connection
-) -> None:
+def test_a_recreated_resource_is_data_loss(mtl_broker: RunningBroker, connection: Connection) -> None:
     write(connection, 10)
     incarnation = connection.describe(["orders"])["orders"].incarnation
     reader = connection.reader("orders", incarnation=incarnation)
@@ -379,7 +377,7 @@ def test_a_resource_that_was_made_again_is_data_loss(
 
 
 @pytest.mark.parametrize("how", ["made again", "wiped"])
-def test_a_writer_whose_confirmed_contents_are_gone_is_told_so(
+def test_a_loss_of_confirmed_contents_fails_the_writer(
     mtl_broker: RunningBroker, connection: Connection, how: str
 ) -> None:
     writer = connection.writer("orders")
@@ -424,7 +422,7 @@ def test_resources_are_created_described_and_deleted(connection: Connection) -> 
     assert list(connection.describe()) == ["orders"]
 
 
-def test_a_describe_waits_for_news(connection: Connection) -> None:
+def test_describe_waits_for_news(connection: Connection) -> None:
     began = time.monotonic()
     connection.describe(["orders"], after={"orders": 1}, wait=0.2)
     assert time.monotonic() - began >= 0.2
@@ -436,7 +434,7 @@ def test_a_describe_waits_for_news(connection: Connection) -> None:
     writer.join()
 
 
-def test_places_are_located_by_time_and_size(connection: Connection) -> None:
+def test_positions_are_located_by_time_and_size(connection: Connection) -> None:
     write(connection, 100)
     middle = time.time_ns() // 1000
     write(connection, 100, first=100)
@@ -468,7 +466,7 @@ def test_the_test_profile_fans_out_without_confirmation(mtl_broker: RunningBroke
 
 
 @pytest.mark.requirement("MTL-116")
-def test_a_burst_under_the_test_profile_reaches_a_reader_whole(mtl_broker: RunningBroker) -> None:
+def test_a_burst_under_the_test_profile_reaches_a_reader_completely(mtl_broker: RunningBroker) -> None:
     with mtl.connect(mtl_broker.endpoint, profile="test") as connection:
         reader = connection.reader("resource")
         assert reader.next(timeout=0.2) is None  # it is summoned now

@@ -1,4 +1,4 @@
-"""Clients that a broker has given up while their connections stood: a process that was stopped, a half-open network."""
+"""Clients whose flow the broker ended while the connection was open: a suspended process, a half-open network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def impatient(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @contextmanager
 def half_open(running: RunningBroker, port: int) -> Iterator[tuple[CuttingProxy, Connection]]:
-    """A connection through a proxy. Its heartbeat is the usual one, so that it does not notice by itself, soon."""
+    """A connection through a proxy, with the default heartbeat, so that it does not detect the loss early by itself."""
     with (
         CuttingProxy(int(running.endpoint.rpartition(":")[2]), port) as proxy,
         mtl.connect(
@@ -48,9 +48,7 @@ def half_open(running: RunningBroker, port: int) -> Iterator[tuple[CuttingProxy,
 
 
 @pytest.mark.parametrize("how", ["plain", "packed", "shared", "aio"])
-def test_a_writer_whose_process_was_stopped_sends_again_what_was_dropped(
-    impatient: RunningBroker, how: str
-) -> None:
+def test_a_writer_of_a_suspended_process_resends_dropped_contents(impatient: RunningBroker, how: str) -> None:
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
         command = [sys.executable, "-m", "tests.support.stopped_writer", impatient.endpoint, how]
@@ -72,7 +70,7 @@ def test_a_writer_whose_process_was_stopped_sends_again_what_was_dropped(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_was_sent_over_a_half_open_network_is_sent_again(impatient: RunningBroker, packed: bool) -> None:
+def test_contents_sent_over_a_half_open_network_are_resent(impatient: RunningBroker, packed: bool) -> None:
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
         lease = connection.request(w.ConnectionWriter(resources=["orders"], packed=packed))
@@ -92,7 +90,7 @@ def test_what_was_sent_over_a_half_open_network_is_sent_again(impatient: Running
         assert [one.body for one in visible(connection, "orders")] == numbered(4)
 
 
-def test_a_holder_whose_network_was_half_open_moves_the_cursor(impatient: RunningBroker) -> None:
+def test_a_holder_moves_the_cursor_after_a_half_open_network(impatient: RunningBroker) -> None:
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
         with connection.writer("orders") as writer:

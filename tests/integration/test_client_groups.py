@@ -1,4 +1,4 @@
-"""Groups against a real broker: cursors, holders, members, and who fences whom."""
+"""Groups with a real broker: cursors, holders, members and fencing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_holders_confirm_moves_the_groups_cursor(connection: Connection) -> No
         assert holder.group_position == 1
         with connection.reader("orders", start=1, until=51, group="spark", epoch=holder.epoch) as member:
             assert [content.body for content in member] == numbered(50)
-        assert connection.cursors("spark")[0].position == 1  # a member's Confirm is credit and nothing else
+        assert connection.cursors("spark")[0].position == 1  # a member's Confirm is only credit
         holder.confirm(50)
         holder.ping_holder()
         cursor = connection.cursors("spark", "orders")[0]
@@ -66,4 +66,4 @@ def test_a_holder_survives_a_restart_of_the_broker(mtl_broker: RunningBroker, co
         assert connection.cursors("spark")[0].position == 7
         with connection.reader("orders", start=7, until=11, group="spark", epoch=holder.epoch) as member:
             assert [content.body for content in member] == numbered(4, 6)
-        assert holder.epoch == epoch, "tasks that know the epoch go on"
+        assert holder.epoch == epoch, "tasks with this epoch continue"

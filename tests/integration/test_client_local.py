@@ -1,4 +1,4 @@
-"""Packs that a reader on the broker's machine takes from its files: the same contents, whatever becomes of these."""
+"""Packs that a reader on the broker's machine reads from its files: the same contents, also if files vanish."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_large_packs_are_read_from_the_files_and_small_ones_are_sent(
     assert {Path(name).is_relative_to(mtl_broker.data) for name in read} == {True}
 
 
-def test_a_range_that_begins_and_ends_within_packs(connection: Connection, read: list[str]) -> None:
+def test_a_range_that_starts_and_ends_inside_packs(connection: Connection, read: list[str]) -> None:
     written = write_packs(connection, large_packs(3))
 
     with connection.reader("orders", start=50, until=251) as reader:
@@ -50,7 +50,7 @@ def test_a_range_that_begins_and_ends_within_packs(connection: Connection, read:
     assert len(read) == 3
 
 
-def test_plain_readers_and_who_does_not_want_it_are_sent_everything(
+def test_plain_readers_and_those_without_local_reads_get_octets(
     connection: Connection, mtl_broker: RunningBroker, read: list[str]
 ) -> None:
     written = write_packs(connection, large_packs(2))
@@ -61,7 +61,7 @@ def test_plain_readers_and_who_does_not_want_it_are_sent_everything(
     assert read == []
 
 
-def test_a_broker_may_keep_its_files_to_itself(tmp_path: Path, read: list[str]) -> None:
+def test_without_local_reads_the_broker_sends_octets(tmp_path: Path, read: list[str]) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("local-reads = false\n")
     with broker(config=config) as running, mtl.connect(running.endpoint) as connection:
@@ -72,10 +72,10 @@ def test_a_broker_may_keep_its_files_to_itself(tmp_path: Path, read: list[str]) 
     assert read == []
 
 
-def test_who_does_not_see_the_files_is_sent_the_packs_and_asks_only_once(
+def test_a_reader_without_access_to_the_files_gets_octets_after_one_try(
     connection: Connection, mtl_broker: RunningBroker, read: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in a container of the same machine: the mark is equal, the directory is another one."""
+    """As in a container on the same machine: the mark is equal, the directory differs."""
     (mtl_broker.data / LOCAL_KEY).write_text("of another broker")
     written = write_packs(connection, large_packs(2))
 
@@ -86,10 +86,10 @@ def test_who_does_not_see_the_files_is_sent_the_packs_and_asks_only_once(
     assert len([record for record in caplog.records if "through the socket" in record.message]) == 1
 
 
-def test_files_that_vanish_while_reading_are_replaced_by_what_is_sent(
+def test_packs_of_vanished_files_are_sent_as_octets(
     connection: Connection, mtl_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader has places in its queue that it cannot read any more; nothing is lost, doubled or out of order."""
+    """The queue of the reader has places that are no longer readable; contents stay complete, unique and in order."""
     written = write_packs(connection, large_packs(20))
     taken: list[bytes] = []
     with connection.reader("orders", until=len(written) + 1) as reader:
@@ -104,10 +104,10 @@ def missing(self: files.Places, path: str) -> object:
     raise FileNotFoundError(2, "No such file or directory", path)
 
 
-def test_what_was_deleted_under_a_reader_is_a_loss(
+def test_a_resource_deleted_during_reading_is_a_loss(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its places point into files that are gone; the broker, asked for the octets, says what became of them."""
+    """Its places refer to removed files; the broker, asked for the octets, refuses with the cause."""
     written = write_packs(connection, large_packs(20))
     with connection.reader("orders", until=len(written) + 1) as reader:
         packs_read = reader.batches(timeout=20)
@@ -119,9 +119,7 @@ def test_what_was_deleted_under_a_reader_is_a_loss(
             list(packs_read)
 
 
-def test_a_reader_goes_on_from_the_files_after_a_restart_of_the_broker(
-    tmp_path: Path, read: list[str]
-) -> None:
+def test_a_reader_reads_from_files_again_after_a_restart(tmp_path: Path, read: list[str]) -> None:
     with broker(data=tmp_path / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
         written = write_packs(connection, large_packs(10))
@@ -142,7 +140,7 @@ def test_a_reader_goes_on_from_the_files_after_a_restart_of_the_broker(
 def test_a_data_directory_behind_a_symbolic_link_is_granted_by_its_own_name(
     tmp_path: Path, read: list[str]
 ) -> None:
-    """A reader follows no links, so that the broker has to tell where its files really are."""
+    """A reader follows no links, so the broker has to name the resolved directory."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
     with broker(data=tmp_path / "link" / "data") as running, mtl.connect(running.endpoint) as connection:

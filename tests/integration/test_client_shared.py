@@ -1,4 +1,4 @@
-"""Packs that a writer on the broker's machine hands over in memory: the same contents, whatever becomes of either."""
+"""Packs in shared memory of a writer on the broker's machine: the same contents, also after failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.contents import LARGE_PACK, batch, bodies, large_packs, write
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of every Content that was sent, whether its body lies in shared memory."""
+    """For every sent Content, whether its body is in shared memory."""
     seen: list[bool] = []
     whole = flow.ClientFlow.send_contents
 
@@ -31,7 +31,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def test_large_packs_are_handed_over_and_small_ones_are_sent(
+def test_large_packs_use_shared_memory_and_small_ones_are_sent(
     connection: Connection, handed: list[bool]
 ) -> None:
     written = write_packs(connection, [*large_packs(3), [b"small"], *large_packs(2)])
@@ -40,8 +40,8 @@ def test_large_packs_are_handed_over_and_small_ones_are_sent(
     assert handed == [True, True, True, False, True, True]
 
 
-def test_memory_is_used_again_for_what_comes_later(connection: Connection, handed: list[bool]) -> None:
-    """Three times as much as there is of it, and a reader that follows: it never sees what came later."""
+def test_shared_memory_is_reused_for_later_packs(connection: Connection, handed: list[bool]) -> None:
+    """Three times the size of the memory, and a concurrent reader, which never gets octets of later packs."""
     large = large_packs(3 * SHARED_MEMORY // (LARGE_PACK * 10_000), octets=10_000)
     with connection.reader("orders", until=len(large) * LARGE_PACK + 1) as reader:
         written = write_packs(connection, large)
@@ -49,7 +49,7 @@ def test_memory_is_used_again_for_what_comes_later(connection: Connection, hande
     assert any(handed)
 
 
-def test_who_does_not_want_it_sends_everything(
+def test_a_writer_without_local_writes_sends_octets(
     connection: Connection, mtl_broker: RunningBroker, handed: list[bool]
 ) -> None:
     with mtl.connect(mtl_broker.endpoint, local_writes=False) as through_the_socket:
@@ -58,7 +58,7 @@ def test_who_does_not_want_it_sends_everything(
     assert handed == [False, False]
 
 
-def test_a_broker_may_keep_its_writers_to_the_socket(tmp_path: Path, handed: list[bool]) -> None:
+def test_without_local_writes_in_the_broker_octets_are_sent(tmp_path: Path, handed: list[bool]) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("local-writes = false\n")
     with broker(config=config) as running, mtl.connect(running.endpoint) as connection:
@@ -68,14 +68,16 @@ def test_a_broker_may_keep_its_writers_to_the_socket(tmp_path: Path, handed: lis
     assert handed == [False, False]
 
 
-def test_a_window_larger_than_the_memory(connection: Connection) -> None:
+def test_a_window_may_exceed_the_shared_memory(connection: Connection) -> None:
     large = large_packs(100, octets=10_000)
     written = write_packs(connection, large, window_bytes=4 * SHARED_MEMORY, window_contents=1_000_000)
     assert bodies(connection.reader("orders", until=len(written) + 1)) == written
 
 
-def test_nothing_is_lost_or_doubled_when_the_broker_dies_under_it(tmp_path: Path, handed: list[bool]) -> None:
-    """What was handed over to the broker that died is sent to the next one, or handed over anew."""
+def test_contents_in_shared_memory_are_exactly_once_with_a_killed_broker(
+    tmp_path: Path, handed: list[bool]
+) -> None:
+    """Packs shared with the killed broker are sent to the next one, or shared again."""
     with broker(data=tmp_path / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
         written = large_packs(60, octets=10_000)

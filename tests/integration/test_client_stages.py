@@ -1,4 +1,4 @@
-"""Staged writing against a real broker: invisible until it is committed, once, whatever happens in between."""
+"""Staged writing with a real broker: invisible until committed, exactly once, despite failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_stage_is_invisible_until_it_is_committed_once(connection: Connection)
     assert connection.stages("app").applications == []
 
 
-def test_an_abandoned_stage_is_gone(connection: Connection) -> None:
+def test_an_abandoned_stage_is_discarded(connection: Connection) -> None:
     writer = connection.writer("orders", stage=StageSpec(application="app", version=0))
     writer.send(b"x")
     writer.flush()
@@ -46,7 +46,7 @@ def test_an_abandoned_stage_is_gone(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
-def test_a_stage_goes_on_after_the_broker_is_killed(
+def test_a_stage_continues_after_a_kill_of_the_broker(
     mtl_broker: RunningBroker, connection: Connection, packed: bool
 ) -> None:
     writer = connection.writer("orders", packed=packed, stage=StageSpec(application="app", version=0))

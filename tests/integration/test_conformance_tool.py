@@ -1,4 +1,4 @@
-"""`mtl conformance`: our broker meets all, a server with a defect fails by its number, and clients are told theirs."""
+"""`mtl conformance`: the broker passes, a server with a defect fails its requirement, and clients get theirs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def tool(*arguments: str, **environment: str) -> tuple[int, list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("profile", ["test", "log", "queue"])
-def test_our_broker_meets_everything(mtl_broker: RunningBroker, profile: str) -> None:
+def test_the_broker_meets_every_requirement(mtl_broker: RunningBroker, profile: str) -> None:
     code, findings = tool(mtl_broker.endpoint, "--profile", profile)
     assert [one for one in findings if one["verdict"] == "FAILED"] == []
     assert code == 0
@@ -83,7 +83,7 @@ def test_our_broker_meets_everything(mtl_broker: RunningBroker, profile: str) ->
     assert all(one["frames"] for one in findings)
 
 
-def test_a_server_of_the_rfc_alone_meets_all_that_it_must() -> None:
+def test_a_server_of_the_rfc_alone_meets_every_must() -> None:
     with MinimalServer() as server:
         findings = checked(Target(server.endpoint, "test", patience_s=1.0))
     assert failed(findings) == set()
@@ -91,7 +91,7 @@ def test_a_server_of_the_rfc_alone_meets_all_that_it_must() -> None:
 
 
 @pytest.mark.parametrize("requirement", DEFECTS)
-def test_a_planted_defect_is_told_by_its_requirement(requirement: str) -> None:
+def test_a_planted_defect_fails_its_requirement(requirement: str) -> None:
     with DEFECTS[requirement]() as server:
         findings = checked(Target(server.endpoint, "test", patience_s=0.5))
     assert requirement in failed(findings)
@@ -120,7 +120,7 @@ def test_a_defect_is_printed_with_its_frames() -> None:
     assert lines[-1].endswith("MUSTs violated: 1")
 
 
-def test_nobody_there_is_an_error() -> None:
+def test_an_absent_server_is_an_error() -> None:
     result = subprocess.run(
         [*MTL, "--timeout", "1", "conformance", "tcp://127.0.0.1:1"],
         capture_output=True,
@@ -152,7 +152,7 @@ def test_a_server_that_demands_credentials_is_checked_with_them(tmp_path: Path) 
 # --- clients ------------------------------------------------------------------------------------------------
 
 
-def test_our_client_meets_everything() -> None:
+def test_the_client_meets_every_requirement() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", OUR_CLIENT)
     assert [one for one in findings if one["verdict"] == "FAILED"] == []
     assert code == 0
@@ -208,7 +208,7 @@ context.destroy(1000)
 """
 
 
-def test_a_client_is_told_what_it_does_wrong() -> None:
+def test_violations_of_a_client_are_reported() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", BAD_CLIENT)
     wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
     assert wrong == {"MTL-60", "MTL-70", "MTL-74", "MTL-75", "MTL-79", "MTL-85", "MTL-89"}

@@ -1,4 +1,4 @@
-"""What the connector's tasks cost a broker in connections, as a worker of Spark runs them: one after the other."""
+"""The connections that tasks of the connector open at a broker, run one after the other as by a Spark worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A segment that somebody cuts while a broker has it mapped: a touch there would end the process by SIGBUS."""
+"""A segment truncated while a broker has it mapped: access to it would end the process by SIGBUS."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def write(connection: Connection, name: str) -> None:
 
 
 def read(connection: Connection, name: str, *, packed: bool) -> int:
-    """How many contents there are."""
+    """The number of readable contents."""
     with connection.reader(name, start=1, until=COUNT + 1, packed=packed) as reader:
         return sum(1 for _ in reader)
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_cut_segment_ends_a_lease_and_not_the_process(packed: bool, tmp_path: Path) -> None:
+def test_a_truncated_segment_ends_a_lease_but_not_the_process(packed: bool, tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("segment-bytes = 100000\nlocal-reads = false\n")
     with (
@@ -42,7 +42,7 @@ def test_a_cut_segment_ends_a_lease_and_not_the_process(packed: bool, tmp_path: 
         write(connection, "whole")
         whole = {*running.data.glob("resources/*/*.segment")}
         write(connection, "cut")
-        running.restart()  # what it has in memory needs no file
+        running.restart()  # contents in memory need no file
         for name in ("cut", "whole"):
             assert read(connection, name, packed=packed) == COUNT
         segments = sorted({*running.data.glob("resources/*/*.segment")} - whole)

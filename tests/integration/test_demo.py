@@ -1,4 +1,4 @@
-"""The demo with a sample of its flights, as a user runs it: every figure exact, also when everything is killed."""
+"""The demo with a sample of its flights, as a user runs it: every figure is exact, also with kills."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(place: Path, *options: str) -> str:
 
 
 def left_over(place: Path) -> list[str]:
-    """Processes that were given the demo's directory for their files. Only Linux lets us look."""
+    """Processes started with the demo's directory for their files. Only on Linux."""
     mine = f"TMPDIR={place / 'scratch'}".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             environment = (process / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it is gone, or somebody else's
+            continue  # it has ended, or belongs to another user
         if mine in environment:
             found.append(os.fsdecode((process / "cmdline").read_bytes().replace(b"\0", b" ")))
     return found
@@ -45,7 +45,7 @@ def test_every_window_is_exact(tmp_path: Path) -> None:
     assert "killed" not in told
 
 
-def test_nothing_is_lost_or_doubled_by_killing(tmp_path: Path) -> None:
+def test_figures_are_exact_with_kills(tmp_path: Path) -> None:
     told = run(tmp_path / "demo", "--kill", "--batches", "8")
     assert "9 micro-batches" in told
     assert "killed: the broker 4 times, the query 3 times" in told

@@ -1,4 +1,4 @@
-"""The MBWS door in front of a real broker, for bare WebSockets that know the document."""
+"""The MBWS door with a real broker, tested by bare WebSockets that implement only the document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.mbws import at, bare, bodies_of, in_log, names, numbered, wri
 )
 @pytest.mark.parametrize("kind", Kind)
 @in_loop
-async def test_the_document_is_enough(shared: RunningBroker, kind: Kind) -> None:
+async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind: Kind) -> None:
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
         connected = await one.connect(kind=kind)
@@ -61,7 +61,7 @@ async def test_the_subprotocol_is_negotiated(shared: RunningBroker) -> None:
 @pytest.mark.requirement("MBWS-05", "MBWS-11")
 @pytest.mark.parametrize("subprotocol", [MBWS, MBLWS])
 @in_loop
-async def test_a_close_that_is_answered_acknowledges_all_before_it(
+async def test_an_answered_close_acknowledges_all_messages_before_it(
     shared: RunningBroker, subprotocol: str
 ) -> None:
     a = next(names)
@@ -81,7 +81,7 @@ async def test_a_close_that_is_answered_acknowledges_all_before_it(
 
 @pytest.mark.requirement("MBWS-33", "MBWS-34", "MBWS-35")
 @in_loop
-async def test_without_recovery_messages_flow_at_once(shared: RunningBroker) -> None:
+async def test_without_recovery_messages_are_sent_at_once(shared: RunningBroker) -> None:
     a = next(names)
     async with (
         at(shared) as (opened, _),
@@ -99,7 +99,7 @@ async def test_without_recovery_messages_flow_at_once(shared: RunningBroker) -> 
 
 @pytest.mark.requirement("MBWS-37", "MBWS-38")
 @in_loop
-async def test_a_message_goes_to_each_of_its_addresses(shared: RunningBroker) -> None:
+async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBroker) -> None:
     a, b = next(names), next(names)
     query = f"address={a}&from=earliest&address={b}&from=earliest"
     async with at(shared) as (opened, beside), bare(opened, query) as one:
@@ -114,7 +114,7 @@ async def test_a_message_goes_to_each_of_its_addresses(shared: RunningBroker) ->
 
 @pytest.mark.requirement("MBWS-40", "MBWS-41")
 @in_loop
-async def test_what_cannot_be_delivered_is_acknowledged_and_a_dead_letter(shared: RunningBroker) -> None:
+async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared: RunningBroker) -> None:
     a = next(names)
     async with at(shared, create=(DEAD, a)) as (opened, beside), bare(opened) as one:
         await one.connect()
@@ -155,7 +155,7 @@ async def test_what_cannot_be_delivered_is_acknowledged_and_a_dead_letter(shared
     ],
 )
 @in_loop
-async def test_what_cannot_be_is_a_close_code(
+async def test_invalid_requests_end_with_a_close_code(
     shared: RunningBroker, query: str, data: list[bytes | str], code: int
 ) -> None:
     async with at(shared, create=()) as (opened, _), bare(opened, query) as one:
@@ -168,7 +168,7 @@ async def test_what_cannot_be_is_a_close_code(
 
 
 @in_loop
-async def test_a_client_that_says_nothing_is_let_go(
+async def test_a_client_without_connect_frame_is_disconnected(
     shared: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtl.doors.mbws.peer.MBWS_CONNECT_S", 0.05)
@@ -177,7 +177,7 @@ async def test_a_client_that_says_nothing_is_let_go(
 
 
 @in_loop
-async def test_no_more_than_the_window_is_sent_without_acknowledgement(shared: RunningBroker) -> None:
+async def test_unacknowledged_messages_do_not_exceed_the_window(shared: RunningBroker) -> None:
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
         await written(beside, a, range(MBWS_WINDOW + 100))
@@ -194,7 +194,7 @@ async def test_no_more_than_the_window_is_sent_without_acknowledgement(shared: R
 
 
 @in_loop
-async def test_a_slow_client_misses_nothing(shared: RunningBroker) -> None:
+async def test_a_slow_client_gets_every_message(shared: RunningBroker) -> None:
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest", MBLWS) as one:
         await beside.create_resource(a, exist_ok=True)

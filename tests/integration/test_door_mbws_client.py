@@ -1,4 +1,4 @@
-"""The MBWS door and its own client, whose network, door, broker and process end in the middle."""
+"""The MBWS door and its client, with failures of network, door, broker and process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.tls import Certificates
 
 @pytest.mark.parametrize("text", [False, True])
 @in_loop
-async def test_what_is_sent_is_delivered_and_durable(shared: RunningBroker, *, text: bool) -> None:
+async def test_sent_messages_are_delivered_and_durable(shared: RunningBroker, *, text: bool) -> None:
     a = next(names)
     async with at(shared) as (opened, beside), mbws.connect(opened.endpoint, text=text) as c:
         async with c.reader(a, start="earliest") as r, c.writer(a) as w:
@@ -41,8 +41,8 @@ async def test_what_is_sent_is_delivered_and_durable(shared: RunningBroker, *, t
 
 @pytest.mark.requirement("MBWS-07", "MBWS-10", "MBWS-18", "MBWS-21", "MBWS-30")
 @in_loop
-async def test_a_cut_network_costs_nothing_and_doubles_nothing(shared: RunningBroker) -> None:
-    """Numbered contents in both directions, cut again and again in the middle of them."""
+async def test_messages_are_exactly_once_with_a_cut_network(shared: RunningBroker) -> None:
+    """Numbered contents in both directions; the network is cut repeatedly."""
     a = next(names)
     async with at(shared) as (opened, beside):
         port = urlsplit(opened.endpoint).port
@@ -76,8 +76,8 @@ async def read(r: mbws.MbwsReader, got: list[int]) -> None:
 
 @pytest.mark.requirement("MBWS-32")
 @in_loop
-async def test_after_a_door_that_kept_nothing_nothing_is_lost(shared: RunningBroker) -> None:
-    """The reader goes on behind what it has; the writer sends what was not acknowledged."""
+async def test_with_a_door_that_lost_its_state_no_message_is_lost(shared: RunningBroker) -> None:
+    """The reader continues after its last message; the writer resends unacknowledged messages."""
     a = next(names)
     async with at(shared, create=(a,)) as (opened, _):
         place = opened.endpoint.removeprefix("ws://")
@@ -97,8 +97,8 @@ async def test_after_a_door_that_kept_nothing_nothing_is_lost(shared: RunningBro
 
 
 @in_loop
-async def test_a_door_that_stops_has_acknowledged_what_it_took_in(shared: RunningBroker) -> None:
-    """Nothing is sent twice, then: the next door's log has each number once."""
+async def test_a_stopped_door_has_acknowledged_all_accepted_messages(shared: RunningBroker) -> None:
+    """Therefore no message is sent twice: the log has each number once."""
     a = next(names)
     sending: asyncio.Task[None]
     async with at(shared) as (opened, _):
@@ -120,7 +120,7 @@ async def send_all(w: mbws.MbwsWriter, numbers: range) -> None:
 
 
 @in_loop
-async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: RunningBroker) -> None:
+async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mbws.connect(opened.endpoint) as c:
         w, r = await c.writer("orders"), await c.reader("orders", start="earliest")
         answered = [await w.send(b"%d" % n) for n in range(300)]
@@ -135,8 +135,8 @@ async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: R
 
 
 @in_loop
-async def test_a_killed_door_costs_nothing_that_was_acknowledged(shared: RunningBroker) -> None:
-    """The next one knows no connection: what was under way may be there twice, what was acknowledged is there once."""
+async def test_acknowledged_messages_survive_a_kill_of_the_door(shared: RunningBroker) -> None:
+    """The next door has no connections: unacknowledged messages may be stored twice, acknowledged ones once."""
     a = next(names)
     command = ["mbws", "--connect", shared.endpoint, "--listen"]
     with door_process(*command, ANYWHERE) as process:
@@ -174,7 +174,7 @@ asyncio.run(main())
 
 
 @in_loop
-async def test_what_a_killed_client_was_told_is_there(shared: RunningBroker) -> None:
+async def test_messages_acknowledged_to_a_killed_client_are_stored(shared: RunningBroker) -> None:
     a = next(names)
     async with at(shared) as (opened, beside):
         client = await asyncio.create_subprocess_exec(
@@ -196,7 +196,7 @@ async def test_what_a_killed_client_was_told_is_there(shared: RunningBroker) -> 
 
 @pytest.mark.requirement("MBWS-44", "MBWS-45")
 @in_loop
-async def test_tls_and_origins(shared: RunningBroker, tmp_path: Path) -> None:
+async def test_tls_and_origins_are_checked(shared: RunningBroker, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     async with at(shared, certificate_file=certificates.certificate, key_file=certificates.key) as (
         opened,
@@ -214,7 +214,7 @@ async def test_tls_and_origins(shared: RunningBroker, tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_cannot_be_sent_is_said_at_once(shared: RunningBroker) -> None:
+async def test_messages_that_cannot_be_sent_are_refused_at_the_call(shared: RunningBroker) -> None:
     async with at(shared, create=()) as (opened, _), mbws.connect(opened.endpoint) as c, c.writer("a") as w:
         with pytest.raises(ContentTooLarge):
             await w.send(bytes((4 << 20) + 1))
@@ -228,7 +228,7 @@ async def test_what_cannot_be_sent_is_said_at_once(shared: RunningBroker) -> Non
 
 
 @in_loop
-async def test_a_full_door_turns_clients_away(shared: RunningBroker) -> None:
+async def test_a_full_door_refuses_clients(shared: RunningBroker) -> None:
     async with at(shared, max_sessions=1) as (opened, _):
         async with mbws.connect(opened.endpoint):
             with pytest.raises(Refused, match="limit"):

@@ -1,4 +1,4 @@
-"""Message brokers as peers, each with an MBWS door that sends to the other's."""
+"""Message brokers as peers, each with an MBWS door that sends to that of the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def other(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def free_port() -> int:
-    """One that nobody listens at just now."""
+    """A port without listener at this moment."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -49,15 +49,17 @@ async def write(beside: Connection, *bodies: bytes, resource: str = "orders") ->
 
 
 async def has(beside: Connection, count: int, resource: str = "orders") -> list[bytes]:
-    """What is there as soon as it is so much."""
+    """The bodies of the resource, awaited until there are `count`."""
     await beside.create_resource(resource, exist_ok=True)
     async with beside.reader(resource, start="earliest", until=count + 1) as r:
         return [content.body async for content in r]
 
 
 @in_loop
-async def test_two_brokers_have_the_same_contents(mtl_broker: RunningBroker, other: RunningBroker) -> None:
-    """In the order of each, once, and what came from a peer does not go back to it."""
+async def test_two_peered_brokers_have_the_same_contents(
+    mtl_broker: RunningBroker, other: RunningBroker
+) -> None:
+    """In the order of each broker, once; contents received from a peer are not sent back to it."""
     here, there = (f"127.0.0.1:{free_port()}" for _ in range(2))
     async with (
         door("mbws", mtl_broker.endpoint, here, peers=sending(f"ws://{there}")) as (_, one),
@@ -81,13 +83,13 @@ async def test_two_brokers_have_the_same_contents(mtl_broker: RunningBroker, oth
 
 
 @in_loop
-async def test_what_a_peer_misses_waits_for_it(
+async def test_contents_wait_for_an_absent_peer(
     mtl_broker: RunningBroker,
     other: RunningBroker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is not there when the door starts, and it and the door are restarted in between."""
+    """The peer is absent when the door starts; peer and door are restarted in between."""
     monkeypatch.setattr("mtl.doors.mbws.peering.MBWS_PEER_AGAIN_S", 0.05)
     monkeypatch.setattr("mtl.doors.mbws.peering.MBWS_PEER_PATIENCE_S", 0.2)
     there = f"127.0.0.1:{free_port()}"
@@ -105,7 +107,7 @@ async def test_what_a_peer_misses_waits_for_it(
 
 
 @in_loop
-async def test_what_cannot_be_sent_holds_nothing_up(
+async def test_contents_that_cannot_be_sent_do_not_block_others(
     mtl_broker: RunningBroker, other: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: Door

@@ -1,4 +1,4 @@
-"""The MBWS door: connections that outlive their sessions, and those that do not."""
+"""The MBWS door: recovery of connections after a lost session."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.support.mbws import OURS, at, bare, bodies_of, in_log, names, numbere
 
 @pytest.mark.requirement("MBWS-06", "MBWS-07", "MBWS-16", "MBWS-24", "MBWS-25", "MBWS-29", "MBWS-30")
 @in_loop
-async def test_a_connection_goes_on_where_both_sides_are(shared: RunningBroker) -> None:
-    """Contents come while the client is away, and it does not know what became of its last ones."""
+async def test_a_recovered_connection_continues_after_messages_received_on_both_sides(
+    shared: RunningBroker,
+) -> None:
+    """Contents arrive during the client's absence, and it has no answer for its last messages."""
     a, b = next(names), next(names)
     query = f"address={a}"  # from now on
     async with at(shared) as (opened, beside):
@@ -40,8 +42,8 @@ async def test_a_connection_goes_on_where_both_sides_are(shared: RunningBroker) 
 
 @pytest.mark.requirement("MBWS-24")
 @in_loop
-async def test_a_session_that_is_lost_without_a_word_is_taken_over(shared: RunningBroker) -> None:
-    """The door knows nothing of a loss when the client comes back; both have messages under way."""
+async def test_a_session_lost_without_close_is_taken_over(shared: RunningBroker) -> None:
+    """The door has not detected the loss when the client returns; both have messages in flight."""
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as old:
         name = (await old.connect()).name
@@ -67,10 +69,10 @@ async def test_a_session_that_is_lost_without_a_word_is_taken_over(shared: Runni
     ],
 )
 @in_loop
-async def test_what_does_not_fit_is_a_new_connection(
+async def test_a_mismatched_recovery_gives_a_new_connection(
     shared: RunningBroker, numbers: tuple[int, ...], origin: str, *, theirs: bool
 ) -> None:
-    """And the old one is over, unless it was another's."""
+    """The old connection ends, unless it belongs to another client."""
     a, b = next(names), next(names)
     async with at(shared, origins=("https://example.org",)) as (opened, beside):
         await written(beside, a, range(3))
@@ -91,8 +93,8 @@ async def test_what_does_not_fit_is_a_new_connection(
 
 
 @in_loop
-async def test_a_client_in_a_hurry_has_its_connection_once(shared: RunningBroker) -> None:
-    """Three sessions ask for it at the same time: one of them has it, and nothing is lost or doubled."""
+async def test_concurrent_recoveries_give_the_connection_to_one_session(shared: RunningBroker) -> None:
+    """Three sessions request it at the same time: one gets it, and no message is lost or repeated."""
     a, b = next(names), next(names)
     async with at(shared) as (opened, beside):
         await written(beside, a, range(20))
@@ -117,8 +119,8 @@ async def test_a_client_in_a_hurry_has_its_connection_once(shared: RunningBroker
 
 
 @in_loop
-async def test_a_resource_that_was_made_anew_is_no_place_to_go_on(shared: RunningBroker) -> None:
-    """Its sequences are others: the client is told, instead of having them take the old ones' places."""
+async def test_recovery_with_a_recreated_resource_is_closed_with_the_reason(shared: RunningBroker) -> None:
+    """Its sequences are new: the client gets an error, instead of other contents under the old sequences."""
     a = next(names)
     async with at(shared) as (opened, beside):
         await written(beside, a, range(3))
@@ -137,7 +139,7 @@ async def test_a_resource_that_was_made_anew_is_no_place_to_go_on(shared: Runnin
 
 @pytest.mark.requirement("MBWS-23")
 @in_loop
-async def test_another_connect_clears_the_connection_before(shared: RunningBroker) -> None:
+async def test_a_second_connect_discards_the_former_connection(shared: RunningBroker) -> None:
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
         first = await one.connect()

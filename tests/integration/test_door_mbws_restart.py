@@ -1,4 +1,4 @@
-"""The MBWS door: connections that outlive their door."""
+"""The MBWS door: recovery of connections after a restart of the door."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = "https://example.org"
 
 @asynccontextmanager
 async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = ("*",)) -> AsyncIterator[str]:
-    """The name of a connection whose door was told to stop. It has the contents 0 to 9 of `a`, acknowledged three, and
+    """The name of a connection whose door was stopped. It received the contents 0 to 9 of `a`, acknowledged three, and
     sent 0 to 4 to `b`.
     """
     async with at(broker, create=create, origins=(PAGE,)) as (opened, beside):
@@ -42,7 +42,7 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
 
 @pytest.mark.requirement("MBWS-06", "MBWS-21", "MBWS-24")
 @in_loop
-async def test_a_connection_goes_on_after_a_restart_of_the_door(mtl_broker: RunningBroker) -> None:
+async def test_a_connection_continues_after_a_restart_of_the_door(mtl_broker: RunningBroker) -> None:
     a, b = next(names), next(names)
     async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
         await written(beside, a, range(10, 12))
@@ -59,7 +59,7 @@ async def test_a_connection_goes_on_after_a_restart_of_the_door(mtl_broker: Runn
 
 @pytest.mark.requirement("MBWS-14")
 @in_loop
-async def test_another_origin_does_not_get_it_and_its_own_still_does(mtl_broker: RunningBroker) -> None:
+async def test_a_connection_is_recovered_only_by_its_origin(mtl_broker: RunningBroker) -> None:
     a, b = next(names), next(names)
     async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, _):
         async with bare(opened, origin=OURS) as one:
@@ -69,7 +69,7 @@ async def test_another_origin_does_not_get_it_and_its_own_still_does(mtl_broker:
 
 
 @in_loop
-async def test_one_door_of_two_goes_on(mtl_broker: RunningBroker) -> None:
+async def test_of_two_doors_one_recovers_the_connection(mtl_broker: RunningBroker) -> None:
     a, b = next(names), next(names)
     async with (
         left(mtl_broker, a, b) as name,
@@ -83,7 +83,7 @@ async def test_one_door_of_two_goes_on(mtl_broker: RunningBroker) -> None:
 
 
 @in_loop
-async def test_a_connection_whose_client_was_away_is_stored_too(mtl_broker: RunningBroker) -> None:
+async def test_a_connection_of_an_absent_client_is_stored(mtl_broker: RunningBroker) -> None:
     a = next(names)
     async with at(mtl_broker) as (opened, beside):
         await written(beside, a, range(3))
@@ -99,7 +99,7 @@ async def test_a_connection_whose_client_was_away_is_stored_too(mtl_broker: Runn
 
 @pytest.mark.parametrize("lost", ["never stored", "deleted", "unreadable", "late"])
 @in_loop
-async def test_what_is_not_there_is_a_new_connection(
+async def test_recovery_of_an_unknown_connection_gives_a_new_one(
     mtl_broker: RunningBroker, lost: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = next(names), next(names)
@@ -125,7 +125,7 @@ async def test_what_is_not_there_is_a_new_connection(
 
 
 @in_loop
-async def test_the_resource_is_the_doors_own(mtl_broker: RunningBroker) -> None:
+async def test_clients_cannot_use_the_resource_of_stored_connections(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside):
         async with bare(opened, f"address={CONNECTIONS}") as one:
             assert await one.closed() == 1008
@@ -139,8 +139,10 @@ async def test_the_resource_is_the_doors_own(mtl_broker: RunningBroker) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 @in_loop
-async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker, how: signal.Signals) -> None:
-    """What a killed door had is not there: the client begins again, and nothing is lost."""
+async def test_a_client_continues_with_the_next_door_process(
+    mtl_broker: RunningBroker, how: signal.Signals
+) -> None:
+    """The state of a killed door is lost: the client starts a new connection, and no message is lost."""
     arguments = ["mbws", "--connect", mtl_broker.endpoint, "--listen"]
     async with one_door(*arguments, "127.0.0.1:0", how=how) as url:
         c = await mbws.connect(url)
@@ -161,7 +163,7 @@ async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker,
 
 @asynccontextmanager
 async def one_door(*arguments: str, how: signal.Signals) -> AsyncIterator[str]:
-    """Where a door listens that has ended, in this way, behind the block."""
+    """The endpoint of a door that is ended by this signal after the block."""
     with door_process(*arguments) as process:
         assert process.stdout is not None
         yield await asyncio.to_thread(await_line, process.stdout.fileno(), r"mtl door mbws ready at (\S+) ")

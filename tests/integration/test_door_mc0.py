@@ -1,4 +1,4 @@
-"""The mc0 door in front of a real broker: its own client, and bare DEALERs that know nothing but the document."""
+"""The mc0 door with a real broker: its client, and bare DEALERs that implement only the document."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tu
 
 
 async def shaken(endpoint: str, identity: bytes) -> RawPeer:
-    """A peer with this identity, whose TCP does nothing by itself."""
+    """A peer with this identity, whose TCP connection is driven by the test."""
     return await asyncio.to_thread(RawPeer(endpoint, identity).shake_hands)
 
 
@@ -75,7 +75,7 @@ async def asked(peer: RawPeer, *frames: bytes) -> list[bytes]:
 
 
 async def asked_until_heard(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list[bytes]]:
-    """Ask on new connections until one is answered: a ROUTER reads nothing from one whose identity it has still."""
+    """Send the request on new connections until one is answered: a ROUTER ignores a second one of an identity."""
     for _ in range(20):
         peer = await shaken(endpoint, identity)
         peer.socket.settimeout(1.0)
@@ -97,7 +97,7 @@ async def bare(endpoint: str, *before: bytes) -> AsyncIterator[Bare]:
 
 @pytest.mark.requirement("MC0-01", "MC0-02", "MC0-22", "MC0-23", "MC0-27")
 @in_loop
-async def test_what_is_put_is_delivered_and_durable(mtl_broker: RunningBroker) -> None:
+async def test_put_messages_are_delivered_and_durable(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
         async with c.reader("orders") as r:
             async with c.writer("orders") as w:
@@ -114,7 +114,7 @@ async def test_what_is_put_is_delivered_and_durable(mtl_broker: RunningBroker) -
 
 
 @in_loop
-async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: RunningBroker) -> None:
+async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c, c.writer("orders") as w:
         said: dict[str, Value] = {"n": 1}
         await w.send(b"", said)
@@ -126,7 +126,7 @@ async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: Runnin
 
 
 @in_loop
-async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> None:
+async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint, compat="mc0d") as c:
         async with c.reader("orders") as r, beside.writer("orders") as w:
             await w.send(b"typed", {"n": 7, "ok": True, "raw": b"\x00\xff", "none": None})
@@ -137,7 +137,9 @@ async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> No
 @pytest.mark.requirement("MC0-05", "MC0-07", "MC0-09", "MC0-13", "MC0-20", "MC0-21", "MC0-25", "MC0-26")
 @pytest.mark.parametrize("before", [(), (b"",)], ids=["bare", "delimited"])
 @in_loop
-async def test_the_document_is_enough(mtl_broker: RunningBroker, before: tuple[bytes, ...]) -> None:
+async def test_a_client_of_the_document_alone_works(
+    mtl_broker: RunningBroker, before: tuple[bytes, ...]
+) -> None:
     lead = list(before)
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as one:
         assert await one.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
@@ -160,7 +162,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker, before: tuple[b
 
 @pytest.mark.requirement("MC0-10", "MC0-24")
 @in_loop
-async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> None:
+async def test_invalid_messages_are_answered_with_error(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
         wrong: list[tuple[list[str | bytes], bytes]] = [
             (["PUT", "ID", "1", "", "x"], b"TOPIC"),
@@ -191,7 +193,7 @@ async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> Non
 
 @pytest.mark.requirement("MC0-11")
 @in_loop
-async def test_an_answer_is_ok_or_error_and_there_is_one_for_each_id(mtl_broker: RunningBroker) -> None:
+async def test_each_id_gets_one_answer_ok_or_error(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
         done = [
             ("NOOP",),
@@ -214,7 +216,7 @@ async def test_an_answer_is_ok_or_error_and_there_is_one_for_each_id(mtl_broker:
 
 @pytest.mark.requirement("MC0-30")
 @in_loop
-async def test_the_defaults_are_those_of_the_implementations(mtl_broker: RunningBroker) -> None:
+async def test_defaults_are_those_of_the_implementations(mtl_broker: RunningBroker) -> None:
     assert DEFAULTS["mc0"].endswith(":61616")
     async with at(mtl_broker) as (opened, _), mc0.connect(opened.endpoint):  # no keys: nothing is encrypted
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
@@ -222,7 +224,7 @@ async def test_the_defaults_are_those_of_the_implementations(mtl_broker: Running
 
 
 @in_loop
-async def test_unknown_topics_are_errors_where_they_are_not_to_be_made(mtl_broker: RunningBroker) -> None:
+async def test_unknown_topics_are_errors_unless_created(mtl_broker: RunningBroker) -> None:
     async with (
         door("mc0", mtl_broker.endpoint, ANYWHERE, create=("a*",)) as (opened, _),
         mc0.connect(opened.endpoint) as c,
@@ -238,24 +240,24 @@ async def test_unknown_topics_are_errors_where_they_are_not_to_be_made(mtl_broke
 
 @pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
 @in_loop
-async def test_silence_is_broken_and_judged(mtl_broker: RunningBroker) -> None:
+async def test_a_silent_client_gets_noops_and_becomes_absent(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
         assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
         await one.say("CONNECT", "TTL", "200")
         assert await one.hear() == [b"NOOP"]
-        assert await one.silent(0.3)  # given up meanwhile: no more NOOPs
+        assert await one.silent(0.3)  # absent by then: no more NOOPs
         error, _, text = await one.ask("NOOP")
         assert error == b"ERROR"
         assert b"SUB again" in text
         assert await one.ask("PUT", "ID", "p", "TOPIC", "t", "", "x") == [b"OK", b"ID", b"p"]
-        assert await one.silent()  # the subscription is gone
+        assert await one.silent()  # the subscription has ended
         await one.say("CONNECT", "TTL", "10000")
         assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
 
 
 @pytest.mark.requirement("MC0-29")
 @in_loop
-async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker) -> None:
+async def test_the_client_reconnects_to_a_restarted_door(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
         endpoint = opened.endpoint
         c = await mc0.connect(endpoint, ttl=0.5)
@@ -265,7 +267,7 @@ async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker
         assert (await r.next()).body == b"before"
     async with door("mc0", mtl_broker.endpoint, endpoint) as (opened, _):
         await (await w.send(b"while away"))
-        while True:  # subscribed anew some time after the connection
+        while True:  # the new subscription follows some time after the connection
             answered = await w.send(b"after")
             if (await r.next()).body in {b"while away", b"after"}:
                 break
@@ -275,7 +277,7 @@ async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker
 
 @pytest.mark.requirement("MC0-03")
 @in_loop
-async def test_with_a_key_the_door_speaks_curve_only(mtl_broker: RunningBroker, tmp_path: Path) -> None:
+async def test_a_door_with_a_key_requires_curve(mtl_broker: RunningBroker, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "door")
     config = DoorConfig(listen=ANYWHERE, curve_key_file=str(private), create=("*",))
     async with aio.connect(mtl_broker.endpoint) as inner, running("mc0", config, inner) as opened:
@@ -288,7 +290,7 @@ async def test_with_a_key_the_door_speaks_curve_only(mtl_broker: RunningBroker, 
 
 @pytest.mark.requirement("MC0-08")
 @in_loop
-async def test_a_killed_broker_costs_nothing_that_was_answered(mtl_broker: RunningBroker) -> None:
+async def test_answered_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
         await (await (await c.writer("orders")).send(b"first"))
         w = await c.writer("orders")
@@ -303,7 +305,7 @@ async def test_a_killed_broker_costs_nothing_that_was_answered(mtl_broker: Runni
 
 
 @in_loop
-async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: RunningBroker) -> None:
+async def test_a_slow_subscriber_gets_every_message_within_a_window(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
         one._socket.setsockopt(zmq.RCVHWM, 1)
         assert await one.ask("SUB", "ID", "s", "", "big") == [b"OK", b"ID", b"s"]
@@ -318,7 +320,7 @@ async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: R
 
 
 @in_loop
-async def test_a_full_door_turns_clients_away_and_hears_of_those_that_leave(
+async def test_a_full_door_refuses_clients_until_others_leave(
     mtl_broker: RunningBroker,
 ) -> None:
     async with at(mtl_broker, max_sessions=1) as (opened, _):
@@ -333,7 +335,7 @@ async def test_a_full_door_turns_clients_away_and_hears_of_those_that_leave(
 
 @pytest.mark.requirement("MC0-18")
 @in_loop
-async def test_a_subscription_ends_with_its_connection_and_not_with_its_identity(
+async def test_a_subscription_ends_with_its_connection(
     mtl_broker: RunningBroker,
 ) -> None:
     async with at(mtl_broker) as (opened, beside):
@@ -353,9 +355,11 @@ async def test_a_subscription_ends_with_its_connection_and_not_with_its_identity
 
 @pytest.mark.requirement("MC0-18")
 @in_loop
-async def test_a_silent_peer_keeps_its_identity_no_longer_than_its_ttl(mtl_broker: RunningBroker) -> None:
+async def test_a_silent_peer_loses_its_identity_after_its_ttl(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
-        hanging = await shaken(opened.endpoint, b"one")  # as if its machine were gone: nothing ends its TCP
+        hanging = await shaken(
+            opened.endpoint, b"one"
+        )  # as after a loss of its machine: its TCP connection stays open
         assert await asked(hanging, b"CONNECT", b"ID", b"c", b"TTL", b"300") == [b"OK", b"ID", b"c"]
         assert await asyncio.to_thread(hanging.hung_up)
         again, (error, _, text) = await asked_until_heard(
@@ -369,7 +373,7 @@ async def test_a_silent_peer_keeps_its_identity_no_longer_than_its_ttl(mtl_broke
 
 
 @in_loop
-async def test_what_a_peer_says_before_it_hangs_up_is_done(mtl_broker: RunningBroker) -> None:
+async def test_messages_before_a_disconnection_are_handled(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside):
         peer = await shaken(opened.endpoint, b"brief")
         assert await asked(peer, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
@@ -383,7 +387,7 @@ async def test_what_a_peer_says_before_it_hangs_up_is_done(mtl_broker: RunningBr
 
 @pytest.mark.requirement("MC0-19")
 @in_loop
-async def test_what_follows_a_disconnect_is_done_and_holds_nobody_up(mtl_broker: RunningBroker) -> None:
+async def test_messages_after_a_disconnect_command_are_handled(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one, bare(opened.endpoint) as two:
         for n in range(300):
             await one.say("DISCONNECT")

@@ -1,4 +1,4 @@
-"""Doors as processes with consumers that read nothing: others are served, and the door's memory does not grow."""
+"""Doors as processes with consumers that never read: others are served, and the door's memory does not grow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         yield running
 
 
-# --- peers that ask for everything and read nothing, each after the first answer -------------------------------
+# --- peers that ask for everything and read nothing, each after the first answer ----------------------------
 
 
 @asynccontextmanager
@@ -110,9 +110,7 @@ DOORS: dict[
 
 @pytest.mark.parametrize("protocol", DOORS)
 @in_loop
-async def test_consumers_that_read_nothing_cost_windows_and_no_more(
-    shared: RunningBroker, protocol: str
-) -> None:
+async def test_memory_for_stuck_consumers_is_bounded_by_windows(shared: RunningBroker, protocol: str) -> None:
     listen, client, slow = DOORS[protocol]
     address = f"topic/{protocol}" if protocol == "micromessage" else protocol
     arguments = [protocol.partition("-")[0], "--connect", shared.endpoint, "--listen", listen]

@@ -1,4 +1,4 @@
-"""The MicroMessage2 door in front of a real broker: its own client, and bare sockets that know the document."""
+"""The MicroMessage2 door with a real broker: its client, and bare sockets that implement only the document."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Bare:
         return frame
 
     async def handshake(self, octets: bytes) -> str:
-        """All three steps; how the door calls itself."""
+        """All three steps of the handshake; returns the identity of the door."""
         await self.say(octets)
         while (reply := self._decoder.handshake()) is None:
             self._decoder.feed(await self._reader.read(65_536))
@@ -80,7 +80,7 @@ async def bare(endpoint: str) -> AsyncIterator[Bare]:
 
 @pytest.mark.parametrize("window", [1, 100, None])
 @in_loop
-async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, window: int | None) -> None:
+async def test_sent_messages_are_delivered_and_durable(mtl_broker: RunningBroker, window: int | None) -> None:
     async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint, window=window) as c:
         async with c.reader("topic/orders", start="earliest") as r, c.writer("topic/orders") as w:
             for body in BODIES:
@@ -96,7 +96,7 @@ async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, 
 
 
 @in_loop
-async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: RunningBroker) -> None:
+async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c, c.writer("orders") as w:
         said: dict[str, Value] = {"n": 1}
         await w.send(b"", said)
@@ -109,7 +109,7 @@ async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: Runnin
 
 @pytest.mark.requirement("MM2-02", "MM2-20", "MM2-47", "MM2-53")
 @in_loop
-async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
+async def test_a_client_of_the_document_alone_works(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
         assert await one.handshake(HULK) == f"mtl {mtl.__version__}"
         await one.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
@@ -124,7 +124,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
 
 @pytest.mark.requirement("MM2-55", "MM2-56", "MM2-63")
 @in_loop
-async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBroker) -> None:
+async def test_filters_apply_per_receiver_in_the_door(mtl_broker: RunningBroker) -> None:
     async with (
         at(mtl_broker) as (opened, _),
         mm2.connect(opened.endpoint) as c,
@@ -141,7 +141,7 @@ async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBro
 
 @pytest.mark.requirement("MM2-64")
 @in_loop
-async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
+async def test_messages_of_a_queue_go_to_one_consumer_and_are_redelivered(
     mtl_broker: RunningBroker,
 ) -> None:
     async with at(mtl_broker) as (opened, _):
@@ -169,7 +169,7 @@ async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
 @pytest.mark.requirement("MM2-64")
 @pytest.mark.parametrize("window", [1, 5])
 @in_loop
-async def test_a_consumer_holds_no_more_of_a_queue_than_was_agreed(
+async def test_a_consumer_of_a_queue_has_at_most_the_agreed_window(
     mtl_broker: RunningBroker, window: int
 ) -> None:
     async with at(mtl_broker) as (opened, _):
@@ -189,8 +189,8 @@ async def test_a_consumer_holds_no_more_of_a_queue_than_was_agreed(
 
 @pytest.mark.requirement("MM2-64")
 @in_loop
-async def test_a_consumer_that_dies_counts_as_a_delivery(mtl_broker: RunningBroker) -> None:
-    """Each time that it had the content; one that unsubscribes gives it back."""
+async def test_deliveries_to_a_dead_consumer_count(mtl_broker: RunningBroker) -> None:
+    """Each delivery of the content counts, except if the consumer unsubscribes."""
     async with at(mtl_broker) as (opened, beside):
         await beside.create_resource("jobs", max_deliveries=3)
         await beside.create_resource("jobs.dead")
@@ -216,7 +216,7 @@ async def test_a_consumer_that_dies_counts_as_a_delivery(mtl_broker: RunningBrok
 
 @pytest.mark.requirement("MM2-64")
 @in_loop
-async def test_what_no_message_can_express_is_set_aside_and_holds_nobody_up(
+async def test_contents_without_message_form_are_skipped_or_dead_letters(
     mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Properties above 65,535 octets in URL encoding, and a large binary body under json."""
@@ -243,7 +243,7 @@ async def test_what_no_message_can_express_is_set_aside_and_holds_nobody_up(
 
 
 @in_loop
-async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
+async def test_types_and_json_become_properties(mtl_broker: RunningBroker) -> None:
     async with (
         at(mtl_broker) as (opened, beside),
         mm2.connect(opened.endpoint, json=True, dotnet=True) as c,
@@ -270,7 +270,7 @@ async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
     ],
 )
 @in_loop
-async def test_a_handshake_that_fails_is_an_error_and_the_end(
+async def test_a_failed_handshake_is_answered_with_error_and_closed(
     mtl_broker: RunningBroker, octets: bytes, words: str
 ) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
@@ -282,7 +282,7 @@ async def test_a_handshake_that_fails_is_an_error_and_the_end(
 
 
 @in_loop
-async def test_what_cannot_be_done_is_an_error_and_the_end(mtl_broker: RunningBroker) -> None:
+async def test_invalid_requests_are_answered_with_error_and_closed(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
         for start, rule in (("latest", "n&N1"), ("0", "")):
             c = await mm2.connect(opened.endpoint)
@@ -301,7 +301,7 @@ async def test_what_cannot_be_done_is_an_error_and_the_end(mtl_broker: RunningBr
 
 
 @in_loop
-async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: RunningBroker) -> None:
+async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c:
         w = await c.writer("orders")
         answered = [await w.send(b"%d" % n) for n in range(300)]
@@ -321,7 +321,7 @@ async def send_all(w: mm2.MicroWriter, numbers: range) -> None:
 
 
 @in_loop
-async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker) -> None:
+async def test_the_client_reconnects_to_a_restarted_door(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
         endpoint = opened.endpoint
         c = await mm2.connect(endpoint)
@@ -336,7 +336,7 @@ async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker
 
 
 @in_loop
-async def test_a_slow_subscriber_misses_nothing(mtl_broker: RunningBroker) -> None:
+async def test_a_slow_subscriber_gets_every_message(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
         await one.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
         command = b"subscribe;destination=topic%2Fbig,from=earliest"
@@ -352,7 +352,7 @@ async def test_a_slow_subscriber_misses_nothing(mtl_broker: RunningBroker) -> No
 
 
 @in_loop
-async def test_a_full_door_turns_clients_away(mtl_broker: RunningBroker) -> None:
+async def test_a_full_door_refuses_clients(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker, max_sessions=1) as (opened, _):
         async with mm2.connect(opened.endpoint):
             with pytest.raises(Refused, match="limit"):

@@ -1,4 +1,4 @@
-"""The page that the MBWS door shows, in a real browser."""
+"""The page of the MBWS door, in a real browser."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKEN = """(() => {
 async def page_of(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> AsyncIterator[tuple[Door, Connection, CuttingProxy, Page]]:
-    """The door, a client beside it, and the page through a network that can be cut."""
+    """The door, another client, and the page behind a network that can be cut."""
     async with door("mbws", mtl_broker.endpoint, "127.0.0.1:0", page=True) as (opened, beside):
         port = urlsplit(opened.endpoint).port
         assert port is not None
@@ -64,7 +64,7 @@ async def test_every_field_has_a_label(mtl_broker: RunningBroker, tmp_path: Path
 
 
 @in_loop
-async def test_one_can_disconnect_and_connect_again(mtl_broker: RunningBroker, tmp_path: Path) -> None:
+async def test_the_page_can_disconnect_and_reconnect(mtl_broker: RunningBroker, tmp_path: Path) -> None:
     async with page_of(mtl_broker, tmp_path) as (opened, _, _, there):
         assert await there.evaluate("the.disconnect.disabled")
         await there.evaluate("the.connecting.requestSubmit()")
@@ -80,8 +80,8 @@ async def test_one_can_disconnect_and_connect_again(mtl_broker: RunningBroker, t
 
 
 @in_loop
-async def test_counts_go_on_with_another_connection(mtl_broker: RunningBroker, tmp_path: Path) -> None:
-    """One that the door does not know any more begins anew; what was counted is still what was received."""
+async def test_counts_continue_with_another_connection(mtl_broker: RunningBroker, tmp_path: Path) -> None:
+    """A connection unknown to the door starts over; the counts remain those of received messages."""
     async with page_of(mtl_broker, tmp_path) as (_, _, proxy, there):
         await there.evaluate("the.connecting.requestSubmit()")
         for n in (1, 2):
@@ -98,7 +98,7 @@ async def test_counts_go_on_with_another_connection(mtl_broker: RunningBroker, t
 
 
 @in_loop
-async def test_long_bodies_are_shortened_and_no_word_is_broken_or_hidden(
+async def test_long_bodies_are_shortened_without_broken_words(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> None:
     long = "größer 😀 " * 100
@@ -130,7 +130,7 @@ async def test_long_bodies_are_shortened_and_no_word_is_broken_or_hidden(
 async def test_the_page_publishes_subscribes_and_survives_its_network(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """Its own forms first; then numbered contents, cut in the middle of them again and again.
+    """First its forms; then numbered contents while the network is cut repeatedly.
 
     With MTL_SCREENSHOT=FILE in the environment it keeps what the page shows after all that (docs/how-to/doors.md).
     """

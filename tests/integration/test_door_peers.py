@@ -1,4 +1,4 @@
-"""Peers that prove who they are, at every door: each has the grants of its user, and not the door's."""
+"""Authenticated peers at every door: each has the grants of its user, not those of the door."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOKEN = "0123456789abcdef"
 
 
 class Site:
-    """A broker with the users alice and bob, who may do everything with resources of their letter, and door."""
+    """A broker with the users alice and bob, who have all rights on resources of their initial, and the user door."""
 
     def __init__(self, running: RunningBroker, place: Path) -> None:
         self.broker = running
@@ -79,7 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 async def has_alices_grants(c: Any, topic: str = "") -> None:
-    """Whoever has this connection is alice: a resource of hers is made, written and read, one of bob's is not."""
+    """This connection acts as alice: it creates, writes and reads a resource of hers, and is refused one of bob's."""
     async with c.reader(f"{topic}apples") as r, c.writer(f"{topic}apples") as w:
         await (await w.send(b"hers"))
         assert (await r.next()).body == b"hers"
@@ -90,7 +90,7 @@ async def has_alices_grants(c: Any, topic: str = "") -> None:
 
 
 @in_loop
-async def test_mc0_by_curve_keys(site: Site) -> None:
+async def test_mc0_peers_authenticate_by_curve_keys(site: Site) -> None:
     keys = {"alice": (f"{site.place}/alice.pub",), "bob": (f"{site.place}/bob.pub",)}
     async with site.door("mc0", curve_key_file=f"{site.place}/mc0.key", peer_keys=keys) as door:
         server = f"{site.place}/mc0.pub"
@@ -103,7 +103,7 @@ async def test_mc0_by_curve_keys(site: Site) -> None:
 
 
 @in_loop
-async def test_micromessage_by_a_client_certificate(site: Site) -> None:
+async def test_micromessage_peers_authenticate_by_client_certificate(site: Site) -> None:
     async with site.door("micromessage", **site.tls, client_authority_file=site.files.authority) as door:
         async with micromessage.connect(door.endpoint, tls=site.files.client("alice")) as c:
             await has_alices_grants(c, "topic/")
@@ -112,7 +112,7 @@ async def test_micromessage_by_a_client_certificate(site: Site) -> None:
 
 
 @in_loop
-async def test_reactive_by_a_client_certificate(site: Site) -> None:
+async def test_reactive_peers_authenticate_by_client_certificate(site: Site) -> None:
     async with site.door("reactive", **site.tls, client_authority_file=site.files.authority) as door:
         async with reactive.connect(door.endpoint, tls=site.files.client("alice")) as c:
             await has_alices_grants(c)
@@ -129,7 +129,7 @@ WEBSOCKET: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("name", "listen", "connect"), WEBSOCKET, ids=["mbws", "reactive"])
 @in_loop
-async def test_over_websocket_by_password_token_or_certificate(
+async def test_websocket_peers_authenticate_by_password_token_or_certificate(
     site: Site, name: str, listen: str, connect: Any
 ) -> None:
     everything = {"basic": True, "tokens_file": f"{site.place}/tokens"} | site.tls
@@ -157,7 +157,7 @@ DOORS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("name", "connect", "topic"), DOORS, ids=[name for name, *_ in DOORS])
 @in_loop
-async def test_a_subscription_that_fails_is_logged(
+async def test_a_failed_subscription_is_logged(
     site: Site, caplog: pytest.LogCaptureFixture, name: str, connect: Any, topic: str
 ) -> None:
     """With its resource, its peer and the reason."""
@@ -175,7 +175,7 @@ async def test_a_subscription_that_fails_is_logged(
 
 
 @in_loop
-async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(
+async def test_only_the_connection_of_a_removed_user_is_closed(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = site.place / "data"
@@ -203,7 +203,7 @@ async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(
 
 @asynccontextmanager
 async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mbws.MbwsConnection]:
-    """As soon as the broker knows of the user, which takes a second."""
+    """Connects as soon as the broker has loaded the user, within a second."""
     connection = None
     while connection is None:
         try:
@@ -217,10 +217,10 @@ async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mb
 
 
 @in_loop
-async def test_a_connection_that_outlives_its_door_is_its_users(
+async def test_a_stored_connection_is_recovered_only_by_its_user(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The door's own user needs the rights to keep it; the client reads with the grants that its user has now."""
+    """The door's user needs the rights to store it; the client reads with its user's current grants."""
     alice, bob = basic("alice", "of alice"), basic("bob", "of bob")
 
     async def left() -> str:
@@ -252,8 +252,8 @@ async def test_a_connection_that_outlives_its_door_is_its_users(
 
 
 @in_loop
-async def test_a_door_proves_itself_to_its_peer(site: Site) -> None:
-    """It reads as its own user here, and writes as alice there; here both are of the same broker."""
+async def test_a_door_authenticates_to_its_peer(site: Site) -> None:
+    """It reads as its own user here, and writes as alice at the peer; both have the same broker in this test."""
     password = site.place / "alice"
     password.touch(0o600)
     password.write_text("of alice\n")
@@ -282,7 +282,7 @@ async def test_a_door_proves_itself_to_its_peer(site: Site) -> None:
 
 
 @in_loop
-async def test_a_door_that_may_not_act_as_a_user_does_nothing_for_it(site: Site) -> None:
+async def test_a_door_without_the_grant_to_act_as_a_user_refuses_its_requests(site: Site) -> None:
     with Users(site.place / "data") as users:
         users.add("zoe", new_password("of zoe", os.urandom, 4096), [])
         users.grant("zoe", [GrantRecord("/", "read", ".*"), GrantRecord("/", "write", ".*")])

@@ -1,4 +1,4 @@
-"""The Reactive Streams door in front of a real broker: its own client, and bare sockets that know only the octets."""
+"""The Reactive Streams door with a real broker: its client, and bare sockets with only the codec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANYWHERE = "127.0.0.1:0"
 
 
 class Bare:
-    """A socket and the codec: no session, so that it can do what nobody should."""
+    """A socket and the codec, without a session, so that it can violate the protocol."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -69,7 +69,7 @@ async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tu
 
 @asynccontextmanager
 async def filled(broker: RunningBroker, count: int) -> AsyncIterator[tuple[Door, Connection]]:
-    """With so many contents in "orders"."""
+    """A door with this number of contents in "orders"."""
     async with at(broker) as (opened, beside):
         await beside.create_resource("orders")
         async with beside.writer("orders") as w:
@@ -92,7 +92,7 @@ async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
 
 @pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-25", "RS-34", "RS-37")
 @in_loop
-async def test_what_is_published_is_delivered_and_durable(mtl_broker: RunningBroker) -> None:
+async def test_published_elements_are_delivered_and_durable(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
         async with c.reader("orders", start="latest") as r:
             async with c.writer("orders") as w:
@@ -109,7 +109,7 @@ async def test_what_is_published_is_delivered_and_durable(mtl_broker: RunningBro
 
 
 @in_loop
-async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> None:
+async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker) -> None:
     name = "what? 100%"
     async with (
         at(mtl_broker) as (opened, beside),
@@ -126,7 +126,7 @@ async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> No
 
 @pytest.mark.requirement("RS-18", "RS-41", "RS-46", "RS-47")
 @in_loop
-async def test_demand_is_honoured_to_the_element(mtl_broker: RunningBroker) -> None:
+async def test_elements_are_sent_exactly_within_demand(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
         await one.say(m.Subscribe("orders", 5, 2))
         assert await one.hear() == m.Subscribed(5)
@@ -143,7 +143,7 @@ async def test_demand_is_honoured_to_the_element(mtl_broker: RunningBroker) -> N
 
 
 @in_loop
-async def test_nothing_is_kept_of_streams_that_are_over(mtl_broker: RunningBroker) -> None:
+async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as one:
         for subscriber in range(0, 40, 4):
             await one.say(
@@ -163,7 +163,7 @@ async def test_nothing_is_kept_of_streams_that_are_over(mtl_broker: RunningBroke
 
 @pytest.mark.requirement("RS-19", "RS-29", "RS-43", "RS-45")
 @in_loop
-async def test_an_id_is_used_again_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
+async def test_an_id_is_reused_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
         await one.say(m.Subscribe("orders", 5, 1))
         assert [await one.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
@@ -181,7 +181,7 @@ async def test_an_id_is_used_again_after_cancel_and_error(mtl_broker: RunningBro
 
 @pytest.mark.requirement("RS-24", "RS-31", "RS-36")
 @in_loop
-async def test_publishing_is_two_streams(mtl_broker: RunningBroker) -> None:
+async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
         await one.say(m.Subscribe("$publish/orders", 5, 1))
         assert await one.hear() == m.Subscribed(5, 8)
@@ -214,7 +214,7 @@ async def test_publishing_is_two_streams(mtl_broker: RunningBroker) -> None:
 
 
 @in_loop
-async def test_what_cannot_be_published_is_an_error(mtl_broker: RunningBroker) -> None:
+async def test_invalid_publications_are_errors(mtl_broker: RunningBroker) -> None:
     async with (
         door("reactive", mtl_broker.endpoint, ANYWHERE, create=("a*",)) as (opened, _),
         reactive.connect(opened.endpoint) as c,
@@ -238,7 +238,7 @@ async def test_what_cannot_be_published_is_an_error(mtl_broker: RunningBroker) -
 
 @pytest.mark.requirement("RS-09", "RS-39", "RS-40", "RS-41")
 @in_loop
-async def test_what_nobody_should_say_is_told_goodbye(mtl_broker: RunningBroker) -> None:
+async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
         wrong: list[tuple[list[m.Message], str]] = [
             ([m.ClientHello(1)], "version 1"),
@@ -260,7 +260,7 @@ async def test_what_nobody_should_say_is_told_goodbye(mtl_broker: RunningBroker)
 
 @pytest.mark.requirement("RS-41")
 @in_loop
-async def test_who_publishes_more_than_was_asked_for_is_told_goodbye(mtl_broker: RunningBroker) -> None:
+async def test_elements_beyond_the_demand_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
         await one.say(m.Subscribe("$publish/orders", 5))
         assert await one.hear() == m.Subscribed(5, 8)
@@ -275,7 +275,7 @@ async def test_who_publishes_more_than_was_asked_for_is_told_goodbye(mtl_broker:
 
 @pytest.mark.requirement("RS-38", "RS-39")
 @in_loop
-async def test_the_end_of_either_side_ends_everything(mtl_broker: RunningBroker) -> None:
+async def test_the_end_of_either_side_ends_all_streams(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
         c = await reactive.connect(opened.endpoint)
         r, w = await c.reader("orders"), await c.writer("orders")
@@ -297,7 +297,7 @@ async def test_the_end_of_either_side_ends_everything(mtl_broker: RunningBroker)
 
 
 @in_loop
-async def test_a_killed_broker_costs_nothing_that_was_confirmed(mtl_broker: RunningBroker) -> None:
+async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
         r, w = await c.reader("orders"), await c.writer("orders")
         confirmed = [await w.send(b"%d" % n) for n in range(500)]
@@ -322,7 +322,7 @@ async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBrok
             async with beside.writer(name) as w:
                 for n in range(10):
                     await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
-        stuck = await c.reader(names[0], window=1)  # nobody reads it
+        stuck = await c.reader(names[0], window=1)  # not read
         readers = [await c.reader(name, window=3) for name in names]
 
         async def read(reader: ReactiveReader) -> list[bytes]:
@@ -334,7 +334,7 @@ async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBrok
 
 
 @in_loop
-async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: RunningBroker) -> None:
+async def test_a_slow_subscriber_gets_every_element_within_a_window(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
         await beside.create_resource("big")
         async with beside.writer("big") as w:
@@ -355,7 +355,7 @@ async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: R
 
 
 @in_loop
-async def test_a_send_that_is_cancelled_in_its_middle_ends_the_writer(mtl_broker: RunningBroker) -> None:
+async def test_a_cancelled_partial_send_ends_the_writer(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), reactive.connect(opened.endpoint) as c:
         w = await c.writer("orders")
         async with c._link._turn:
@@ -371,7 +371,7 @@ async def test_a_send_that_is_cancelled_in_its_middle_ends_the_writer(mtl_broker
 
 
 @in_loop
-async def test_writers_of_one_resource_are_told_apart_by_their_order(mtl_broker: RunningBroker) -> None:
+async def test_writers_of_one_resource_keep_their_own_order(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
         async with c.writer("orders") as one, c.writer("orders") as two:
             for n in range(10):
@@ -384,7 +384,7 @@ async def test_writers_of_one_resource_are_told_apart_by_their_order(mtl_broker:
 
 
 @in_loop
-async def test_a_full_door_says_so_and_has_room_again(mtl_broker: RunningBroker) -> None:
+async def test_a_full_door_refuses_clients_until_others_leave(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker, max_sessions=1) as (opened, _):
         async with reactive.connect(opened.endpoint):
             with pytest.raises(Unreachable, match="limit"):
@@ -395,7 +395,7 @@ async def test_a_full_door_says_so_and_has_room_again(mtl_broker: RunningBroker)
 
 
 @in_loop
-async def test_a_stop_logs_no_error_of_a_peer_that_does_not_answer(
+async def test_a_stop_with_a_silent_peer_logs_no_error(
     mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtl.doors.reactive.link.RS_GOODBYE_S", 0.01)
@@ -408,7 +408,7 @@ async def test_a_stop_logs_no_error_of_a_peer_that_does_not_answer(
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:70000", "192.0.2.1:1"])
 @in_loop
-async def test_a_place_that_cannot_be_listened_at(mtl_broker: RunningBroker, listen: str) -> None:
+async def test_an_endpoint_that_cannot_be_bound_is_an_error(mtl_broker: RunningBroker, listen: str) -> None:
     with pytest.raises((OptionError, BindFailed)):
         async with door("reactive", mtl_broker.endpoint, listen):
             pass

@@ -1,4 +1,4 @@
-"""The Reactive Streams door on WebSocket: its own client, and bare WebSockets that know only the octets."""
+"""The Reactive Streams door on WebSocket: its client, and bare WebSockets with only the codec."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ names = (f"resource-{n}" for n in itertools.count())
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """One broker for all that do no harm to it; each has a resource of its own."""
+    """One broker for all tests that leave it intact; each test has its own resource."""
     with broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
@@ -88,7 +88,7 @@ async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIte
 
 @pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-34")
 @in_loop
-async def test_what_is_published_is_delivered_and_durable(shared: RunningBroker) -> None:
+async def test_published_elements_are_delivered_and_durable(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, beside), reactive.connect(opened.endpoint) as c:
         assert opened.endpoint.startswith("ws://127.0.0.1:")
@@ -107,7 +107,7 @@ async def test_what_is_published_is_delivered_and_durable(shared: RunningBroker)
 
 @pytest.mark.requirement("RS-02", "RS-04")
 @in_loop
-async def test_the_bounds_of_messages_mean_nothing(shared: RunningBroker) -> None:
+async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as one:
         said: list[m.Message] = [
@@ -136,7 +136,7 @@ async def test_the_bounds_of_messages_mean_nothing(shared: RunningBroker) -> Non
 
 @pytest.mark.requirement("RS-10")
 @in_loop
-async def test_the_version_is_that_of_the_subprotocol(shared: RunningBroker) -> None:
+async def test_the_subprotocol_selects_the_version(shared: RunningBroker) -> None:
     async with at(shared) as (opened, _):
         later = Subprotocol("reactive-streams.v1")
         for offered in ([later], None):
@@ -174,7 +174,7 @@ async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: Ru
 
 
 @in_loop
-async def test_a_door_that_stops_says_goodbye(shared: RunningBroker) -> None:
+async def test_a_stopping_door_sends_goodbye(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, _):
         c = await reactive.connect(opened.endpoint)
@@ -197,7 +197,7 @@ async def test_streams_of_one_connection_are_independent(shared: RunningBroker) 
             async with beside.writer(name) as w:
                 for n in range(10):
                     await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
-        stuck = await c.reader(resources[0], window=1)  # nobody reads it
+        stuck = await c.reader(resources[0], window=1)  # not read
         readers = [await c.reader(name, window=3) for name in resources]
 
         async def read(reader: ReactiveReader) -> list[bytes]:
@@ -210,7 +210,7 @@ async def test_streams_of_one_connection_are_independent(shared: RunningBroker) 
 
 
 @in_loop
-async def test_a_subscriber_that_does_not_read_holds_up_the_door_and_not_its_memory(
+async def test_memory_for_a_stuck_subscriber_is_bounded(
     shared: RunningBroker,
 ) -> None:
     name = next(names)
@@ -238,7 +238,7 @@ async def test_a_subscriber_that_does_not_read_holds_up_the_door_and_not_its_mem
 
 
 @in_loop
-async def test_a_full_door_and_a_stranger_s_page_are_refused(shared: RunningBroker) -> None:
+async def test_a_full_door_and_other_origins_refuse_connections(shared: RunningBroker) -> None:
     async with at(shared, max_sessions=1, origins=("https://example.org",)) as (opened, _):
         async with reactive.connect(opened.endpoint):
             with pytest.raises(Refused, match="limit"):
@@ -252,7 +252,7 @@ async def test_a_full_door_and_a_stranger_s_page_are_refused(shared: RunningBrok
 
 
 @in_loop
-async def test_a_killed_broker_costs_nothing_that_was_confirmed(mtl_broker: RunningBroker) -> None:
+async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
         r, w = await c.reader("orders"), await c.writer("orders")
         confirmed = [await w.send(b"%d" % n) for n in range(300)]
@@ -268,7 +268,7 @@ async def test_a_killed_broker_costs_nothing_that_was_confirmed(mtl_broker: Runn
 
 
 @in_loop
-async def test_tls_is_a_certificate_and_a_wss_url(shared: RunningBroker, tmp_path: Path) -> None:
+async def test_tls_needs_a_certificate_and_a_wss_url(shared: RunningBroker, tmp_path: Path) -> None:
     files = Certificates(tmp_path)
     named = {"certificate_file": files.certificate, "key_file": files.key}
     name = next(names)

@@ -1,4 +1,4 @@
-"""Doors on TCP with TLS, in front of a real broker, each with its own client. Those on WebSocket are in their tests."""
+"""Doors on TCP with TLS and a real broker, each with its client. Doors on WebSocket have their own tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANYWHERE = "127.0.0.1:0"
 
 
 def patient(endpoint: str, seconds: float, **options: Any) -> Any:
-    """What the clients of the two call the same differently."""
+    """The parameters that the two clients name differently."""
     return reactive.connect(endpoint, timeout=seconds, **options)
 
 
@@ -36,7 +36,7 @@ def trying(endpoint: str, seconds: float, **options: Any) -> Any:
 )
 @pytest.mark.requirement("RS-02")
 @in_loop
-async def test_a_door_with_a_certificate_speaks_tls_alone(
+async def test_a_door_with_a_certificate_accepts_only_tls(
     mtl_broker: RunningBroker, tmp_path: Path, name: str, connect: Callable[..., Any], resource: str
 ) -> None:
     files = Certificates(tmp_path)

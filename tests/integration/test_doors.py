@@ -1,4 +1,4 @@
-"""Doors as processes: beside the broker by its configuration, and apart from it by `mtl door`."""
+"""Doors as processes: started by the broker's configuration, and separately by `mtl door`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.processes import killed_after
 
 
 @in_loop
-async def test_a_door_apart_from_the_broker_stops_cleanly(mtl_broker: RunningBroker) -> None:
+async def test_a_separate_door_stops_cleanly(mtl_broker: RunningBroker) -> None:
     arguments = ["mc0", "--connect", mtl_broker.endpoint, "--listen", "tcp://127.0.0.1:0"]
     with door_process(*arguments) as process:
         assert process.stdout is not None
@@ -43,7 +43,7 @@ async def test_a_door_apart_from_the_broker_stops_cleanly(mtl_broker: RunningBro
 
 
 @in_loop
-async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBroker) -> None:
+async def test_contents_confirmed_by_a_killed_door_are_stored(mtl_broker: RunningBroker) -> None:
     arguments = ["reactive", "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
     with door_process(*arguments) as process:
         assert process.stdout is not None
@@ -64,8 +64,8 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_a_door_has_no_thread_besides_its_event_loop(mtl_broker: RunningBroker, name: str) -> None:
-    """Those of libzmq are not Python's."""
+def test_a_door_has_no_python_thread_except_its_event_loop(mtl_broker: RunningBroker, name: str) -> None:
+    """Threads of libzmq are not Python threads."""
     done = ended([sys.executable, "-m", "tests.support.door_threads", name, mtl_broker.endpoint])
     assert (done.returncode, done.stdout) == (0, b"MainThread\n"), done.stderr
 
@@ -81,7 +81,9 @@ def test_a_door_has_no_thread_besides_its_event_loop(mtl_broker: RunningBroker, 
         *(([name, "--listen", "127.0.0.1:99999"], b"not HOST:PORT") for name in DOORS),
     ],
 )
-def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
+def test_an_invalid_command_is_one_line_of_error(
+    mtl_broker: RunningBroker, arguments: list[str], words: bytes
+) -> None:
     command = [sys.executable, "-m", "mtl.cli.main", "door", *arguments, "--connect", mtl_broker.endpoint]
     done = ended(command)
     assert done.returncode == 1
@@ -90,7 +92,7 @@ def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[s
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_door_beside_the_broker_ends_with_it(
+def test_a_configured_door_ends_with_the_broker(
     tmp_path: Path, how: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = f"ipc://{tmp_path}/mc0"
@@ -113,7 +115,7 @@ def test_a_door_beside_the_broker_ends_with_it(
         os.close(ended)
 
 
-def test_a_door_beside_the_broker_writes_lines_as_the_broker_does(tmp_path: Path) -> None:
+def test_a_configured_door_uses_the_log_format_of_the_broker(tmp_path: Path) -> None:
     place = f"ipc://{tmp_path}/mc0"
     config = tmp_path / "broker.toml"
     config.write_text(f'[log]\nformat = "json"\n[doors.mc0]\nlisten = "{place}"\n')
@@ -129,8 +131,8 @@ def test_a_door_beside_the_broker_writes_lines_as_the_broker_does(tmp_path: Path
     assert [x["message"] for x in lines if x["logger"] == "mtl.doors"] == [f"door mc0 listens at {place}"]
 
 
-def test_a_door_beside_the_broker_says_which_one_it_is(tmp_path: Path) -> None:
-    """Also where the mistake shows only when it starts."""
+def test_an_error_of_a_configured_door_names_the_door(tmp_path: Path) -> None:
+    """Also if the mistake is detected only at its start."""
     config = tmp_path / "broker.toml"
     command = [sys.executable, "-m", "mtl.cli.main", "broker", "--config", str(config), "--endpoint"]
     command += [f"ipc://{tmp_path}/broker", "--data", str(tmp_path / "data")]
@@ -144,7 +146,7 @@ def test_a_door_beside_the_broker_says_which_one_it_is(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_curve_for_mc0_is_an_option(mtl_broker: RunningBroker, keys: Path) -> None:
+async def test_curve_for_mc0_is_a_command_line_option(mtl_broker: RunningBroker, keys: Path) -> None:
     arguments = ["mc0", "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
     with door_process(*arguments, "--curve-key-file", f"{keys}/door.key") as process:
         assert process.stdout is not None
@@ -158,7 +160,7 @@ async def test_curve_for_mc0_is_an_option(mtl_broker: RunningBroker, keys: Path)
 
 @contextmanager
 def waiting(name: str, endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A door without a reachable broker, as soon as it has reported that."""
+    """A door without a reachable broker, once it has reported that."""
     command = [sys.executable, "-m", "mtl.cli.main", *before, "door", name, "--connect", endpoint]
     with killed_after(
         subprocess.Popen(
@@ -214,14 +216,14 @@ def test_the_help_has_one_syntax_of_listen_and_the_default_of_each_door() -> Non
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A broker's pair and a door's."""
+    """A key pair of a broker and one of a door."""
     for name in ("broker", "door"):
         write_keys(tmp_path / name)
     return tmp_path
 
 
 @in_loop
-async def test_a_door_comes_in_at_a_broker_that_demands_credentials_and_curve(keys: Path) -> None:
+async def test_a_door_logs_in_at_a_broker_with_credentials_and_curve(keys: Path) -> None:
     with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
         encrypted = ["--curve-server-key", f"{keys}/broker.pub"]
         login = ["--user", "etl", "--password-file", place.password, *encrypted]
@@ -239,7 +241,7 @@ async def test_a_door_comes_in_at_a_broker_that_demands_credentials_and_curve(ke
 
 
 @in_loop
-async def test_a_door_beside_the_broker_comes_in_by_its_key(keys: Path) -> None:
+async def test_a_configured_door_logs_in_by_its_key(keys: Path) -> None:
     place = f"ipc://{keys}/mc0"
     configuration = (
         f'{CLOSED}[curve]\nkey-file = "{keys}/broker.key"\n'

@@ -1,4 +1,4 @@
-"""Other implementations: the three of 2011, as the frames that they send and answer, and a server of the RFC alone.
+"""Other implementations: the three of 2011, by the frames that they send and answer, and a server of the RFC alone.
 
 imatix/zmetal (C, client and server), squaremo/mtl (Erlang, a server) and squaremo/pyzmetal (Python, a client) end with
 Connection.Open. What is theirs here are their octets: cJSON's tabs, the order of their members, their virtual hosts.
@@ -44,7 +44,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
 
 
 def exchange(endpoint: str, frames: list[bytes]) -> list[bytes]:
-    """What a REQ gets for these frames."""
+    """The reply that a REQ gets for these frames."""
     context = zmq.Context()
     req = context.socket(zmq.REQ)
     req.setsockopt(zmq.LINGER, 0)
@@ -60,15 +60,15 @@ def exchange(endpoint: str, frames: list[bytes]) -> list[bytes]:
 
 @pytest.mark.requirement("MTL-15", "MTL-16", "MTL-21", "MTL-22", "MTL-26")
 @pytest.mark.parametrize("frames", [ZMETAL_OPEN, PYZMETAL_OPEN], ids=["zmetal", "pyzmetal"])
-def test_their_clients_are_let_in(running: RunningBroker, frames: list[bytes]) -> None:
-    """zmetal takes two frames, one of six codes, and looks for `status` among the members of the object."""
+def test_open_requests_of_other_clients_are_accepted(running: RunningBroker, frames: list[bytes]) -> None:
+    """zmetal expects two frames, one of six codes, and `status` among the members of the object."""
     code, body = exchange(running.endpoint, frames)
     ready = json.loads(body)
     assert (code, ready["status"]) == (b"201", "Ready")
     assert "test" in ready["profiles"]
 
 
-def test_their_port_is_ours() -> None:
+def test_the_default_port_is_that_of_the_other_implementations() -> None:
     assert DEFAULT_ENDPOINT == "tcp://127.0.0.1:5975"
 
 
@@ -77,7 +77,7 @@ def test_their_port_is_ours() -> None:
 
 @contextmanager
 def server(ready: bytes) -> Iterator[tuple[str, list[list[bytes]]]]:
-    """A ROUTER that answers Connection.Open, in four frames as theirs do, and then nothing; and what it was asked."""
+    """A ROUTER that answers only Connection.Open, in four frames as the other servers do; and its received requests."""
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.LINGER, 0)
@@ -106,7 +106,7 @@ def server(ready: bytes) -> Iterator[tuple[str, list[list[bytes]]]]:
 
 @pytest.mark.requirement("MTL-05", "MTL-21", "MTL-26", "MTL-35")
 @pytest.mark.parametrize("ready", [ZMETAL_READY, SQUAREMO_READY], ids=["zmetal", "squaremo-mtl"])
-def test_their_servers_are_opened_and_their_silence_after_it_is_told(ready: bytes) -> None:
+def test_a_session_with_other_servers_opens_and_their_silence_is_reported(ready: bytes) -> None:
     with server(ready) as (endpoint, asked):
         with pytest.raises(Unreachable, match=r"Connection\.Profile"):
             mtl.connect(endpoint, profile="test", request_timeout=0.2, retry_deadline=0.5)
@@ -120,7 +120,7 @@ def test_their_servers_are_opened_and_their_silence_after_it_is_told(ready: byte
 
 
 @pytest.mark.requirement("MTL-13", "MTL-54", "MTL-56", "MTL-116", "MTL-117")
-def test_our_client_and_a_server_of_the_rfc_alone() -> None:
+def test_the_client_works_with_a_server_of_the_rfc_alone() -> None:
     with MinimalServer() as one, mtl.connect(one.endpoint, profile="test") as c:
         with c.reader("resource") as reader, c.writer("resource") as writer:
             assert reader.next(timeout=0.1) is None  # summoned by now
@@ -135,7 +135,7 @@ def test_our_client_and_a_server_of_the_rfc_alone() -> None:
         assert sent["connection.reader"] | sent["connection.writer"] == {"resources", "confirm"}
 
 
-def test_what_such_a_server_cannot_do_is_an_error_that_says_so() -> None:
+def test_features_missing_in_a_server_of_the_rfc_alone_are_named_errors() -> None:
     with MinimalServer() as one, mtl.connect(one.endpoint, profile="test") as c:
         with pytest.raises(Refused, match="501"):
             c.writer("resource", confirm="full")
@@ -144,7 +144,7 @@ def test_what_such_a_server_cannot_do_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.requirement("MTL-10", "MTL-103", "MTL-104")
-def test_a_server_that_does_not_answer_pings_is_given_up_and_the_lease_is_shown_again() -> None:
+def test_a_server_without_pongs_is_reconnected_with_the_same_lease() -> None:
     with (
         MinimalServer(silent=True) as one,
         mtl.connect(one.endpoint, profile="test", heartbeat=0.1) as c,

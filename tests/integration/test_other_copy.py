@@ -1,4 +1,4 @@
-"""An older copy of the data directory is put back, and goes its own way: whoever had seen more is told.
+"""An older copy of the data directory is restored and diverges: clients that had seen more get data loss.
 
 In either case of `stopped` the original and the copy part at content 6. Stopped and started, the original goes on in an
 epoch of the same number as the copy does; running, in the one that the copy has the beginning of.
@@ -29,14 +29,14 @@ def copied(
 
 
 def another_way(broker: RunningBroker, connection: Connection, copied: Path) -> None:
-    """The copy takes the place of the data, and gets more contents than the original had."""
+    """The copy replaces the data, and gets more contents than the original had."""
     put_back(broker, copied)
     with connection.writer("orders") as writer:
         for n in range(20):
             writer.send(b"other %d" % n)
 
 
-def test_a_reader_that_goes_on_is_told(
+def test_a_running_reader_of_another_copy_gets_data_loss(
     mtl_broker: RunningBroker, connection: Connection, copied: Path
 ) -> None:
     write(connection, 10, first=5)
@@ -51,7 +51,7 @@ def test_a_reader_that_goes_on_is_told(
         assert [(gap.first, gap.end) for gap in tolerant.lost] == [(6, 16)]
 
 
-def test_a_reader_that_begins_at_a_position_is_told(
+def test_a_reader_started_at_a_position_of_another_copy_gets_data_loss(
     mtl_broker: RunningBroker, connection: Connection, copied: Path
 ) -> None:
     write(connection, 10, first=5)
@@ -75,8 +75,10 @@ def test_a_reader_that_begins_at_a_position_is_told(
 
 
 @pytest.mark.parametrize("group", ["early", "late"])
-def test_a_group_is_told(mtl_broker: RunningBroker, connection: Connection, copied: Path, group: str) -> None:
-    """Also one that the copy has never heard of."""
+def test_a_group_with_a_position_of_another_copy_gets_data_loss(
+    mtl_broker: RunningBroker, connection: Connection, copied: Path, group: str
+) -> None:
+    """Also a group unknown to the copy."""
     write(connection, 10, first=5)
     with connection.reader("orders", group=group, holder="me") as reader:
         for _ in range(15):
@@ -96,7 +98,7 @@ def write_one(writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("name", ["me", None])
-def test_a_writer_is_told(
+def test_a_writer_with_contents_missing_in_the_copy_gets_data_loss(
     mtl_broker: RunningBroker, connection: Connection, copied: Path, name: str | None
 ) -> None:
     writer = connection.writer("orders", name=name)
@@ -104,7 +106,7 @@ def test_a_writer_is_told(
         writer.send(b"%d" % n)
     writer.flush()
     put_back(mtl_broker, copied)
-    with connection.writer("orders", name=name) as rival:  # its numbers go on beyond the writer's
+    with connection.writer("orders", name=name) as rival:  # its numbers continue beyond those of the writer
         for n in range(20):
             rival.send(b"other %d" % n)
     with pytest.raises((DataLoss, Fenced)):
@@ -112,10 +114,10 @@ def test_a_writer_is_told(
     writer.abandon()
 
 
-def test_a_copy_of_only_the_logs_is_noticed_by_the_records(
+def test_a_restored_copy_of_only_the_logs_is_detected_by_the_records(
     mtl_broker: RunningBroker, connection: Connection, copied: Path, tmp_path: Path
 ) -> None:
-    """The records are newer: the group's place is not one of the log."""
+    """The records are newer: the group's position does not exist in the log."""
     write(connection, 10, first=5)
     with connection.reader("orders", group="g", holder="me") as reader:
         for _ in range(15):

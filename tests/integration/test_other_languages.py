@@ -1,4 +1,4 @@
-"""The clients in docs/clients, written from PROTOCOL.md alone: they publish, read with a group, survive a restart."""
+"""The clients in docs/clients, written from PROTOCOL.md alone: publish, read with a group, restarts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COUNT = 20_000
 
 
 def run(command: list[str], where: Path) -> None:
-    """A step of a build, whose output is the error."""
+    """A step of a build; its output is the error message."""
     result = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False, timeout=BUILD_S)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -60,7 +60,7 @@ BUILDS: dict[str, Callable[[Path], list[str]]] = {"node": node, "go": go, "java"
 
 @pytest.fixture(scope="module", params=BUILDS)
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a client that is built in a directory of its own."""
+    """The command of a client, built in a separate directory."""
     name = str(request.param)
     place = tmp_path_factory.mktemp(name) / name
     shutil.copytree(CLIENTS / name, place, ignore=shutil.ignore_patterns("node_modules"))
@@ -80,7 +80,7 @@ def read_by(client: list[str], endpoint: str, group: str, count: int) -> list[by
 
 @contextmanager
 def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A client and what it prints. It is killed when it takes too long: no reading of its lines is without end."""
+    """A client and its output. It is killed after a timeout, so that reading its lines always ends."""
     with killed_after(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
         stop = threading.Timer(PATIENCE_S, process.kill)
@@ -91,7 +91,7 @@ def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[by
             stop.cancel()
 
 
-def test_what_it_publishes_and_reads(client: list[str], mtl_broker: RunningBroker) -> None:
+def test_a_client_publishes_and_reads(client: list[str], mtl_broker: RunningBroker) -> None:
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource("orders")
         published = [*client, mtl_broker.endpoint, "publish", "orders", "me", "3000"]
@@ -100,12 +100,12 @@ def test_what_it_publishes_and_reads(client: list[str], mtl_broker: RunningBroke
         with connection.reader("orders", until=3_001) as reader:
             assert [content.body for content in reader] == numbers(3_000)
         assert connection.describe(["orders"])["orders"].next == 3_001
-        for first in (0, 1_000):  # another process of the group goes on where the former one ended
+        for first in (0, 1_000):  # another process of the group continues at the end of the former one
             assert read_by(client, mtl_broker.endpoint, "g", 1_000) == numbers(1_000, first)
 
 
 class Losing(CuttingProxy):
-    """Loses the first reply that grants a lease: its client gives the request up, the broker has granted the lease."""
+    """Drops the first reply that grants a lease: the client repeats the request, the broker has granted the lease."""
 
     lost = False
 
@@ -119,7 +119,7 @@ class Losing(CuttingProxy):
 
 @contextmanager
 def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple[CuttingProxy, str]]:
-    """A proxy before both ports of a broker that has a resource, and the endpoint that leads through it."""
+    """A proxy for both ports of a broker with a resource, and the endpoint of the proxy."""
     with mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
         publish(connection, numbers(3_000))
@@ -129,7 +129,7 @@ def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple
         yield before, running.endpoint.replace(BEHIND, HERE)
 
 
-def test_a_lease_whose_reply_was_lost_does_not_hold_the_group_back(
+def test_a_lease_with_a_lost_reply_does_not_block_the_group(
     client: list[str], mtl_broker: RunningBroker
 ) -> None:
     with through(Losing, mtl_broker) as (_, endpoint):
@@ -137,9 +137,7 @@ def test_a_lease_whose_reply_was_lost_does_not_hold_the_group_back(
             assert read_by(client, endpoint, "g", 1_000) == numbers(1_000, first)
 
 
-def test_a_connection_that_is_cut_does_not_hold_the_group_back(
-    client: list[str], mtl_broker: RunningBroker
-) -> None:
+def test_a_cut_connection_does_not_block_the_group(client: list[str], mtl_broker: RunningBroker) -> None:
     with through(CuttingProxy, mtl_broker) as (proxy, endpoint):
         reading = [*client, endpoint, "read", "orders", "g", "2000"]
         with started(reading) as (reader, lines):
@@ -151,7 +149,7 @@ def test_a_connection_that_is_cut_does_not_hold_the_group_back(
         assert read_by(client, endpoint, "g", 1_000) == numbers(1_000, 2_000)
 
 
-def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: RunningBroker) -> None:
+def test_a_client_survives_a_restart_of_the_broker(client: list[str], mtl_broker: RunningBroker) -> None:
     endpoint = mtl_broker.endpoint
     with mtl.connect(endpoint) as connection:
         connection.create_resource("orders")
@@ -174,7 +172,7 @@ def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: Runn
     assert reader.returncode == 0
 
 
-def test_it_gives_a_silent_broker_up(client: list[str], mtl_broker: RunningBroker) -> None:
+def test_a_client_detects_a_silent_broker(client: list[str], mtl_broker: RunningBroker) -> None:
     """A stopped process keeps its connections open: only the heartbeats show the loss."""
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource("orders")
@@ -204,7 +202,7 @@ def publish(connection: mtl.Connection, bodies: list[bytes]) -> None:
 
 
 def once_there_are(endpoint: str, count: int) -> int:
-    """How many contents there are as soon as there are so many."""
+    """The number of contents, awaited until there are `count`."""
     with mtl.connect(endpoint) as connection:
         found = connection.describe(["orders"])["orders"].next
         while found <= count:

@@ -1,4 +1,4 @@
-"""The code in README.md and docs does what the pages say: it is run against a real broker and a real Spark."""
+"""The code in README.md and docs works as described: it is run with a real broker and a real Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _name(page: Path) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The page's directory."""
+    """The working directory of the page."""
     directory = tmp_path / "page"
     directory.mkdir()
     monkeypatch.chdir(directory)
@@ -36,11 +36,11 @@ def run(request: pytest.FixtureRequest, place: Path, mtl_broker: RunningBroker) 
 
 
 @pytest.mark.parametrize("run", [x for x in RUN if not pages.needs_spark(x)], indirect=True, ids=_name)
-def test_what_a_page_shows(run: pages.Run) -> None:
+def test_the_code_of_a_page_runs(run: pages.Run) -> None:
     run.all()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("run", [x for x in RUN if pages.needs_spark(x)], indirect=True, ids=_name)
-def test_what_a_page_shows_with_spark(run: pages.Run) -> None:
+def test_the_code_of_a_page_runs_with_spark(run: pages.Run) -> None:
     run.all()

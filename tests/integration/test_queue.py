@@ -1,4 +1,4 @@
-"""Queues with a real broker: consumers share, brokers and consumers are killed, nothing is lost or done twice."""
+"""Queues with a real broker: consumers share contents, brokers and consumers are killed, no content is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def take(consumer: Consumer, count: int) -> list[QueuedContent]:
 
 
 def drained(connection: Connection, resource: str = "orders") -> bool:
-    """Whether everything is settled, waited for: answers are on their way."""
+    """Whether all contents are settled, with a wait for answers in flight."""
     waiting = threading.Event()
     for _ in range(int(PATIENCE_S * 20)):
         if connection.queues(resource=resource)[0].unsettled == 0:
@@ -64,7 +64,7 @@ def drained(connection: Connection, resource: str = "orders") -> bool:
 
 
 class Worker(threading.Thread):
-    """Confirms everything that it gets, until nothing has come for a while."""
+    """Confirms every content that it gets, until none has arrived for a while."""
 
     def __init__(self, connection: Connection, patience: float = 2.0) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_consumers_share_and_a_log_reader_sees_everything(connection: Connection
 
 
 @pytest.mark.requirement("MTL-94", "MTL-96")
-def test_recycled_rejected_and_exhausted_contents(connection: Connection) -> None:
+def test_contents_are_recycled_rejected_and_exhausted(connection: Connection) -> None:
     connection.create_resource("jobs", max_deliveries=2, dead_letter="failed")
     fill(connection, 3, "jobs")
     with connection.consumer("jobs") as consumer:
@@ -116,7 +116,7 @@ def test_recycled_rejected_and_exhausted_contents(connection: Connection) -> Non
     assert connection.queues(resource="jobs")[0].dead == 2
 
 
-def test_what_a_killed_consumer_had_goes_to_another(
+def test_contents_of_a_killed_consumer_go_to_another(
     connection: Connection, mtl_broker: RunningBroker
 ) -> None:
     fill(connection, 30)
@@ -134,7 +134,7 @@ def test_what_a_killed_consumer_had_goes_to_another(
         assert drained(connection)
 
 
-def test_a_killed_broker_forgets_nothing_and_marks_what_comes_again(
+def test_a_killed_broker_redelivers_unsettled_contents_marked(
     connection: Connection, mtl_broker: RunningBroker
 ) -> None:
     fill(connection, 200)
@@ -158,7 +158,7 @@ def test_a_killed_broker_forgets_nothing_and_marks_what_comes_again(
         assert len(list(reader)) == 200
 
 
-def test_without_confirmation_contents_are_gone_once_they_were_sent(
+def test_without_confirmation_contents_are_settled_when_sent(
     connection: Connection, mtl_broker: RunningBroker
 ) -> None:
     fill(connection, 50)
@@ -172,7 +172,7 @@ def test_without_confirmation_contents_are_gone_once_they_were_sent(
     assert drained(connection)
 
 
-def test_any_resource_also_one_that_is_made_later(connection: Connection) -> None:
+def test_a_consumer_of_all_resources_gets_later_ones(connection: Connection) -> None:
     with connection.consumer(queue="audit") as consumer:
         assert consumer.queue == "audit"
         connection.create_resource("later")
@@ -191,7 +191,7 @@ def test_any_resource_also_one_that_is_made_later(connection: Connection) -> Non
         consumer.next()
 
 
-def test_a_connection_of_the_queue_profile(mtl_broker: RunningBroker) -> None:
+def test_a_connection_of_the_queue_profile_has_consumers(mtl_broker: RunningBroker) -> None:
     with mtl.connect(mtl_broker.endpoint, profile="queue") as connection:
         connection.create_resource("orders")
         fill(connection, 2)

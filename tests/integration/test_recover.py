@@ -1,4 +1,4 @@
-"""Real data directories that lost something: what a start makes of it, what `mtl verify` and `mtl recover` say."""
+"""Real data directories with losses: their start, and the output of `mtl verify` and `mtl recover`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with a resource, a group that has read half of it, and a commit; no broker runs on it."""
+    """A data directory with a resource, a group at half of it, and a commit; no broker uses it."""
     data = tmp_path / "data"
     with broker(data) as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
@@ -67,7 +67,7 @@ def bodies(connection: mtl.Connection, name: str = "orders") -> list[bytes]:
         return [content.body for content in reader]
 
 
-def test_a_directory_that_lost_nothing(data: Path) -> None:
+def test_an_intact_directory(data: Path) -> None:
     assert "no problems" in run("verify", str(data))
     assert "nothing to recover" in run("recover", str(data))
     with serving(data) as connection:
@@ -83,7 +83,7 @@ def change(data: Path, sql: str) -> None:
     db.close()
 
 
-def test_a_damaged_record_of_a_resource_costs_nothing(data: Path) -> None:
+def test_a_damaged_record_of_a_resource_is_restored(data: Path) -> None:
     change(data, "UPDATE record SET value = x'00' WHERE kind = 'resource'")
     assert "resource [" in run("verify", str(data), code=1)
     with serving(data) as connection:
@@ -91,7 +91,7 @@ def test_a_damaged_record_of_a_resource_costs_nothing(data: Path) -> None:
     assert "no problems" in run("verify", str(data))
 
 
-def test_a_damaged_record_of_a_group_is_refused_until_it_is_forgotten(data: Path) -> None:
+def test_a_group_with_a_damaged_record_is_refused_until_removed(data: Path) -> None:
     change(data, "UPDATE record SET value = replace(value, ':6', ':1') WHERE kind = 'cursor'")
     with serving(data) as connection:
         with pytest.raises(Refused, match="cannot be read") as refused:
@@ -107,7 +107,7 @@ def test_a_damaged_record_of_a_group_is_refused_until_it_is_forgotten(data: Path
     assert "no problems" in run("verify", str(data))
 
 
-def test_a_commit_that_is_not_remembered_does_not_happen_again(data: Path) -> None:
+def test_a_commit_with_a_damaged_record_is_not_repeated(data: Path) -> None:
     change(data, "UPDATE record SET value = x'00' WHERE kind = 'application'")
     with serving(data) as connection:
         with pytest.raises((Refused, Unreachable), match="cannot be read"):
@@ -115,7 +115,7 @@ def test_a_commit_that_is_not_remembered_does_not_happen_again(data: Path) -> No
         assert len(bodies(connection)) == 11
 
 
-def test_a_log_without_a_record_is_kept_and_brought_back(data: Path) -> None:
+def test_a_log_without_record_is_kept_and_can_be_restored(data: Path) -> None:
     (log,) = (data / "resources").iterdir()
     for file in ("broker.db", "generation"):
         (data / file).unlink()
@@ -135,7 +135,7 @@ def test_a_log_without_a_record_is_kept_and_brought_back(data: Path) -> None:
     assert "no problems" in run("verify", str(data))
 
 
-def test_an_older_copy_of_the_records_is_refused_until_it_is_accepted(data: Path) -> None:
+def test_an_older_copy_of_the_records_is_refused_until_accepted(data: Path) -> None:
     older = (data / "broker.db").read_bytes()
     with serving(data) as connection:
         connection.create_resource("more")
@@ -151,7 +151,7 @@ def test_an_older_copy_of_the_records_is_refused_until_it_is_accepted(data: Path
         assert len(bodies(connection)) == 11
 
 
-def test_a_write_ahead_log_that_is_gone(data: Path) -> None:
+def test_a_missing_write_ahead_log_is_detected(data: Path) -> None:
     with broker(data) as running:
         with mtl.connect(running.endpoint) as connection:
             connection.create_resource("more")
@@ -163,7 +163,7 @@ def test_a_write_ahead_log_that_is_gone(data: Path) -> None:
     assert len(list((data / "resources").iterdir())) == 2, "nothing was removed"
 
 
-def test_a_manifest_that_is_gone_or_damaged(data: Path) -> None:
+def test_a_missing_or_damaged_manifest_is_rebuilt(data: Path) -> None:
     (log,) = (data / "resources").iterdir()
     for damage in (None, b"x"):
         (log / "manifest").unlink()
@@ -192,7 +192,7 @@ def test_verify_compares_records_and_logs(data: Path) -> None:
     ]
 
 
-def test_verify_of_a_database_that_is_none(data: Path) -> None:
+def test_verify_reports_a_file_that_is_not_a_database(data: Path) -> None:
     (data / "broker.db").write_bytes(b"not a database" * 100)
     assert "file is not a database" in run("verify", str(data), code=1)
     assert "--accept-records" in run("broker", "--data", str(data), "--endpoint", "tcp://127.0.0.1:0", code=1)

@@ -1,4 +1,4 @@
-"""A broker that libzmq aborted is started again and serves at once, whatever is in its logs (SECURITY.md)."""
+"""A broker aborted by libzmq restarts and serves at once, for any content of its logs (SECURITY.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 5
 
 
 def served_after_an_abort(running: RunningBroker) -> float:
-    """Seconds from the start of the process to the first content that is confirmed and one that is read."""
+    """Seconds from the start of the process to the first confirmed and the first read content."""
     running.kill(signal.SIGABRT)
     began = time.perf_counter()
     running.start()
@@ -42,7 +42,7 @@ def served_after_an_abort(running: RunningBroker) -> float:
 
 
 def test_a_broker_with_a_large_log_serves_within_a_second_of_an_abort(tmp_path: Path) -> None:
-    """Compared with one whose log is empty: how long Python takes to start is the machine's."""
+    """Compared with a broker whose log is empty, because the start of Python depends on the machine."""
     with broker(tmp_path / "large") as large, broker(tmp_path / "empty") as empty:
         for running in (large, empty):
             with mtl.connect(running.endpoint) as connection:
@@ -65,7 +65,7 @@ def unit() -> configparser.ConfigParser:
     return parsed
 
 
-def test_systemd_restarts_the_broker_at_once_and_without_end(unit: configparser.ConfigParser) -> None:
+def test_the_systemd_unit_restarts_the_broker_at_once_without_limit(unit: configparser.ConfigParser) -> None:
     service = unit["Service"]
     assert service["Restart"] == "always"
     assert service["RestartSec"] == "100ms"
@@ -75,7 +75,7 @@ def test_systemd_restarts_the_broker_at_once_and_without_end(unit: configparser.
     assert service["LimitCORE"] == "0", "a core file has keys and contents"
 
 
-def test_the_command_of_the_unit_and_of_the_pod_is_one_of_ours(unit: configparser.ConfigParser) -> None:
+def test_commands_of_unit_and_pod_exist(unit: configparser.ConfigParser) -> None:
     pod = (CONF / "kubernetes.yaml").read_text(encoding="utf-8")
     in_pod = re.search(r"command: \[(.*)\]", pod)
     assert in_pod is not None

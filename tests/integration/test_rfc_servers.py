@@ -1,4 +1,4 @@
-"""Our client and servers that implement RFC 11 and nothing else, in any profile, with and without confirmation."""
+"""The client with servers of RFC 11 alone, in any profile, with and without confirmation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.requirement("MTL-80", "MTL-85")
 @pytest.mark.parametrize("profile", ["test", "log", "queue", "news"])
 @pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
-def test_without_confirmation_numbers_mean_nothing(profile: str, numbers: list[int]) -> None:
+def test_without_confirmation_numbers_are_ignored(profile: str, numbers: list[int]) -> None:
     with (
         MinimalServer(profiles=(profile,)) as server,
         mtl.connect(server.endpoint, profile=profile) as connection,
@@ -53,7 +53,7 @@ def test_without_confirmation_numbers_mean_nothing(profile: str, numbers: list[i
 @pytest.mark.requirement("MTL-86", "MTL-87", "MTL-89", "MTL-91")
 @pytest.mark.parametrize("profile", ["log", "queue", "news"])
 @pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
-def test_with_confirmation_the_server_is_told_its_own_numbers(profile: str, numbers: list[int]) -> None:
+def test_confirms_have_the_numbers_of_the_server(profile: str, numbers: list[int]) -> None:
     with (
         MinimalServer(profiles=(profile,), full=True) as server,
         mtl.connect(server.endpoint, profile=profile) as connection,
@@ -93,7 +93,7 @@ def test_each_content_may_be_confirmed_rejected_or_recycled() -> None:
 
 @pytest.mark.requirement("MTL-109")
 @pytest.mark.parametrize("table", [b"", b"\0\0\0\0", encode_table({"n": 7})], ids=["none", "empty", "one"])
-def test_contents_with_and_without_a_field_table(table: bytes) -> None:
+def test_contents_with_and_without_a_field_table_are_read(table: bytes) -> None:
     with (
         MinimalServer() as server,
         mtl.connect(server.endpoint, profile="test") as connection,
@@ -142,7 +142,7 @@ def test_a_writer_follows_single_and_multiple_confirms(
 
 
 class Recycling:
-    """Sends some contents back once, and confirms the others and the second attempt."""
+    """Recycles some contents once, and confirms the others and the second attempt."""
 
     def __init__(self, *back: Answer) -> None:
         self.back = list(back)
@@ -167,7 +167,7 @@ class Recycling:
     ],
     ids=["one", "two", "multiple"],
 )
-def test_only_what_is_recycled_is_sent_again(back: list[Answer], again: list[int]) -> None:
+def test_only_recycled_contents_are_resent(back: list[Answer], again: list[int]) -> None:
     with (
         MinimalServer(profiles=("news",), full=True, answer=Recycling(*back)) as server,
         mtl.connect(server.endpoint, profile="news") as connection,
@@ -182,7 +182,7 @@ def test_only_what_is_recycled_is_sent_again(back: list[Answer], again: list[int
 
 
 @pytest.mark.requirement("MTL-88", "MTL-95")
-def test_a_rejected_content_is_told_and_never_sent_again() -> None:
+def test_a_rejected_content_is_reported_and_not_resent() -> None:
     def answer(content: Received) -> Sequence[Answer]:
         return [Answer(7 if content.number == 2 else 6, content.number)]
 
@@ -200,7 +200,7 @@ def test_a_rejected_content_is_told_and_never_sent_again() -> None:
         assert [x.number for x in server.received] == [1, 2, 3]
 
 
-def test_what_such_a_server_does_not_have_is_said_with_the_reason() -> None:
+def test_features_missing_in_such_a_server_are_errors_with_a_reason() -> None:
     with (
         MinimalServer(profiles=("log",), full=True) as server,
         mtl.connect(server.endpoint, profile="log") as connection,

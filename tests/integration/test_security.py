@@ -1,4 +1,4 @@
-"""Users, grants and encryption against a real broker, by the commands that an administrator runs."""
+"""Users, grants and encryption with a real broker, by the commands of an administrator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 
 
 class Place:
-    """A broker that lets in nobody without credentials, its data directory, and a file with the password."""
+    """A broker that requires credentials, its data directory, and a file with the password."""
 
     def __init__(self, running: RunningBroker, password: Path) -> None:
         self.running = running
@@ -47,15 +47,15 @@ class Place:
         return mtl.connect(self.endpoint, user=user, password=password, **(QUICK | more))
 
     def comes(self, happened: Callable[[], bool]) -> None:
-        """A running broker finds a change within a second."""
+        """Wait until a running broker has loaded a change, which takes up to a second."""
         until = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < until
-            time.sleep(0.3)  # the broker tells nobody; slower than log-ins are limited
+            time.sleep(0.3)  # there is no event for it; slower than the limit of log-ins
 
 
 def add(data: Path, name: str, *, grant: bool = True) -> None:
-    """A user with the password "secret", who may do everything."""
+    """Add a user with the password "secret" and all rights."""
     with Users(data) as users:
         users.add(name, new_password("secret", os.urandom, 4096), [])
         if grant:
@@ -63,7 +63,7 @@ def add(data: Path, name: str, *, grant: bool = True) -> None:
 
 
 def refused(work: Callable[[], object]) -> int:
-    """The status of a refusal; 0 when there is none."""
+    """The status of the refusal; 0 without one."""
     try:
         work()
     except Refused as error:
@@ -89,11 +89,11 @@ def place_with(tmp_path: Path, configuration: str) -> Iterator[Place]:
         yield Place(running, password)
 
 
-# --- users ----------------------------------------------------------------------------------------------------
+# --- users --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("MTL-24", "MTL-27", "MTL-31", "MTL-32", "MTL-33")
-def test_who_comes_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_valid_credentials_are_accepted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ETL_PASSWORD", "secret")
     for how in ({"password": "secret"}, {"password_file": place.password}, {"password_env": "ETL_PASSWORD"}):
         with mtl.connect(place.endpoint, user="etl", **(QUICK | how)) as connection:
@@ -109,7 +109,7 @@ def test_who_comes_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "manage .* in /" in listed
 
 
-def test_a_broker_that_restarts_knows_its_users(place: Place) -> None:
+def test_users_survive_a_restart_of_the_broker(place: Place) -> None:
     place.running.kill()
     place.running.restart()
     with place.connect() as connection:
@@ -126,8 +126,8 @@ def test_failed_log_ins_are_limited(place: Place) -> None:
 
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
-def test_a_new_password_while_connected(place: Place, tmp_path: Path) -> None:
-    """The client reads it where it is, logs in again by itself, and its writer goes on."""
+def test_a_connected_client_logs_in_again_after_a_new_password(place: Place, tmp_path: Path) -> None:
+    """The client reads the new password from its file, logs in again, and its writer continues."""
     file = tmp_path / "mine"
     file.write_text("secret")
     other = place.connect()
@@ -149,7 +149,7 @@ def test_a_new_password_while_connected(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("MTL-28")
-def test_a_user_who_is_removed_while_connected(place: Place) -> None:
+def test_a_user_removed_while_connected_is_refused(place: Place) -> None:
     place.add("other")
     with place.connect() as admin:
         admin.create_resource("orders")
@@ -161,7 +161,7 @@ def test_a_user_who_is_removed_while_connected(place: Place) -> None:
     place.mtl("user", "remove", "other")
     place.comes(lambda: refused(connection.list_resources) == 401)
 
-    def write() -> None:  # the end of the lease is told at once, so `send` may raise it already
+    def write() -> None:  # the end of the lease is sent at once, so `send` may raise it already
         writer.send(b"y")
         writer.flush()
 
@@ -173,7 +173,7 @@ def test_a_user_who_is_removed_while_connected(place: Place) -> None:
 # --- grants -------------------------------------------------------------------------------------------------
 
 
-def test_what_each_may_do(place: Place) -> None:
+def test_users_have_only_their_granted_rights(place: Place) -> None:
     place.add("reader", grant=False)
     place.mtl("grant", "reader", "--read", "orders.*")
     with place.connect() as admin:
@@ -199,8 +199,8 @@ def test_what_each_may_do(place: Place) -> None:
     assert refused(lambda: place.connect("reader")) == 403, "nothing to do in this virtual host"
 
 
-def test_names_that_users_share(place: Place) -> None:
-    """One right on a resource is enough for names of one's own; what the error says gives the others."""
+def test_names_without_user_prefix_need_a_grant(place: Place) -> None:
+    """One right on a resource suffices for names with the user's prefix; the error names the grant for others."""
     place.add("bi", grant=False)
     place.mtl("grant", "bi", "--read", "orders", "--write", "orders")
     with place.connect() as admin:
@@ -243,7 +243,7 @@ def test_names_that_users_share(place: Place) -> None:
 
 
 def told(work: Callable[[], object]) -> str:
-    """What a refusal says."""
+    """The message of the refusal."""
     with pytest.raises(Refused) as caught:
         work()
     return caught.value.message
@@ -267,7 +267,7 @@ def curve(keys: Path, own: str | None = None, server: str = "broker") -> dict[st
 
 
 def use(connection: Connection, name: str) -> None:
-    """Write and read, so that every socket is used."""
+    """Write and read, to use every socket."""
     connection.create_resource(name)
     for packed in (True, False):
         with connection.writer(name, packed=packed) as writer:
@@ -276,7 +276,7 @@ def use(connection: Connection, name: str) -> None:
             assert [x.body for x in reader] == [b"x"]
 
 
-def test_encrypted_connections(keys: Path) -> None:
+def test_clients_connect_encrypted(keys: Path) -> None:
     with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
         place.mtl("user", "key", "etl", str(keys / "etl.pub"))
         with place.connect(**curve(keys)) as connection:
@@ -292,7 +292,7 @@ def test_encrypted_connections(keys: Path) -> None:
                 place.connect(**wrong, request_timeout=0.5, retry_deadline=1.5)
 
 
-def test_only_keys_that_are_known(keys: Path) -> None:
+def test_only_known_keys_are_accepted(keys: Path) -> None:
     with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\nclients = "known"\n') as place:
         place.mtl("user", "key", "etl", str(keys / "etl.pub"))
         with place.connect(None, None, **curve(keys, "etl")) as connection:
@@ -301,7 +301,7 @@ def test_only_keys_that_are_known(keys: Path) -> None:
             place.connect(**curve(keys, "stranger"), request_timeout=0.5, retry_deadline=1.5)
 
 
-def test_the_command_line_makes_users_and_logs_in(keys: Path) -> None:
+def test_the_command_line_adds_users_and_logs_in(keys: Path) -> None:
     with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
         login = (
             "--user",

@@ -1,4 +1,4 @@
-"""A disk that takes long to read delays the readers that need it, and nobody else."""
+"""A slow disk delays only the readers that need it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.support.slow_disk import fill, latency, slow_broker
 
 
-def test_a_writer_beside_a_reader_of_a_slow_disk(tmp_path: Path) -> None:
-    """The broker would stand still for some 2.5 s if it read the 25 chunks of one turn itself."""
+def test_a_writer_is_not_delayed_by_a_reader_of_a_slow_disk(tmp_path: Path) -> None:
+    """The broker would block for some 2.5 s if its loop read the 25 chunks of one turn."""
     data = tmp_path / "data"
     fill(data)
     with slow_broker(data, 0.1) as endpoint:

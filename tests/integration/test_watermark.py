@@ -1,4 +1,4 @@
-"""A broker whose disk has less room than its low watermark."""
+"""A broker whose disk has less free space than its low watermark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 def refused_writer(endpoint: str) -> Refused:
-    """Waits until writers are refused: a broker looks at its disk once a second."""
+    """Wait until writers are refused: a broker checks its disk once a second."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         with mtl.connect(endpoint, retry_deadline=1.0) as connection:
@@ -30,7 +30,7 @@ def refused_writer(endpoint: str) -> Refused:
     raise AssertionError("writers are served")
 
 
-def test_readers_and_commits_go_on_and_writers_are_told_the_reason(tmp_path: Path) -> None:
+def test_below_the_watermark_readers_and_commits_work_and_writers_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("low-watermark = 1\n")
     stage = w.StageSpec(application="app", version=1)
@@ -64,8 +64,8 @@ def test_readers_and_commits_go_on_and_writers_are_told_the_reason(tmp_path: Pat
             writer.send(b"after")
 
 
-def test_a_writer_at_work_is_told_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    """Over a restart, since a test cannot fill the disk: the writer waits as long as its deadline allows."""
+def test_a_writer_waits_below_the_watermark_and_continues_above(tmp_path: Path) -> None:
+    """Across a restart, because a test cannot fill the disk: the writer waits up to its deadline."""
     config = tmp_path / "broker.toml"
     config.write_text("low-watermark = 1\n")
     with broker(tmp_path / "data", config) as running, mtl.connect(running.endpoint) as connection:

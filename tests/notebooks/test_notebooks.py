@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and what is stored in it is what comes out: ./scripts/notebooks."""
+"""Every notebook runs from top to bottom with its stored output: ./scripts/notebooks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ HERE = re.compile(r"/(?:tmp|home|root|Users|srv|work)/")
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", run_notebooks.names())
-def test_it_runs_and_shows_what_comes_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs_with_its_stored_output(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(java.VARIABLE, java.options(tmp_path))  # the JVM is killed with its kernel
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     assert run_notebooks.differences(run_notebooks.stored(name), run_notebooks.executed(name)) == []
 
 
 @pytest.mark.parametrize("name", run_notebooks.names())
-def test_it_is_stored_as_it_came_out_of_a_new_kernel(name: str) -> None:
+def test_a_notebook_is_stored_from_a_new_kernel(name: str) -> None:
     cells = [cell for cell in run_notebooks.stored(name).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not HERE.search(run_notebooks.path_of(name).read_text(encoding="utf-8"))
@@ -38,7 +40,7 @@ def notebook(text: str, *tags: str) -> NotebookNode:
     return found
 
 
-def test_a_cell_that_says_something_else_is_told() -> None:
+def test_a_cell_with_different_output_is_reported() -> None:
     (told,) = run_notebooks.differences(notebook("one\n"), notebook("two\n"))
     assert told == r"cell 1: stored 'one\n1', came out 'two\n1'"
     assert run_notebooks.differences(notebook("one\n"), notebook("one\n")) == []

@@ -1,4 +1,4 @@
-"""Brokers for the client that shares nothing with us. Every test has resources of its own."""
+"""Brokers for the minimal client, which uses no code of the project. Every test has its own resources."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def configured(place: Path, config: str) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="package")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """The broker of nearly all of them."""
+    """The broker of most tests."""
     with configured(tmp_path_factory.mktemp("minimal"), 'virtual-hosts = ["/", "test-env"]') as one:
         yield one
 
 
 @pytest.fixture(scope="package")
 def pulsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that soon takes silence for death: not for tests in which a busy machine may be silent."""
+    """A broker with short heartbeats: not for tests in which a busy machine may be silent."""
     with configured(tmp_path_factory.mktemp("pulsing"), "heartbeat = 0.5") as one:
         yield one
 

@@ -1,4 +1,4 @@
-"""RFC 11 and PROTOCOL.md on the wire, by a client that shares nothing with us: requests and replies."""
+"""RFC 11 and PROTOCOL.md on the wire, by a client without code of the project: requests and replies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.support.minimal_client import MinimalClient, minimal_client, written
 
 
 @pytest.mark.requirement("MTL-04", "MTL-20")
-def test_the_whole_envelope_comes_back(running: RunningBroker) -> None:
-    """REQ_CORRELATE puts a frame of its own before the delimiter, and takes no reply without it."""
+def test_the_reply_has_the_whole_envelope_of_the_request(running: RunningBroker) -> None:
+    """REQ_CORRELATE adds a frame before the delimiter, and drops replies without it."""
     client = MinimalClient(running.endpoint, {zmq.REQ_CORRELATE: 1, zmq.REQ_RELAXED: 1})
     client.open("log")
-    client.req.send_multipart([b"Resource.List", b"{}"])  # its answer is for nobody any more
+    client.req.send_multipart([b"Resource.List", b"{}"])  # its answer is dropped
     assert client.ask("Resource.Describe", resource="no such")[0] == 404
     client.close()
 
 
 @pytest.mark.requirement("MTL-19", "MTL-39")
-def test_names_in_any_case(running: RunningBroker) -> None:
+def test_command_names_are_case_insensitive(running: RunningBroker) -> None:
     client = MinimalClient(running.endpoint)
     protocol = {"name": "MTL", "version": 1}
     assert client.ask("CONNECTION.OPEN", protocol=protocol)[0] == 201
@@ -34,8 +34,8 @@ def test_names_in_any_case(running: RunningBroker) -> None:
 
 
 @pytest.mark.requirement("MTL-21", "MTL-45", "MTL-52")
-def test_a_session_is_its_sockets(running: RunningBroker) -> None:
-    """Another REQ has not opened; what comes too early is told what is missing."""
+def test_a_session_belongs_to_its_socket(running: RunningBroker) -> None:
+    """Another REQ has no session: its requests are refused with the missing step."""
     client, stranger = MinimalClient(running.endpoint), MinimalClient(running.endpoint)
     assert client.ask("Connection.Profile", profile="test")[1]["reason"] == "not-open"
     assert client.ask("Connection.Open", protocol={"name": "MTL", "version": 1})[0] == 201
@@ -62,7 +62,7 @@ def test_a_session_is_its_sockets(running: RunningBroker) -> None:
         ("Connection.Close", {}, 501, "unknown-command"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
+def test_impossible_requests_are_refused(
     client: MinimalClient, command: str, body: dict[str, Any], status: int, reason: str
 ) -> None:
     code, refused = client.ask(command, **body)
@@ -70,7 +70,7 @@ def test_what_cannot_be_done_is_refused(
 
 
 @pytest.mark.requirement("MTL-23")
-def test_virtual_hosts_are_apart(running: RunningBroker, client: MinimalClient) -> None:
+def test_virtual_hosts_are_separate(running: RunningBroker, client: MinimalClient) -> None:
     client.ask("Resource.Create", resource="of the first")
     with minimal_client(running.endpoint, virtual_host="test-env") as other:
         assert other.ask("Resource.List")[1]["resources"] == []
@@ -79,7 +79,7 @@ def test_virtual_hosts_are_apart(running: RunningBroker, client: MinimalClient) 
 
 
 @pytest.mark.requirement("MTL-09")
-def test_unknown_members_are_no_error(running: RunningBroker) -> None:
+def test_unknown_members_are_ignored(running: RunningBroker) -> None:
     client = MinimalClient(running.endpoint)
     more = {"x-later": [1, {"a": None}], "": 2}
     protocol = {"name": "MTL", "version": 1, "dialect": "later"}
@@ -102,7 +102,7 @@ def test_a_profile_may_be_selected_again_and_leases_keep_theirs(running: Running
 
 
 @pytest.mark.requirement("MTL-05", "MTL-50", "MTL-51")
-def test_a_request_that_is_dropped_gets_no_answer_and_hurts_nobody(
+def test_an_ill_formed_request_is_dropped_without_affecting_others(
     running: RunningBroker, client: MinimalClient
 ) -> None:
     with minimal_client(running.endpoint, "test") as other:

@@ -1,4 +1,4 @@
-"""RFC 11 and PROTOCOL.md on the wire, by a client that shares nothing with us: contents both ways."""
+"""RFC 11 and PROTOCOL.md on the wire, by a client without code of the project: contents in both directions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.minimal_client import (
 
 
 @pytest.mark.requirement("MTL-14", "MTL-55", "MTL-62", "MTL-110", "MTL-111")
-def test_misframed_and_unknown_commands_are_survived(client: MinimalClient) -> None:
+def test_misframed_and_unknown_commands_are_ignored(client: MinimalClient) -> None:
     flow = written(client, "survived")
     for frames in ([b""], [b"\x05"], [b"a", b"b", b"c"], [b"\xff" * 100, b""], [b"", b"", b"", b""]):
         flow.dealer.send_multipart(frames)
@@ -30,7 +30,7 @@ def test_misframed_and_unknown_commands_are_survived(client: MinimalClient) -> N
 
 
 @pytest.mark.requirement("MTL-06", "MTL-41", "MTL-47", "MTL-84", "MTL-85")
-def test_both_directions_of_one_connection_are_confirmed_as_each_lease_says(client: MinimalClient) -> None:
+def test_each_direction_of_a_connection_is_confirmed_as_its_lease_says(client: MinimalClient) -> None:
     client.ask("Resource.Create", resource="both")
     reading = client.granted("Reader", resources=["both"], confirm="none")
     writing = client.granted("Writer", resources=["both"], confirm="full")
@@ -46,7 +46,7 @@ def test_both_directions_of_one_connection_are_confirmed_as_each_lease_says(clie
 
 
 @pytest.mark.requirement("MTL-85")
-def test_without_confirmation_nothing_is_confirmed(client: MinimalClient) -> None:
+def test_without_confirmation_no_confirms_are_sent(client: MinimalClient) -> None:
     client.ask("Resource.Create", resource="unconfirmed")
     reader = client.lease("Reader", resources=["unconfirmed"], confirm="none")
     reader.summon("unconfirmed")
@@ -61,7 +61,7 @@ def test_without_confirmation_nothing_is_confirmed(client: MinimalClient) -> Non
 
 
 @pytest.mark.requirement("MTL-60", "MTL-64", "MTL-112")
-def test_without_a_lease_there_is_403_or_silence(client: MinimalClient) -> None:
+def test_without_a_lease_commands_get_403_or_no_answer(client: MinimalClient) -> None:
     lease = client.granted("Writer", resources=[], confirm="full")
     flow = client.connect(lease["port"])
     flow.summon("a", code=b"403")
@@ -86,7 +86,7 @@ def test_commands_are_pipelined(client: MinimalClient) -> None:
 
 
 @pytest.mark.requirement("MTL-68", "MTL-77", "MTL-81", "MTL-82")
-def test_contents_flow_from_the_summons_response_to_the_dismisss(client: MinimalClient) -> None:
+def test_contents_are_sent_between_the_responses_to_summon_and_dismiss(client: MinimalClient) -> None:
     writer = written(client, "gated", b"1")
     reader = client.lease("Reader", resources=["gated"], confirm="none", **earliest())
     reader.quiet()  # there is a content, and no Summon
@@ -103,7 +103,7 @@ def test_contents_flow_from_the_summons_response_to_the_dismisss(client: Minimal
 @pytest.mark.requirement("MTL-77", "MTL-82")
 @pytest.mark.parametrize("confirm", ["none", "full"])
 def test_a_dismiss_ends_a_stream_whose_queue_is_full(client: MinimalClient, confirm: str) -> None:
-    """What waited for the reader is taken back before the Response, and comes after the next Summon."""
+    """Contents queued for the reader are withdrawn before the Response, and sent after the next Summon."""
     name, size, count = f"stream-{confirm}", 16_384, 1_000
     bodies = [b"%d" % n + bytes(size) for n in range(1, count + 1)]
     written(client, name, *bodies)
@@ -125,7 +125,7 @@ def test_a_dismiss_ends_a_stream_whose_queue_is_full(client: MinimalClient, conf
 
 
 @pytest.mark.requirement("MTL-69", "MTL-70", "MTL-71", "MTL-74", "MTL-75", "MTL-76")
-def test_summons_and_dismissals_that_cannot_be(client: MinimalClient) -> None:
+def test_impossible_summons_and_dismisses_are_refused(client: MinimalClient) -> None:
     writer = written(client, "summoned")
     flow = client.lease("Reader", resources=["summoned"], confirm="none")
     flow.dismiss("summoned", code=b"400")
@@ -140,7 +140,9 @@ def test_summons_and_dismissals_that_cannot_be(client: MinimalClient) -> None:
 
 @pytest.mark.requirement("MTL-46", "MTL-79", "MTL-112")
 @pytest.mark.parametrize("resources", [["east", "west"], []])
-def test_a_writer_of_several_resources_names_each(client: MinimalClient, resources: list[str]) -> None:
+def test_a_writer_of_several_resources_names_the_resource_of_each_content(
+    client: MinimalClient, resources: list[str]
+) -> None:
     for name in ("east", "west"):
         client.ask("Resource.Create", **{"resource": name, "exist-ok": True})
     writer = client.lease("Writer", resources=resources, confirm="full")
@@ -151,14 +153,14 @@ def test_a_writer_of_several_resources_names_each(client: MinimalClient, resourc
     while not said or said[-1] != (b"\x06" + u64(3) + b"\x01", b""):
         said.append(writer.receive())
     assert (REJECT + u64(2) + b"\0\0", b"") in said
-    if not resources:  # one that was made after the lease counts, too
+    if not resources:  # a resource created after the lease counts as well
         client.ask("Resource.Create", resource="later")
         writer.content(4, b"to the newest", "later")
         assert writer.confirmed() == 4
 
 
 @pytest.mark.requirement("MTL-46", "MTL-83", "MTL-114")
-def test_a_reader_of_any_and_all_is_told_the_name(running: RunningBroker) -> None:
+def test_contents_for_a_reader_of_all_resources_have_the_resource_name(running: RunningBroker) -> None:
     with minimal_client(running.endpoint, "test") as client:
         reader = client.lease("Reader", resources=[], confirm="none")
         reader.summon("another", code=b"400")
@@ -171,7 +173,7 @@ def test_a_reader_of_any_and_all_is_told_the_name(running: RunningBroker) -> Non
 
 
 @pytest.mark.requirement("MTL-92", "MTL-93", "MTL-97", "MTL-98")
-def test_confirms_and_rejects_get_no_answer_valid_or_not(client: MinimalClient) -> None:
+def test_confirms_and_rejects_get_no_answer(client: MinimalClient) -> None:
     written(client, "settled", b"1", b"2", b"3", b"4")
     reader = client.lease("Reader", resources=["settled"], confirm="full", **earliest())
     reader.summon("settled")
@@ -188,7 +190,7 @@ def test_confirms_and_rejects_get_no_answer_valid_or_not(client: MinimalClient) 
 
 
 @pytest.mark.requirement("MTL-88", "MTL-90", "MTL-91", "MTL-94", "MTL-95", "MTL-96")
-def test_a_lease_that_moves_redelivers_what_is_not_settled_in_order(client: MinimalClient) -> None:
+def test_a_lease_that_moves_redelivers_unsettled_contents_in_order(client: MinimalClient) -> None:
     written(client, "moved", *(b"%d" % n for n in range(1, 8)))
     lease = client.granted("Reader", resources=["moved"], confirm="full", **earliest())
     first = client.connect(lease["port"])
@@ -205,5 +207,5 @@ def test_a_lease_that_moves_redelivers_what_is_not_settled_in_order(client: Mini
     second.summon("moved")
     got = [second.read() for _ in range(4)]
     assert [(x[0], x[3]) for x in got] == [(n, b"%d" % n) for n in (4, 5, 6, 7)]
-    first.send(PING)  # what comes from the former flow is dropped; the lease stays where it is
+    first.send(PING)  # commands of the former flow are dropped; the lease does not move
     second.quiet()

@@ -1,4 +1,4 @@
-"""RFC 11 and PROTOCOL.md on the wire, by a client that shares nothing with us: profiles, heartbeats, sockets."""
+"""RFC 11 and PROTOCOL.md on the wire, by a client without code of the project: profiles, heartbeats, sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import minimal_client as module
 from tests.support.minimal_client import EMPTY, PING, PONG, MinimalClient, earliest, minimal_client, written
 
 
-def test_the_client_shares_nothing_with_the_project() -> None:
+def test_the_minimal_client_imports_no_code_of_the_project() -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     names = {a.name for x in ast.walk(tree) if isinstance(x, ast.Import) for a in x.names}
     names |= {x.module or "" for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
@@ -63,7 +63,7 @@ def test_the_log_profile(client: MinimalClient) -> None:
 
 @pytest.mark.requirement("MTL-46", "MTL-87", "MTL-88", "MTL-90", "MTL-94", "MTL-96")
 def test_the_queue_profile(running: RunningBroker) -> None:
-    """Ten contents for two consumers: some are confirmed, some come again, one is a dead letter, one consumer dies."""
+    """Ten contents for two consumers: some are confirmed, some redelivered, one is a dead letter, one consumer dies."""
     with minimal_client(running.endpoint, "queue") as client:
         client.ask("Resource.Create", resource="tasks-dead")
         client.ask("Resource.Create", resource="tasks", **{"dead-letter": "tasks-dead"})
@@ -118,7 +118,7 @@ def position(table: bytes) -> int:
 
 
 @pytest.mark.requirement("MTL-07", "MTL-99", "MTL-100", "MTL-101", "MTL-102", "MTL-103")
-def test_pings_both_ways(pulsing: RunningBroker) -> None:
+def test_both_ends_answer_pings(pulsing: RunningBroker) -> None:
     with minimal_client(pulsing.endpoint) as client:
         flow = written(client, "pulse")
         flow.quiet()
@@ -128,7 +128,7 @@ def test_pings_both_ways(pulsing: RunningBroker) -> None:
 
 
 @pytest.mark.requirement("MTL-10", "MTL-104")
-def test_a_peer_that_does_not_answer_loses_its_flow_and_not_its_lease(pulsing: RunningBroker) -> None:
+def test_a_silent_peer_loses_its_flow_but_not_its_lease(pulsing: RunningBroker) -> None:
     with minimal_client(pulsing.endpoint) as client:
         written(client, "dead", b"1")
         lease = client.granted("Reader", resources=["dead"], confirm="full", **earliest())
@@ -166,8 +166,8 @@ def test_data_flows_on_the_control_socket(one_port: RunningBroker) -> None:
 
 
 @pytest.mark.requirement("MTL-56")
-def test_even_by_the_same_socket(one_port: RunningBroker) -> None:
-    """A DEALER that puts REQ's delimiter before its requests: it asks for a lease and presents it on one connection."""
+def test_control_and_data_share_one_dealer_socket(one_port: RunningBroker) -> None:
+    """A DEALER that adds the delimiter of REQ to its requests: it requests and presents a lease on one connection."""
     with minimal_client(one_port.endpoint, "test") as client:
         flow = client.connect(int(one_port.endpoint.rpartition(":")[2]))
         replies: list[list[bytes]] = []

@@ -1,4 +1,4 @@
-"""What the tests with a real Spark share: a broker for each module, and a resource for each test."""
+"""Fixtures of the tests with a real Spark: a broker for each module, and a resource for each test."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def everything(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize("body_format", ["json", "msgpack", "arrow"])
-def test_every_type_comes_back_as_it_was_written(
+def test_every_type_is_read_as_written(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, body_format: str
 ) -> None:
     connection.create_resource(f"types-{body_format}")
@@ -91,7 +91,7 @@ def test_a_stream_copies_typed_rows_once(
     assert sorted(int(row.v) for row in found.collect()) == list(range(50))
 
 
-def test_metadata_and_properties_are_beside_the_body(
+def test_metadata_and_properties_are_columns_beside_the_body(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     rows = [("one", resource, {"k": "v"}), ("two", resource, None)]
@@ -111,7 +111,7 @@ def test_metadata_and_properties_are_beside_the_body(
     assert found.where("timestamp > '2026-01-01'").count() == 2
 
 
-def test_text_needs_no_schema(
+def test_text_bodies_need_no_schema(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     publish(connection, resource, b"one", "zwölf".encode())
@@ -119,7 +119,7 @@ def test_text_needs_no_schema(
     assert_df_equality(reader.load(), spark.createDataFrame([("one",), ("zwölf",)], "body string"))
 
 
-def test_the_modes(
+def test_modes_for_bad_bodies(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     publish(connection, resource, *MIXED)
@@ -135,14 +135,14 @@ def test_the_modes(
         failing.collect()
 
 
-def test_bad_bodies_are_written_once_with_where_they_came_from(
+def test_bad_bodies_become_dead_letters_once_with_their_origin(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
     resource: str,
     tmp_path: Path,
 ) -> None:
-    """Spark repeats the batch twice, and a batch read of the same contents comes on top."""
+    """Spark repeats the batch twice, and a batch read of the same contents follows."""
     publish(connection, resource, *MIXED)
     options = {"mode": "DROPMALFORMED", "deadLetter": f"{resource}.bad"}
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_bad_bodies_are_written_once_with_where_they_came_from(
         }
 
 
-def test_a_schema_that_is_missing_or_cannot_be_is_an_error(
+def test_a_missing_or_impossible_schema_is_an_error(
     spark: SparkSession, broker: mtl.testing.RunningBroker, resource: str
 ) -> None:
     reader = spark.read.format("mtl").options(endpoint=broker.endpoint, resources=resource, bodyFormat="json")

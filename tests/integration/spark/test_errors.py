@@ -1,4 +1,4 @@
-"""What bad input gets: an error that names what is wrong, soon, and in words for whoever wrote the query."""
+"""Bad input gives an early error that names the mistake in terms of the query."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save(frame: DataFrame, endpoint: str, **options: str) -> None:
 # --- options ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_option_is_named_with_the_right_one(spark: SparkSession) -> None:
+def test_an_unknown_option_is_an_error_with_a_suggestion(spark: SparkSession) -> None:
     with pytest.raises(
         PySparkException, match="unknown option 'startingoffset'; did you mean 'startingOffsets'"
     ):
@@ -64,7 +64,7 @@ def test_no_resources_are_an_error_in_batches_and_streams(spark: SparkSession, t
         run_now(stream(spark, NOBODY), tmp_path)
 
 
-def test_an_option_of_a_batch_has_no_meaning_in_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_option_of_batch_reads_is_an_error_in_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="endingOffsets=latest has no meaning in a streaming read"):
         run_now(stream(spark, NOBODY, resources="a", endingOffsets="latest"), tmp_path)
 
@@ -72,9 +72,7 @@ def test_an_option_of_a_batch_has_no_meaning_in_a_stream(spark: SparkSession, tm
 # --- the broker ---------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_not_there_is_an_error_after_the_deadline(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_absent_broker_is_an_error_after_the_deadline(spark: SparkSession, tmp_path: Path) -> None:
     patience = {"requestTimeout": "500ms", "retryDeadline": "1s"}
     frame = spark.range(1).selectExpr("'x' body")
     words = f"no answer from {NOBODY}"
@@ -89,9 +87,7 @@ def test_a_broker_that_is_not_there_is_an_error_after_the_deadline(
         assert time.monotonic() - began < 30
 
 
-def test_a_broker_that_goes_away_ends_the_query_after_the_deadline(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_lost_broker_ends_the_query_after_the_deadline(spark: SparkSession, tmp_path: Path) -> None:
     with mtl.testing.broker() as broker:
         with mtl.connect(broker.endpoint) as connection:
             connection.create_resource("left")
@@ -113,7 +109,7 @@ def test_a_broker_that_goes_away_ends_the_query_after_the_deadline(
         assert time.monotonic() - began < 30
 
 
-def test_a_resource_that_does_not_exist_is_named(
+def test_a_missing_resource_is_named(
     spark: SparkSession, broker: mtl.testing.RunningBroker, tmp_path: Path
 ) -> None:
     with pytest.raises(PySparkException, match="the resource 'nowhere' to read does not exist"):
@@ -127,7 +123,7 @@ def test_a_resource_that_does_not_exist_is_named(
 # --- offsets ------------------------------------------------------------------------------------------------
 
 
-def test_a_resource_made_again_ends_the_query(
+def test_a_recreated_resource_ends_the_query(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     connection.create_resource("again")
@@ -172,7 +168,7 @@ def test_a_checkpoint_of_another_source_is_an_error(
 # --- schemas and rows ---------------------------------------------------------------------------------------
 
 
-def test_a_schema_that_does_not_fit_is_an_error_that_shows_ours(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_schema_is_an_error_that_shows_the_expected_one(spark: SparkSession, tmp_path: Path) -> None:
     words = (
         r"the schema .value string. does not fit: rows of format mtl are .resource string, sequence bigint"
     )
@@ -188,7 +184,7 @@ def test_a_frame_without_a_body_is_an_error(spark: SparkSession) -> None:
         save(spark.range(1), NOBODY, resource="a")
 
 
-def test_rows_that_are_no_contents_are_errors(
+def test_rows_that_cannot_be_contents_are_errors(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
 ) -> None:
     connection.create_resource("rows")
@@ -206,7 +202,7 @@ def test_rows_that_are_no_contents_are_errors(
     assert connection.describe(["rows"])["rows"].contents == 0
 
 
-def test_nothing_is_overwritten_unless_that_is_said(spark: SparkSession) -> None:
+def test_an_overwrite_needs_the_option(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("'x' body")
     with pytest.raises(PySparkException, match=r"resources are logs. Use .mode\('append'\)"):
         frame.write.format("mtl").mode("overwrite").option("resource", "a").save()

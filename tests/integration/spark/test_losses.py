@@ -1,4 +1,4 @@
-"""Resources that are deleted, made again or not there yet, with a real Spark: nothing is lost in silence."""
+"""Resources deleted, recreated or not created yet, with a real Spark: no loss stays unreported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 NOTHING = {"resources": {}, "version": 1}
 
 
-def test_a_query_that_found_no_resource_misses_nothing_while_it_is_down(
+def test_a_query_without_resources_reads_contents_written_during_its_downtime(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     source = stream(spark, broker, resourcePattern="void-.*", startingOffsets="latest")
@@ -33,7 +33,7 @@ def test_a_query_that_found_no_resource_misses_nothing_while_it_is_down(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 5)
 
 
-def test_a_query_whose_resources_were_all_deleted_misses_nothing_while_it_is_down(
+def test_a_query_after_deletions_reads_contents_written_during_its_downtime(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     options = {"resourcePattern": "fleeting-.*", "startingOffsets": "latest", "failOnDataLoss": "false"}
@@ -50,7 +50,7 @@ def test_a_query_whose_resources_were_all_deleted_misses_nothing_while_it_is_dow
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_resource_that_is_deleted_during_available_now_ends_the_run(
+def test_a_resource_deleted_during_available_now_ends_the_run(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,

@@ -1,4 +1,4 @@
-"""A streaming query whose broker gets an older copy of its data back, which then goes its own way."""
+"""A streaming query whose broker is restored from an older copy of its data, which then diverges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = [f"other {n}" for n in range(1, 21)]
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[mtl.testing.RunningBroker]:
-    """A broker that no other test reads from."""
+    """A broker used by one test only."""
     with mtl.testing.broker(tmp_path / "broker") as running:
         yield running
 
@@ -40,7 +40,7 @@ def orders(alone: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_query_notices_that_it_reads_another_copy(
+def test_a_query_detects_another_copy_of_the_log(
     spark: SparkSession,
     alone: mtl.testing.RunningBroker,
     orders: mtl.Connection,
@@ -48,7 +48,7 @@ def test_a_query_notices_that_it_reads_another_copy(
     stopped: bool,
     fails: str,
 ) -> None:
-    """Before there were epochs it read the contents behind its place, and said nothing of the others."""
+    """Without epochs the query read the contents behind its position, and did not report the lost ones."""
     publish(orders, "orders", *numbers(1, 5))
     copied = copy(alone, tmp_path / "copy", stopped=stopped)
     publish(orders, "orders", *numbers(6, 15))
@@ -65,7 +65,7 @@ def test_a_query_notices_that_it_reads_another_copy(
     assert sorted(found) == sorted([*numbers(1, 15), *OTHERS])
 
 
-def test_a_checkpoint_of_before_there_were_epochs_goes_on(
+def test_a_checkpoint_without_epochs_continues(
     spark: SparkSession, alone: mtl.testing.RunningBroker, orders: mtl.Connection, tmp_path: Path
 ) -> None:
     publish(orders, "orders", *numbers(1, 5))

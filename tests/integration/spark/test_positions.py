@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and what is confirmed to a group, in the words that Kafka's source has for it."""
+"""Start and end of reading, and positions confirmed to a group, with the option names of Kafka's source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def test_times_for_each_resource(
+def test_starting_times_per_resource(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     other = f"{resource}-other"
@@ -50,7 +50,7 @@ def test_times_for_each_resource(
 
 
 @pytest.mark.parametrize(("confirm_on", "idle"), [("commit", 11), ("start", 21)])
-def test_a_query_that_runs_once_confirms_to_its_group_when_it_runs_again(
+def test_a_query_that_runs_once_confirms_to_its_group_in_the_next_run(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -58,7 +58,7 @@ def test_a_query_that_runs_once_confirms_to_its_group_when_it_runs_again(
     confirm_on: str,
     idle: int,
 ) -> None:
-    """With "commit" when it has a batch again, which is when Spark tells a source; with "start" in any case."""
+    """With "commit" in its next batch, when Spark calls the source; with "start" in any case."""
     resource = f"once-{confirm_on}"
     connection.create_resource(resource)
     publish(connection, resource, *numbers(1, 10))
@@ -77,7 +77,7 @@ def test_a_query_that_runs_once_confirms_to_its_group_when_it_runs_again(
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_resource_that_a_pattern_had_found_is_deleted(
+def test_a_deleted_resource_of_a_pattern_is_a_loss_or_skipped(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,

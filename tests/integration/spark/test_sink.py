@@ -1,4 +1,4 @@
-"""Writing into MTL resources with a real Spark and a real broker: what is visible, and how often."""
+"""Writing into MTL resources with a real Spark and a real broker: visible contents, exactly once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OUTAGE_S = 3.0
 
 @pytest.fixture
 def source(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
-    """A resource to read from, for this test alone."""
+    """A source resource for one test."""
     name = f"{request.node.name}-in"
     connection.create_resource(name)
     return name
@@ -43,7 +43,7 @@ def source(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def target(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
-    """A resource to write to, for this test alone."""
+    """A target resource for one test."""
     name = f"{request.node.name}-out"
     connection.create_resource(name)
     return name
@@ -84,7 +84,7 @@ def test_a_query_copies_every_content_once(
     assert texts(connection, target) == numbers(1, 110)
 
 
-def test_a_batch_that_spark_repeats_is_published_once(
+def test_a_batch_repeated_by_spark_is_published_once(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -92,7 +92,7 @@ def test_a_batch_that_spark_repeats_is_published_once(
     target: str,
     tmp_path: Path,
 ) -> None:
-    """Spark dies after the sink's commit and before its own, several times."""
+    """Spark dies several times after the sink's commit and before its own."""
     publish(connection, source, *numbers(1, 20))
     frame = stream(spark, broker, source).select("body")
     query = copy(frame, broker, tmp_path, resource=target)
@@ -108,15 +108,15 @@ def test_a_batch_that_spark_repeats_is_published_once(
 
 
 @pytest.mark.parametrize("forgotten", [(1, 2), (2,)], ids=["two batches", "one batch"])
-def test_a_checkpoint_that_was_rolled_back_is_an_error(
+def test_a_rolled_back_checkpoint_is_an_error(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
     tmp_path: Path,
     forgotten: tuple[int, ...],
 ) -> None:
-    """With "does nothing" instead, what the repeated batches hold would be lost in silence. The last batch alone is
-    recognised by its counts: it takes in what came since.
+    """If the commit were ignored, the contents of the repeated batches would be lost silently. The last batch is
+    recognised by its counts alone: it includes contents that arrived later.
     """
     source, target = f"rolled-back-{len(forgotten)}-in", f"rolled-back-{len(forgotten)}-out"
     for name in (source, target):
@@ -136,7 +136,7 @@ def test_a_checkpoint_that_was_rolled_back_is_an_error(
     assert texts(connection, target) == numbers(1, 25)
 
 
-def test_another_query_cannot_take_an_applications_name(
+def test_another_query_cannot_use_the_name_of_an_application(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -152,7 +152,7 @@ def test_another_query_cannot_take_an_applications_name(
     assert texts(connection, target) == numbers(1, 10)
 
 
-def test_rows_go_where_their_column_says(
+def test_rows_are_written_to_the_resource_of_their_column(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -169,7 +169,7 @@ def test_rows_go_where_their_column_says(
         assert texts(connection, f"routed-{rest}") == expected
 
 
-def test_empty_batches_and_partitions_leave_nothing_behind(
+def test_empty_batches_and_partitions_leave_no_stages(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -188,7 +188,7 @@ def test_empty_batches_and_partitions_leave_nothing_behind(
     assert found.stages == []
 
 
-def test_at_least_once_appends_as_it_goes(
+def test_at_least_once_appends_without_stages(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -206,7 +206,7 @@ def test_at_least_once_appends_as_it_goes(
     assert connection.stages(str(query.id)).applications == []
 
 
-def test_an_aggregation_is_published_as_it_closes(
+def test_closed_windows_of_an_aggregation_are_published(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -227,7 +227,7 @@ def test_an_aggregation_is_published_as_it_closes(
     assert sorted(texts(connection, target)) == ["2026-01-01 2", "2026-01-02 1", "2026-01-03 3"]
 
 
-def test_foreach_batch_writes_once_under_a_name(
+def test_foreach_batch_with_a_name_writes_once(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -248,7 +248,7 @@ def test_foreach_batch_writes_once_under_a_name(
     assert texts(connection, target) == numbers(1, 10)
 
 
-def test_two_writes_of_a_batch_and_their_repetitions(
+def test_two_writes_of_a_batch_are_each_published_once(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -256,7 +256,7 @@ def test_two_writes_of_a_batch_and_their_repetitions(
     target: str,
     tmp_path: Path,
 ) -> None:
-    """Two actions of one foreachBatch are two applications; when Spark repeats the batch, both do nothing."""
+    """Two actions of one foreachBatch are two applications; both ignore a repetition of the batch."""
     other = f"{target}-other"
     publish(connection, source, *numbers(1, 10))
 
@@ -280,7 +280,7 @@ def test_two_writes_of_a_batch_and_their_repetitions(
     assert [connection.stages(name).applications[0].replays for name in (target, other)] == [1, 1]
 
 
-def test_a_complete_result_takes_the_place_of_the_one_before(
+def test_a_complete_result_replaces_the_former_one(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -288,7 +288,7 @@ def test_a_complete_result_takes_the_place_of_the_one_before(
     target: str,
     tmp_path: Path,
 ) -> None:
-    """Output mode complete: after every batch the resource holds the whole result, once, also if Spark repeats it."""
+    """Output mode complete: after every batch the resource holds the whole result once, also after a repetition."""
     frame = stream(spark, broker, source).selectExpr("cast(body as string) word").groupBy("word").count()
     counts = frame.selectExpr("concat(word, ' ', count) body")
 
@@ -322,7 +322,7 @@ def test_a_query_writes_through_restarts_of_the_broker(
         for round_, away_s in enumerate((0, 0, OUTAGE_S)):
             publish(connection, source, *numbers(5000 * round_ + 1, 5000 * round_ + 5000))
             broker.kill()
-            time.sleep(away_s)  # that nobody answers for so long is what is tested
+            time.sleep(away_s)  # the broker stays silent for this time
             broker.start()
         query.processAllAvailable()
     finally:
@@ -334,7 +334,7 @@ def test_a_query_writes_through_restarts_of_the_broker(
 # --- batches ------------------------------------------------------------------------------------------------
 
 
-def test_a_dataframe_comes_back_as_it_was_written(
+def test_a_dataframe_is_read_as_written(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     frame = spark.sql(
@@ -361,14 +361,14 @@ def test_a_dataframe_comes_back_as_it_was_written(
     assert [row.t for row in times.collect()] == [True, None]
 
 
-def test_text_is_written_as_a_body(
+def test_text_is_written_as_body(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     save(spark.range(3).selectExpr("cast(id as string) body").coalesce(1), broker, resource=target)
     assert texts(connection, target) == ["0", "1", "2"]
 
 
-def test_a_write_that_fails_leaves_nothing_visible(
+def test_a_failed_write_is_invisible(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     failing = spark.range(0, 1000, 1, 4).selectExpr(
@@ -379,7 +379,7 @@ def test_a_write_that_fails_leaves_nothing_visible(
     assert texts(connection, target) == []
 
 
-def test_a_repeated_write_happens_once(
+def test_a_repeated_write_is_published_once(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     frame = spark.range(10).selectExpr("cast(id as string) body")
@@ -391,7 +391,7 @@ def test_a_repeated_write_happens_once(
     assert len(texts(connection, target)) == 40
 
 
-def test_an_overwrite_replaces_everything_in_one_step(
+def test_an_overwrite_replaces_all_contents_atomically(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     frame = spark.range(6).selectExpr("cast(id as string) body")
@@ -409,7 +409,7 @@ def test_an_overwrite_replaces_everything_in_one_step(
     assert texts(connection, target) == ["3"]
 
 
-def test_a_resource_is_made_as_it_is_wanted(
+def test_a_resource_is_created_with_the_given_options(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
 ) -> None:
     wanted = {
@@ -423,14 +423,14 @@ def test_a_resource_is_made_as_it_is_wanted(
     assert (made.durability, made.retention) == ("os", Retention(age=7 * 86_400.0, groups=("etl",)))
 
 
-def test_partitions_are_published_in_their_order(
+def test_partitions_are_published_in_order(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     save(spark.range(0, 40_000, 1, 4).selectExpr("cast(id as string) body"), broker, resource=target)
     assert texts(connection, target) == numbers(0, 39_999)
 
 
-def test_a_write_to_several_resources_is_one(
+def test_a_write_to_several_resources_is_atomic(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     for name in ("both-a", "both-b"):
@@ -444,7 +444,7 @@ def test_a_write_to_several_resources_is_one(
     assert (texts(connection, "both-a"), texts(connection, "both-b")) == (["1", "3"], ["2"])
 
 
-def test_what_a_worker_has_loaded_is_not_looked_at_after_every_task(
+def test_a_worker_freezes_its_loaded_modules(
     spark: SparkSession, broker: mtl.testing.RunningBroker, target: str, tmp_path: Path
 ) -> None:
     class Watched(BatchWriter):

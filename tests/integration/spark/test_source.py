@@ -48,7 +48,7 @@ def test_properties_are_a_column(
     assert_df_equality(frame.select("sequence", "properties"), expected)
 
 
-def test_where_a_batch_read_starts_and_ends(
+def test_start_and_end_of_a_batch_read(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     publish(connection, resource, *numbers(1, 20))
@@ -76,7 +76,7 @@ def test_a_batch_read_is_split_into_tasks(
     assert bodies(frame) == numbers(1, 30)
 
 
-def test_several_resources_by_pattern(
+def test_several_resources_are_read_by_pattern(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
 ) -> None:
     for name, body in (("pattern-a", "1"), ("pattern-b", "2"), ("other-c", "3")):
@@ -86,7 +86,7 @@ def test_several_resources_by_pattern(
     assert bodies(read(spark, broker, resourcePattern="nothing-like-it")) == []
 
 
-def test_a_temporary_view_in_sql(
+def test_a_temporary_view_is_read_in_sql(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     publish(connection, resource, "one")
@@ -99,7 +99,7 @@ def test_a_temporary_view_in_sql(
     ]
 
 
-def test_many_contents_arrive_whole(
+def test_many_contents_are_read_completely(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     publish(connection, resource, *(f"{number:0100d}" for number in range(200_000)))

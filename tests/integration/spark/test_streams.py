@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_bounded_stream_ends_where_it_is_told(
+def test_a_bounded_stream_ends_at_its_end(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -45,14 +45,14 @@ def test_a_bounded_stream_ends_where_it_is_told(
     publish(connection, resource, *numbers(1, 10))
     middle = datetime.now(UTC).isoformat()
     backfill = stream(spark, broker, resources=resource, startingOffsets="earliest", endingTimestamp=middle)
-    for _ in range(2):  # what comes after the end is not read, in a later run neither
+    for _ in range(2):  # contents after the end are not read, nor in a later run
         publish(connection, resource, *numbers(11, 20))
         collect_now(backfill, tmp_path / "checkpoint", tmp_path / "output")
     assert bodies(spark.read.parquet(str(tmp_path / "output"))) == numbers(1, 10)
     assert logged(tmp_path / "checkpoint", "commits") == [0]
 
 
-def test_the_lag_of_a_query_is_told_to_whoever_listens(
+def test_a_listener_gets_the_lag_of_a_query(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -76,7 +76,7 @@ def test_the_lag_of_a_query_is_told_to_whoever_listens(
     assert all((lag.bytes > 0) == (lag.seconds > 0) == (lag.contents > 0) for lag in behind)
 
 
-def test_a_query_reads_everything_once_over_its_runs(
+def test_a_query_reads_every_content_once_over_its_runs(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -94,7 +94,7 @@ def test_a_query_reads_everything_once_over_its_runs(
     assert logged(tmp_path / "checkpoint", "commits") == [0, 1]
 
 
-def test_limits_hold_in_every_batch(
+def test_limits_apply_to_every_batch(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -107,7 +107,7 @@ def test_limits_hold_in_every_batch(
     assert batches(query) == [30, 30, 30, 10]
 
 
-def test_a_limit_of_octets(
+def test_a_limit_of_octets_applies_to_every_batch(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -122,7 +122,7 @@ def test_a_limit_of_octets(
     assert batches(query) == [200, 200, 200]
 
 
-def test_latest_is_pinned_by_the_first_batch(
+def test_latest_is_fixed_by_the_first_batch(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -138,7 +138,7 @@ def test_latest_is_pinned_by_the_first_batch(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(11, 15)
 
 
-def test_a_batch_that_was_not_finished_is_read_again_as_it_was(
+def test_an_unfinished_batch_is_read_again_unchanged(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -154,7 +154,7 @@ def test_a_batch_that_was_not_finished_is_read_again_as_it_was(
     assert batches(again) == [10, 5]
 
 
-def test_a_running_query_takes_what_comes_and_rests_in_between(
+def test_a_running_query_reads_new_contents_and_is_idle_in_between(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -180,7 +180,7 @@ def test_a_running_query_takes_what_comes_and_rests_in_between(
     assert query.exception() is None
 
 
-def test_progress_is_confirmed_to_the_group_and_can_be_started_from(
+def test_progress_is_confirmed_to_the_group_and_usable_as_start(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -230,13 +230,13 @@ def test_a_resource_found_later_is_read_from_its_beginning(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == ["first", "second"]
 
 
-def test_contents_that_retention_took_end_the_query_or_are_skipped(
+def test_contents_removed_by_retention_end_the_query_or_are_skipped(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     name = "short-lived"
     connection.create_resource(name, retention=Retention(age=0.5))
     source = stream(spark, broker, resources=name, startingOffsets="earliest")
-    with connection.reader(name, start=1, holder="this test"):  # keeps what is not confirmed
+    with connection.reader(name, start=1, holder="this test"):  # pins unconfirmed contents
         publish(connection, name, *numbers(1, 10))
         collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
     publish(connection, name, *numbers(11, 15))
@@ -250,10 +250,10 @@ def test_contents_that_retention_took_end_the_query_or_are_skipped(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 10) + numbers(16, 20)
 
 
-def test_contents_that_a_batch_reads_are_not_retentions_to_take(
+def test_contents_of_a_running_batch_are_pinned_against_retention(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
-    """The driver holds what is not confirmed, for tasks may come to it late."""
+    """The driver pins unconfirmed contents, because tasks may read them late."""
     name, out = "held", tmp_path / "out"
     connection.create_resource(name, retention=Retention(age=0.5))
     source = stream(spark, broker, resources=name, startingOffsets="earliest")
@@ -275,7 +275,7 @@ def test_contents_that_a_batch_reads_are_not_retentions_to_take(
 
 
 def await_retention(connection: mtl.Connection, resource: str, earliest: int) -> None:
-    """The broker looks at retention every few seconds, and tells nobody what it took."""
+    """The broker applies retention every few seconds, without an event for clients."""
     deadline = time.monotonic() + 60
     while connection.describe([resource])[resource].earliest < earliest:
         assert time.monotonic() < deadline, "retention took nothing"
@@ -283,14 +283,14 @@ def await_retention(connection: mtl.Connection, resource: str, earliest: int) ->
 
 
 def await_rows(query: StreamingQuery, rows: int) -> None:
-    """`processAllAvailable` would not do: it returns while a source waits for its minimum."""
+    """`processAllAvailable` is not usable: it returns while a source waits for its minimum."""
     deadline = time.monotonic() + PATIENCE_S
     while sum(batches(query)) < rows:
         assert time.monotonic() < deadline, f"{batches(query)}, not {rows} rows"
-        time.sleep(0.05)  # Spark notes a batch's progress after its end, and a listener hears of it no sooner
+        time.sleep(0.05)  # Spark reports the progress of a batch to listeners after its end
 
 
-def test_a_batch_waits_for_its_minimum_but_not_for_ever(
+def test_a_batch_waits_for_its_minimum_up_to_the_delay(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -332,7 +332,7 @@ def test_a_newer_driver_takes_over_the_group(
         query.stop()
 
 
-def test_a_query_lives_through_a_restart_of_the_broker(
+def test_a_query_survives_a_restart_of_the_broker(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
@@ -358,14 +358,14 @@ def test_a_query_lives_through_a_restart_of_the_broker(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 30)
 
 
-def test_a_batch_lives_through_a_restart_of_the_broker(
+def test_a_batch_survives_a_restart_of_the_broker(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
     connection: mtl.Connection,
     resource: str,
     tmp_path: Path,
 ) -> None:
-    """Its tasks name the driver's holding, which the broker has to know again."""
+    """Its tasks name the driver's holder, which the broker has to restore."""
     publish(connection, resource, *numbers(1, 800))
     options = {"startingOffsets": "earliest", "group": "restarted", "maxRecordsPerPartition": "20"}
     source = stream(spark, broker, resources=resource, **options)
@@ -380,7 +380,7 @@ def test_a_batch_lives_through_a_restart_of_the_broker(
             if (stage := tracker.getStageInfo(number)) is not None
         ):
             assert time.monotonic() < deadline, "no task ends"
-            time.sleep(0.01)  # Spark tells Python of tasks that end only when it is asked
+            time.sleep(0.01)  # Spark reports ended tasks to Python only on request
         broker.kill()
         broker.start()
         query.processAllAvailable()

@@ -10,14 +10,14 @@ from benchmarks import accounting
 BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 
 
-def test_what_waits_is_counted_from_the_start_of_the_machine() -> None:
+def test_waiting_times_are_counted_since_boot() -> None:
     before = accounting.waiting()
     after = accounting.waiting()
     assert before.keys() == after.keys() >= {"processors: nothing to do"}
     assert all(0 <= before[what] <= after[what] for what in before)
 
 
-def test_a_child_that_ended_counts_apart_from_its_parent() -> None:
+def test_an_ended_child_counts_separately_from_its_parent() -> None:
     here = os.getpid()
     before, ended = accounting.cpu([here]), accounting.ended(here)
     subprocess.run([sys.executable, "-c", BUSY], check=True)
@@ -25,20 +25,20 @@ def test_a_child_that_ended_counts_apart_from_its_parent() -> None:
     assert accounting.cpu([here]) >= before + 0.25
 
 
-def test_a_process_that_is_gone_has_used_nothing() -> None:
+def test_an_ended_process_has_used_no_time() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     assert accounting.cpu([process.pid]) == 0
     assert not accounting.command(process.pid)
 
 
-def test_a_tree_has_its_root_and_its_children() -> None:
+def test_a_process_tree_has_root_and_children() -> None:
     assert os.getpid() in accounting.tree(os.getppid())
     assert "python" in accounting.command(os.getpid())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_exact_accounts_are_of_all_threads_or_of_those_that_are_named() -> None:
+def test_exact_times_are_of_all_or_named_threads() -> None:
     pid = os.getpid()
     before = accounting.exact([pid])
     assert sum(range(1_000_000))
@@ -48,6 +48,6 @@ def test_exact_accounts_are_of_all_threads_or_of_those_that_are_named() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_memory_is_of_a_process_that_is_there() -> None:
+def test_memory_of_a_running_process() -> None:
     assert accounting.memory(os.getpid()).anonymous > 0
     assert accounting.memory(0) == accounting.Memory()

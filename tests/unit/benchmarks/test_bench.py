@@ -5,19 +5,19 @@ from benchmarks.bench import Bench, Plan, resource_name
 from benchmarks.measure import NotMeasured, Sample
 
 
-def test_amounts_are_scaled_whole_units() -> None:
+def test_scaled_amounts_are_whole_units() -> None:
     assert Plan(short=True).amount(short=100, full=1_000) == 100
     assert Plan().amount(short=100, full=1_000) == 1_000
     assert Plan(scale=0.255).amount(short=100, full=1_000, unit=50) == 250
     assert Plan(scale=0.001).amount(short=100, full=1_000, unit=50) == 50
 
 
-def test_growth_keeps_its_smallest_size_and_loses_what_became_the_same() -> None:
+def test_growth_keeps_its_smallest_size_and_drops_equal_ones() -> None:
     assert Plan().points([1, 2], [1, 100, 10_000]) == [1, 100, 10_000]
     assert Plan(scale=0.01).points([1, 2], [1, 100, 10_000]) == [1, 100]
 
 
-def test_what_brokers_say_is_shown_and_not_what_they_keep() -> None:
+def test_logs_of_brokers_are_shown_but_not_their_data() -> None:
     with Bench(Plan(), touch=False) as bench:
         for name in (
             "kafka/kafka.log",
@@ -31,7 +31,7 @@ def test_what_brokers_say_is_shown_and_not_what_they_keep() -> None:
         assert bench.logs() == [bench.place / "kafka" / "kafka.log"]
 
 
-def test_without_kafka_its_rows_say_why() -> None:
+def test_without_kafka_its_rows_have_the_reason() -> None:
     with Bench(Plan(kafka=False), touch=False) as bench:
         peer = bench.kafka_peer("Kafka source", 2.0, lambda _: lambda: Sample(1.0))
         assert (peer.side, peer.missing) == (None, "left out (--no-kafka)")
@@ -39,7 +39,7 @@ def test_without_kafka_its_rows_say_why() -> None:
             bench.kafka(flush=True)
 
 
-def test_a_connector_of_another_spark_is_never_passed_over() -> None:
+def test_a_connector_of_another_spark_is_named() -> None:
     with Bench(Plan(), touch=False) as bench:
         assert bench.kafka_name("Kafka sink") == "Kafka sink"
         assert bench.kafka_versions == ""
@@ -49,7 +49,7 @@ def test_a_connector_of_another_spark_is_never_passed_over() -> None:
         )
 
 
-def test_no_two_resources_have_one_name() -> None:
+def test_resource_names_are_unique() -> None:
     names = {resource_name() for _ in range(300_000)}
     assert len(names) == 300_000
     assert {len(name) for name in names} == {len("bench-00000000")}

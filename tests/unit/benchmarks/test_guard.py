@@ -29,7 +29,7 @@ def verdict(then: Row, now: Row, path: Path) -> str:
         ((1.30, 1.40, 1.50), "faster"),
     ],
 )
-def test_slower_is_what_neither_spread_explains(now: tuple[float, ...], what: str, tmp_path: Path) -> None:
+def test_slower_means_outside_of_both_spreads(now: tuple[float, ...], what: str, tmp_path: Path) -> None:
     assert verdict(row(0.95, 1.00, 1.05), row(*now), tmp_path / "baseline.json") == what
 
 
@@ -37,13 +37,13 @@ def test_a_small_difference_is_noise_however_narrow_the_spreads(tmp_path: Path) 
     assert verdict(row(1.0, 1.0, 1.0), row(0.96, 0.96, 0.96), tmp_path / "baseline.json") == "same"
 
 
-def test_where_less_is_better_more_is_slower(tmp_path: Path) -> None:
+def test_a_larger_value_is_slower_if_less_is_better(tmp_path: Path) -> None:
     then = row(1.0, 1.0, 1.0, better="less")
     assert verdict(then, row(2.0, 2.0, 2.0, better="less"), tmp_path / "baseline.json") == "slower"
     assert verdict(then, row(0.5, 0.5, 0.5, better="less"), tmp_path / "baseline.json") == "faster"
 
 
-def test_what_was_not_measured_is_said_and_kept_in_the_baseline(tmp_path: Path) -> None:
+def test_unmeasured_rows_are_reported_and_kept_in_the_baseline(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(1.0, title="a"), row(1.0, title="b")], {}, path)
     guard.save([row(2.0, title="a"), row(title="b", missing="no mvn")], {}, path)
@@ -55,13 +55,13 @@ def test_what_was_not_measured_is_said_and_kept_in_the_baseline(tmp_path: Path) 
     ]
 
 
-def test_another_machine_is_said(tmp_path: Path) -> None:
+def test_another_machine_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(1.0)], {"cores": "2", "pyspark": "4.3.0"}, path)
     assert guard.other_machine({"cores": "8", "pyspark": "4.3.0"}, path) == ["cores: 2 -> 8"]
 
 
-def test_the_start_does_not_hide_that_the_batches_got_slower(tmp_path: Path) -> None:
+def test_slower_batches_are_detected_despite_the_start(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     one = replace(row(1.0, 1.0, 1.0), inner=(3.0, 3.1, 3.2))
     guard.save([one], {}, path)
@@ -69,7 +69,7 @@ def test_the_start_does_not_hide_that_the_batches_got_slower(tmp_path: Path) -> 
     assert [(one.key, one.what) for one in found] == [("t | p | batches alone", "slower"), ("t | p", "same")]
 
 
-def test_what_looks_slower_is_a_suspect_until_it_was_measured_twice(tmp_path: Path) -> None:
+def test_a_slower_row_is_a_suspect_until_measured_twice(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(0.95, 1.0, 1.05)], {}, path)
     unlucky = row(0.80, 0.81, 0.82)
@@ -78,7 +78,7 @@ def test_what_looks_slower_is_a_suspect_until_it_was_measured_twice(tmp_path: Pa
     assert guard.suspects([pooled(unlucky, unlucky)], path) == ["w"]
 
 
-def test_a_baseline_is_of_one_machine(tmp_path: Path) -> None:
+def test_a_baseline_has_rows_of_one_machine(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(1.0, title="a")], {"cores": "2"}, path)
     guard.save([row(1.0, title="b")], {"cores": "8"}, path)

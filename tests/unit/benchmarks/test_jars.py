@@ -17,7 +17,7 @@ def test_maven_s_report_becomes_one_sentence_without_addresses() -> None:
     assert jars._reason("") == "mvn failed: no reason given"
 
 
-def test_a_failed_download_leaves_nothing_that_looks_complete(
+def test_a_failed_download_leaves_no_complete_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     maven = tmp_path / "mvn"
@@ -37,6 +37,6 @@ def test_without_maven_there_is_no_peer(monkeypatch: pytest.MonkeyPatch, tmp_pat
         jars.broker().fetch()
 
 
-def test_another_version_has_a_place_of_its_own() -> None:
+def test_another_version_has_its_own_directory() -> None:
     assert jars.connector("4.2.0", "4.0.0").label == "connector-4.2.0-4.0.0"
     assert jars.connector("4.3.0").label == "connector-4.3.0"

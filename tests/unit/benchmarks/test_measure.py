@@ -22,7 +22,7 @@ def row(ours: float, theirs: float, **more: object) -> Row:
     return Row("w", "t", "p", "rows/s", ours=(ours,), theirs=(theirs,), **more)  # type: ignore[arg-type]
 
 
-def test_all_sides_take_turns_and_each_begins_once() -> None:
+def test_sides_alternate_and_each_starts_a_round_once() -> None:
     calls: list[str] = []
 
     def side(name: str) -> Sample:
@@ -34,7 +34,7 @@ def test_all_sides_take_turns_and_each_begins_once() -> None:
     assert {name: len(found) for name, found in samples.items()} == {"a": 3, "b": 3, "c": 3}
 
 
-def test_a_ratio_is_of_the_same_round() -> None:
+def test_ratios_are_computed_within_a_round() -> None:
     ours, theirs = iter([9.0, 1.0, 4.0, 9.0]), iter([9.0, 2.0, 2.0, 3.0])
     (found,) = compare(
         SUBJECT, lambda: Sample(next(ours)), [Peer("p", lambda: Sample(next(theirs)), 2.0)], rounds=3
@@ -43,7 +43,7 @@ def test_a_ratio_is_of_the_same_round() -> None:
     assert (found.ratio, found.spread, found.reached) == (2.0, (0.5, 3.0), True)
 
 
-def test_a_peer_that_cannot_be_had_leaves_the_others() -> None:
+def test_an_unavailable_peer_does_not_affect_others() -> None:
     def side() -> Sample:
         return Sample(1.0)
 
@@ -53,19 +53,19 @@ def test_a_peer_that_cannot_be_had_leaves_the_others() -> None:
     assert (gone.missing, gone.ours, gone.ratios, gone.reached) == ("there is no mvn", (1.0,), (), None)
 
 
-def test_less_is_better_where_it_is() -> None:
+def test_a_target_may_be_an_upper_bound() -> None:
     assert row(2.0, 1.0, better="less", target=2.0).reached
     assert not row(2.1, 1.0, better="less", target=2.0).reached
 
 
 @pytest.mark.parametrize(("share", "judged"), [(0.1, 0.9), (0.5, 0.4)])
-def test_the_worse_ratio_counts_where_the_start_hides_the_difference(share: float, judged: float) -> None:
+def test_the_worse_ratio_counts_if_the_start_dominates(share: float, judged: float) -> None:
     found = row(0.9, 1.0, inner=(0.4,), target=0.7, facts={START_SHARE: share})
     assert found.judged == judged
     assert found.reached is (judged > 0.7)
 
 
-def test_a_better_inner_ratio_is_no_excuse() -> None:
+def test_a_better_inner_ratio_does_not_improve_the_verdict() -> None:
     assert row(0.5, 1.0, inner=(2.0,), facts={f"peer: {START_SHARE}": 0.9}).judged == 0.5
 
 
@@ -76,11 +76,11 @@ def test_facts_of_both_sides_are_kept_as_medians() -> None:
     assert found.facts == {"mb": 2.0, "peer: mb": 7.0}
 
 
-def test_percentiles() -> None:
+def test_percentiles_are_computed() -> None:
     values = [float(value) for value in range(1, 101)]
     assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [50.0, 99.0, 100.0]
     assert percentile([3.0], 0.01) == 3.0
 
 
-def test_not_measured_says_why() -> None:
+def test_not_measured_has_the_reason() -> None:
     assert str(NotMeasured("no mvn")) == "no mvn"

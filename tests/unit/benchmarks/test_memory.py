@@ -12,7 +12,7 @@ TOTAL = 8 * ENOUGH
 
 
 class Machine:
-    """`host` blocks of its free memory are the host's, behind `own` of its own; time passes by reading."""
+    """Its free memory has `own` blocks of its own, then `host` blocks of the host; each read advances the time."""
 
     def __init__(self, own: int, host: int) -> None:
         self.own = own
@@ -38,23 +38,23 @@ def memory(machine: Machine) -> Memory:
     return Memory(machine, TOTAL, machine.clock)
 
 
-def test_all_that_has_to_be_fetched_is_touched() -> None:
+def test_all_memory_of_the_host_is_touched() -> None:
     machine = Machine(own=3, host=100)
     assert memory(machine).settle() == 103 * BLOCK
     assert machine.host == 0
 
 
-def test_where_nothing_has_to_be_fetched_little_is_looked_at() -> None:
+def test_without_memory_of_the_host_few_blocks_are_read() -> None:
     machine = Machine(own=10_000, host=0)
     assert memory(machine).settle() == ENOUGH
 
 
-def test_what_is_in_use_is_left_alone() -> None:
+def test_used_memory_is_not_touched() -> None:
     machine = Machine(own=5, host=0)
     assert memory(machine).settle() == 5 * BLOCK
 
 
-def test_a_machine_that_fetched_once_is_looked_at_whole_from_then_on() -> None:
+def test_after_fetched_memory_every_check_covers_the_whole_memory() -> None:
     machine = Machine(own=0, host=1)
     found = memory(machine)
     found.settle()
@@ -63,12 +63,12 @@ def test_a_machine_that_fetched_once_is_looked_at_whole_from_then_on() -> None:
     assert machine.host == 0
 
 
-def test_a_machine_whose_memory_is_always_slow_is_not_looked_at_for_ever() -> None:
+def test_a_check_of_always_slow_memory_is_bounded() -> None:
     machine = Machine(own=0, host=sys.maxsize)
     assert memory(machine).settle() == TOTAL
 
 
-def test_holes_are_read_round_and_round_and_have_no_name(tmp_path: Path) -> None:
+def test_a_sparse_file_is_read_cyclically_and_has_no_name(tmp_path: Path) -> None:
     holes = SparseFile(tmp_path, 2 * BLOCK)
     for _ in range(5):
         holes.read()
@@ -77,7 +77,7 @@ def test_holes_are_read_round_and_round_and_have_no_name(tmp_path: Path) -> None
     holes.close()
 
 
-def test_what_others_wrote_is_on_the_disk_before_a_side_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_writes_are_synced_before_a_side_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
     monkeypatch.setattr(os, "sync", lambda: happened.append("synced"))
     settle()
@@ -91,7 +91,7 @@ def test_what_others_wrote_is_on_the_disk_before_a_side_is_timed(monkeypatch: py
 
 
 class Segment:
-    """A file of so many octets; -1 for one that is gone by the time it is opened."""
+    """A file of this size in octets; -1 for one that is removed before it is opened."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -115,7 +115,7 @@ class Segment:
         pass
 
 
-def test_what_is_about_to_be_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_are_read_completely_before_a_read_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     segments: list[Any] = [Segment(2 * BLOCK + 1), Segment(-1), Segment(0), Segment(1)]
     fetch(segments)
     assert [x.left for x in segments] == [2 * BLOCK + 1, -1, 0, 1]  # nothing is measured

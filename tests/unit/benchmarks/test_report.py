@@ -56,12 +56,12 @@ def test_the_table_has_a_line_for_each_row() -> None:
     assert lines[-1] == "cores 2"
 
 
-def test_notes_have_the_facts_that_matter() -> None:
+def test_notes_have_the_relevant_facts() -> None:
     assert report.note(HIDDEN) == ""  # the bold ratio says it, and bench.json by how much
     assert report.note(GROWN) == "broker MB 50.0"
 
 
-def test_all_of_it_is_saved(tmp_path: Path) -> None:
+def test_rows_machine_and_settings_are_saved(tmp_path: Path) -> None:
     report.save(ROWS, {"cores": "2"}, {"rounds": 2}, tmp_path)
     content = json.loads((tmp_path / "bench.json").read_text())
     assert [row.get("ratio") for row in content["rows"]] == [pytest.approx(0.85), 3.0, None, 1.0]
@@ -69,7 +69,7 @@ def test_all_of_it_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "bench.md").read_text() == report.markdown(ROWS, {"cores": "2"})
 
 
-def test_pictures_of_what_was_measured(tmp_path: Path) -> None:
+def test_plots_show_only_measured_rows(tmp_path: Path) -> None:
     assert [path.name for path in plots.save(ROWS, tmp_path)] == ["ratios.png", "growth.png"]
     assert plots.save([MISSING], tmp_path) == []
     bare = replace(GROWN, peer="bare pyzmq router")  # no size beside a smaller one

@@ -34,7 +34,7 @@ def test_a_later_run_completes_the_table(tmp_path: Path) -> None:
     assert last.where["kafka"] == "broker 4.4.0"
 
 
-def test_a_workload_that_is_run_again_replaces_its_rows(tmp_path: Path) -> None:
+def test_a_repeated_workload_replaces_its_rows(tmp_path: Path) -> None:
     again = Row("copy", "copy", "Kafka", "rows/s", "more", 1.5, (4.0,), (1.0,))
     a_run(tmp_path).add("copy", [COPY], "")
     later = a_run(tmp_path)
@@ -43,14 +43,14 @@ def test_a_workload_that_is_run_again_replaces_its_rows(tmp_path: Path) -> None:
     assert later.rows == [again]
 
 
-def test_without_keep_nothing_of_an_earlier_run_is_left(tmp_path: Path) -> None:
+def test_without_keep_rows_of_an_earlier_run_are_dropped(tmp_path: Path) -> None:
     a_run(tmp_path).add("copy", [COPY], "")
     a_run(tmp_path).add("drain", [MISSING], "")
     last = a_run(tmp_path)
     assert (last.keep(), last.rows) == ([], [MISSING])
 
 
-def test_nothing_to_keep_is_no_problem(tmp_path: Path) -> None:
+def test_keep_without_an_earlier_run_has_no_rows(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     assert (run.keep(), run.rows, run.where["kafka"]) == ([], [], "not measured")
 
@@ -62,7 +62,7 @@ def test_nothing_to_keep_is_no_problem(tmp_path: Path) -> None:
         (MACHINE, {**PLAN, "short": False}, "another plan"),
     ],
 )
-def test_rows_of_another_run_do_not_stand_in_the_table(
+def test_rows_of_another_machine_or_plan_are_not_in_the_table(
     machine: dict[str, str], plan: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     a_run(tmp_path).add("copy", [COPY], "")
@@ -70,14 +70,14 @@ def test_rows_of_another_run_do_not_stand_in_the_table(
     assert (run.keep(), run.rows) == ([reason], [])
 
 
-def test_rows_of_other_code_do_not_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_other_code_are_not_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_run(tmp_path).add("copy", [COPY], "")
     monkeypatch.setattr(results, "code", lambda: "other")
     run = a_run(tmp_path)
     assert (run.keep(), run.rows) == (["another code"], [])
 
 
-def test_the_code_is_what_is_measured_and_what_measures(tmp_path: Path) -> None:
+def test_the_code_includes_sources_and_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "scripts" / "benchmarks").mkdir(parents=True)
     source = tmp_path / "src" / "one.py"

@@ -9,7 +9,7 @@ from mtl.log.files import RealDisk
 from mtl.log.log import create_log, open_log
 
 
-def test_portions_are_the_broker_s_own(tmp_path: Path) -> None:
+def test_portions_are_those_of_the_broker(tmp_path: Path) -> None:
     disk = RealDisk()
     place = tmp_path / "log"
     create_log(disk, str(place), now_us=1)

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 
 @given(batches=st.integers(LEAST_BATCHES, 50), seed=st.integers())
-def test_every_blow_has_a_later_batch_and_the_ends_are_spared(batches: int, seed: int) -> None:
+def test_every_kill_has_a_later_batch_and_spares_first_and_last(batches: int, seed: int) -> None:
     blows = plan(batches, seed)
     assert [(blow.moment, blow.victims) for blow in blows] == list(BLOWS)
     numbers = [blow.batch for blow in blows]
@@ -71,23 +71,23 @@ DONE = Sight(planned=3, committed=3, answered=3)
         (Moment.AMIDST, [PLANNED, STAGED]),
     ],
 )
-def test_a_moment_is_what_can_be_seen(moment: Moment, sights: list[Sight]) -> None:
+def test_a_moment_is_recognised_by_observable_state(moment: Moment, sights: list[Sight]) -> None:
     blow = Blow(moment, (QUERY,), batch=3)
     assert [sight for sight in (PLANNED, STAGED, ANSWERED, DONE) if struck(blow, sight) == 3] == sights
 
 
-def test_a_stage_of_an_earlier_batch_is_not_this_batchs() -> None:
+def test_stages_of_an_earlier_batch_do_not_count() -> None:
     left_over = Sight(planned=3, committed=2, answered=2, staged={1})
     assert struck(Blow(Moment.READING, (BROKER,), 3), left_over) == 3
     assert struck(Blow(Moment.WRITING, (BROKER,), 3), left_over) is None
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
-def test_a_missed_batch_is_made_up_for(batch: int) -> None:
+def test_a_missed_kill_is_moved_to_a_later_batch(batch: int) -> None:
     assert struck(Blow(Moment.WRITING, (BROKER,), batch), STAGED) == 3
 
 
-def test_no_blow_comes_early() -> None:
+def test_no_kill_happens_before_its_batch() -> None:
     assert struck(Blow(Moment.AMIDST, (QUERY,), 4), PLANNED) is None
 
 
@@ -95,7 +95,7 @@ def test_no_blow_comes_early() -> None:
 
 
 class Stageplay:
-    """Query, broker and connection that only write down what happens to them, over a real checkpoint directory."""
+    """Query, broker and connection that only record their calls, over a real checkpoint directory."""
 
     def __init__(self, place: Path) -> None:
         self.checkpoint = Checkpoint(place / "checkpoint")
@@ -154,7 +154,7 @@ def play(tmp_path: Path) -> Stageplay:
     return Stageplay(tmp_path)
 
 
-def test_both_go_down_between_answer_and_commit_log_and_the_replay_is_noticed(play: Stageplay) -> None:
+def test_both_are_killed_before_the_commit_log_and_the_replay_is_detected(play: Stageplay) -> None:
     chaos = play.chaos(Blow(Moment.ANSWERED, (QUERY, BROKER), batch=1))
     play.plan(0)
     chaos.step()
@@ -182,7 +182,7 @@ def test_both_go_down_between_answer_and_commit_log_and_the_replay_is_noticed(pl
     chaos.finish()
 
 
-def test_a_replay_that_is_not_recognised_fails(play: Stageplay) -> None:
+def test_an_unrecognised_replay_fails(play: Stageplay) -> None:
     chaos = play.chaos(Blow(Moment.ANSWERED, (QUERY,), batch=0))
     play.plan(0)
     play.answer(0)
@@ -193,13 +193,13 @@ def test_a_replay_that_is_not_recognised_fails(play: Stageplay) -> None:
     assert "did NOT recognise" in chaos.events[0].outcome
 
 
-def test_a_blow_that_found_no_moment_fails(play: Stageplay) -> None:
+def test_a_kill_that_never_happened_fails(play: Stageplay) -> None:
     chaos = play.chaos(Blow(Moment.AMIDST, (QUERY,), batch=3))
     with pytest.raises(Failed, match="1 kills are missing"):
         chaos.finish()
 
 
-def test_too_late_after_the_jitter_means_the_next_batch_and_sooner(play: Stageplay) -> None:
+def test_a_kill_too_late_after_its_jitter_is_moved_and_sooner(play: Stageplay) -> None:
     chaos = play.chaos(Blow(Moment.READING, (BROKER,), batch=0, jitter=0.2))
     play.plan(0)
     play.during_jitter = lambda: play.staged.append(0)
@@ -234,7 +234,7 @@ def test_a_batch_that_ends_while_it_is_killed_does_not_count(play: Stageplay) ->
     assert chaos.events[0].moment == "in the middle of batch 1"
 
 
-def test_a_query_that_gives_up_is_started_once_for_each_blow(play: Stageplay) -> None:
+def test_an_ended_query_is_restarted_once_per_kill(play: Stageplay) -> None:
     chaos = play.chaos(Blow(Moment.AMIDST, (BROKER,), batch=0))
     with pytest.raises(Failed, match="exit code 1:\nthe log"):
         chaos.ended(1)
@@ -246,7 +246,7 @@ def test_a_query_that_gives_up_is_started_once_for_each_blow(play: Stageplay) ->
         chaos.ended(1)
 
 
-def test_the_broker_goes_down_once_while_publishing() -> None:
+def test_the_broker_is_killed_once_during_publishing() -> None:
     acts: list[str] = []
     broker = SimpleNamespace(kill=lambda: acts.append("kill"), start=lambda: acts.append("start"))
     interruption = Interruption(cast("Any", broker), at=50, contents=100, say=lambda _text: None)

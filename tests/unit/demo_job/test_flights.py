@@ -25,7 +25,7 @@ def number(text: str) -> int | None:
 
 
 def figures(rows: Iterable[Row]) -> Figures:
-    """The same figures by plain arithmetic, without pandas."""
+    """The same figures in plain Python, without pandas."""
     rows = list(rows)
     departures = [delay for row in rows if (delay := number(row["dep_delay"])) is not None]
     arrivals = [delay for row in rows if (delay := number(row["arr_delay"])) is not None]
@@ -49,7 +49,7 @@ def flights() -> pd.DataFrame:
     return load()
 
 
-def test_all_flights_are_there(rows: list[Row], flights: pd.DataFrame) -> None:
+def test_the_data_set_has_all_flights(rows: list[Row], flights: pd.DataFrame) -> None:
     assert len(flights) == len(rows) == ALL
 
 
@@ -76,7 +76,7 @@ def test_a_content_has_every_member_of_its_flight(flights: pd.DataFrame) -> None
     }  # fmt: skip
 
 
-def test_the_figures_are_those_of_plain_arithmetic(rows: list[Row], flights: pd.DataFrame) -> None:
+def test_figures_equal_those_of_plain_python(rows: list[Row], flights: pd.DataFrame) -> None:
     windows: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         windows[row["time_hour"][:10], row["carrier"], row["origin"]].append(row)

@@ -8,7 +8,7 @@ from demo_job import held
 from demo_job.chaos import Hook
 
 
-def test_the_batch_is_told_and_the_sink_goes_on(tmp_path: Path) -> None:
+def test_the_batch_is_recorded_and_the_sink_continues(tmp_path: Path) -> None:
     hook = Hook(tmp_path / "mark")
     assert hook.answered == -1
     held.answered(hook.path, 7)
@@ -16,7 +16,7 @@ def test_the_batch_is_told_and_the_sink_goes_on(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [hook.path]
 
 
-def test_it_waits_while_it_is_held(tmp_path: Path) -> None:
+def test_the_sink_waits_while_held(tmp_path: Path) -> None:
     hook = Hook(tmp_path / "mark")
     hook.hold()
     waiter = threading.Thread(target=held.answered, args=(hook.path, 7))
@@ -28,7 +28,7 @@ def test_it_waits_while_it_is_held(tmp_path: Path) -> None:
     assert not waiter.is_alive()
 
 
-def test_a_forgotten_hold_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_ends_after_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = Hook(tmp_path / "mark")
     hook.hold()
     monkeypatch.setattr(held, "LONGEST_S", 0.1)

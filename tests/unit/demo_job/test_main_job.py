@@ -1,4 +1,4 @@
-"""The demo's verdict: nothing that is wrong may end in a zero. The runs as a whole are in tests/integration."""
+"""The demo's verdict: every error gives a nonzero exit code. Whole runs are in tests/integration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check(demo: Demo, rows: Rows, place: Path, contents: int | None = None) -> N
     demo._check(connection, rows, place / "demo.png")
 
 
-def test_what_must_come_out_passes_and_is_drawn(demo: Demo, rows: Rows, place: Path) -> None:
+def test_the_expected_result_passes_and_is_plotted(demo: Demo, rows: Rows, place: Path) -> None:
     check(demo, rows, place)
     assert (place / "demo.png").exists()
 
@@ -62,12 +62,12 @@ def test_a_figure_that_is_off_by_one_fails(demo: Demo, rows: Rows, place: Path, 
         check(demo, [(key, wrong), *rows[1:]], place)
 
 
-def test_a_content_that_the_reading_did_not_see_fails(demo: Demo, rows: Rows, place: Path) -> None:
+def test_an_unread_content_fails(demo: Demo, rows: Rows, place: Path) -> None:
     with pytest.raises(Failed, match="has 1,000,000 contents"):
         check(demo, rows, place, contents=1_000_000)
 
 
-def test_a_failure_is_the_exit_code_and_everything_is_kept(
+def test_a_failure_sets_the_exit_code_and_keeps_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(self: Demo, picture: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_failure_is_the_exit_code_and_everything_is_kept(
     assert "FAILED: no answer from" in capsys.readouterr().err
 
 
-def test_the_demo_begins_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     monkeypatch.setattr("sys.argv", ["demo", "--keep", str(tmp_path)])
     monkeypatch.setattr("signal.signal", lambda *_: None)

@@ -35,14 +35,14 @@ def test_a_lost_window_is_missing() -> None:
     assert found.trouble() == ["missing: 2013-01-07 UA EWR"]
 
 
-def test_a_window_that_comes_twice_is_seen_although_its_figures_are_right() -> None:
+def test_a_repeated_window_is_detected_despite_right_figures() -> None:
     found = compare(EXPECTED, [*EXPECTED.items(), (QUIET, EXPECTED[QUIET])])
     assert not found.is_exact
     assert found.doubled == [QUIET]
     assert found.different == []
 
 
-def test_a_window_that_must_not_be_is_unexpected() -> None:
+def test_an_unexpected_window_is_detected() -> None:
     other: Key = ("2100-01-01", "--", "---")
     found = compare(EXPECTED, [*EXPECTED.items(), (other, (1, 0, None, None, None, None))])
     assert not found.is_exact
@@ -57,12 +57,12 @@ def test_every_figure_counts(figure: int) -> None:
     assert found.different == [(MONDAY, EXPECTED[MONDAY], wrong)]
 
 
-def test_nothing_is_not_zero() -> None:
+def test_a_missing_figure_differs_from_zero() -> None:
     found = compare(EXPECTED, {**EXPECTED, QUIET: (1, 0, 0, None, None, 229)}.items())
     assert found.trouble() == ["2013-01-08 OO LGA: dep_delay 0 instead of None"]
 
 
-def test_says_how_much_is_wrong_and_shows_the_first() -> None:
+def test_the_report_counts_differences_and_shows_the_first() -> None:
     expected: dict[Key, Figures] = {(f"2013-01-{day:02}", "UA", "EWR"): (1,) * 6 for day in range(1, 32)}
     found = compare(expected, [])
     assert "31 missing" in found.summary
@@ -77,7 +77,7 @@ def text(expected: dict[Key, Figures], found: dict[Key, Figures]) -> list[list[s
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
 
 
-def test_the_table_sums_up_by_carrier() -> None:
+def test_the_table_has_sums_per_carrier() -> None:
     assert text(EXPECTED, EXPECTED) == [
         ["OO", "1", "1", "", "", "none"],
         ["UA", "2", "4", "2.67 min", "12 min", "none"],

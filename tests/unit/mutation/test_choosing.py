@@ -1,4 +1,4 @@
-"""Which mutants and which tests belong together."""
+"""The choice of mutants for tests and of tests for mutants."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CODE = Code(
 )
 
 
-def test_the_code_behind_a_requirement_is_what_its_tests_execute() -> None:
+def test_the_code_of_a_requirement_is_executed_by_its_tests() -> None:
     assert {one.where for one in CODE.behind("X-1", [RARE], seed=1)} == {"rare"}
     assert {one.where for one in CODE.behind("X-1", [OTHER], seed=1)} == {"usual"}
     assert CODE.behind("X-1", ["tests/unit/x/test_c.py::none"], seed=1) == []
 
 
-def test_the_seed_decides() -> None:
+def test_the_sample_depends_on_the_seed() -> None:
     assert CODE.sample(3, seed=7) == CODE.sample(3, seed=7)
     assert len(set(CODE.sample(100, seed=7))) == len(CODE.mutants("src/x/a.py") + CODE.mutants("src/x/b.py"))
 
 
-def test_a_modules_own_tests_are_the_first_to_notice() -> None:
+def test_tests_of_a_module_run_first() -> None:
     by_line = {one.line: CODE.noticing(one) for one in CODE.mutants("src/x/a.py")}
     assert by_line[7] == [BOTH, OTHER]
-    assert by_line[1] == [BOTH, RARE, OTHER], "of what an import executes all tests of the file"
+    assert by_line[1] == [BOTH, RARE, OTHER], "lines executed at import belong to all tests of the file"
     assert CODE.noticing(CODE.mutants("src/x/b.py")[0]) == []
     constants = Code({"src/x/b.py": b"LIMIT = 5\n"}, {OTHER: {"src/x/a.py": [7]}})
     assert constants.noticing(constants.mutants("src/x/b.py")[0]) == [OTHER], (
@@ -38,7 +38,7 @@ def test_a_modules_own_tests_are_the_first_to_notice() -> None:
     )
 
 
-def test_names() -> None:
+def test_names_of_tests_are_parsed() -> None:
     assert module_of(BOTH) == "src/x/a.py"
     assert module_of("tests/integration/test_a.py::one") == ""
     assert of_test(["tests/unit/x/test_a.py::both"], [RARE, BOTH, OTHER]) == [BOTH]

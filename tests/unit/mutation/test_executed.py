@@ -1,4 +1,4 @@
-"""What tests execute is traced once, and again after a change of the test or of the code."""
+"""The lines executed by tests are traced once, and again after a change of the test or of the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE, TWO = "tests/unit/test_one.py", "tests/unit/test_two.py"
 
 
 class Counted(Project):
-    """Traces nothing, and tells what it was asked for."""
+    """A tracer that returns fixed lines, and records its calls."""
 
     asked: list[list[str]]
 
@@ -33,7 +33,7 @@ def copy(tmp_path: Path) -> Counted:
     return project
 
 
-def test_what_has_not_changed_is_not_traced_again(copy: Counted, tmp_path: Path) -> None:
+def test_unchanged_tests_are_not_traced_again(copy: Counted, tmp_path: Path) -> None:
     executed = Executed(copy, tmp_path / "kept")
     assert executed.by([ONE, TWO]) == executed.by([ONE, TWO])
     (tmp_path / TWO).write_text("2", encoding="utf-8")
@@ -46,5 +46,5 @@ def test_what_has_not_changed_is_not_traced_again(copy: Counted, tmp_path: Path)
     assert copy.asked == [[ONE, TWO], [TWO], [f"{ONE}::test_a"]]
 
 
-def test_a_test_by_its_name_has_all_its_parameters(copy: Counted, tmp_path: Path) -> None:
+def test_a_test_name_includes_all_its_parameters(copy: Counted, tmp_path: Path) -> None:
     assert list(Executed(copy, tmp_path / "kept").by([ONE])) == [f"{ONE}::test_a[1]"]

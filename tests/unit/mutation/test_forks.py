@@ -79,22 +79,22 @@ def mutant(change: str) -> Mutant:
         ("older: return age >= LIMIT -> return None", OLDER),
     ],
 )
-def test_a_changed_function(forks: Forks, change: str, failing: str) -> None:
+def test_a_mutated_function_fails_its_tests(forks: Forks, change: str, failing: str) -> None:
     assert forks.failing(mutant(change), [OLDER, PERSON]) == failing
     other = PERSON if failing == OLDER else OLDER
     assert forks.failing(mutant(change), [other]) == "", "every fork begins with the code as it was"
 
 
-def test_what_the_import_executes_cannot_be_shown(forks: Forks) -> None:
+def test_mutants_executed_at_import_are_not_testable(forks: Forks) -> None:
     assert forks.failing(mutant(": 18 -> 19"), [OLDER]) is None
     assert forks.failing(mutant(": 3 -> 4"), [OLDER]) is None
 
 
-def test_neither_can_tests_that_are_not_there(forks: Forks) -> None:
+def test_missing_tests_give_no_verdict(forks: Forks) -> None:
     assert forks.failing(mutant("older: age >= LIMIT -> age > LIMIT"), [f"{FILE}::test_another"]) is None
 
 
-def test_a_test_that_fails_without_the_mutant_shows_nothing(forks: Forks) -> None:
+def test_a_test_that_fails_without_the_mutant_gives_no_verdict(forks: Forks) -> None:
     change = mutant("older: age >= LIMIT -> age > LIMIT")
     assert forks.failing(change, [ONCE]) == ""
     assert forks.failing(change, [ONCE]) is None

@@ -1,4 +1,4 @@
-"""Which integration tests notice a mutant."""
+"""The integration tests for a mutant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_pattern_has_files(beginning: str, patterns: tuple[str, ...]) -> N
     assert all(any((ROOT / INTEGRATION).glob(pattern)) for pattern in patterns)
 
 
-def test_the_first_beginning_that_fits_counts() -> None:
+def test_the_first_matching_prefix_selects_the_tests() -> None:
     assert integration_tests("src/mtl/doors/mc0/peer.py", ROOT) == [
         "tests/integration/test_door_mc0.py",
         "tests/integration/test_door_peers.py",

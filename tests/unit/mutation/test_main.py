@@ -95,7 +95,7 @@ def test_a_survivor_without_a_reason_fails_the_run(tiny: Path, capsys: pytest.Ca
     assert (tiny / "src" / "tiny" / "ages.py").read_text(encoding="utf-8") == CODE
 
 
-def test_a_run_in_parts_goes_on(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_can_be_continued(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--mutate", "--requirement", "MTL-01", "--minutes", "0.000001"], tiny) == 0
     assert "the same command goes on" in capsys.readouterr().out
     assert main(["--sample", "1", "--seed", "3"], tiny) in {0, 1}

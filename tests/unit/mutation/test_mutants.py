@@ -1,4 +1,4 @@
-"""Mutants of source text: what is changed, and what never is."""
+"""Mutants of source text: changed and unchanged constructs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def changes(source: str) -> list[tuple[str, str]]:
         ("def f():\n    return a", ("return a", "return None")),
     ],
 )
-def test_what_is_changed(source: str, change: tuple[str, str]) -> None:
+def test_constructs_that_are_changed(source: str, change: tuple[str, str]) -> None:
     assert change in changes(source)
 
 
@@ -53,11 +53,11 @@ def test_what_is_changed(source: str, change: tuple[str, str]) -> None:
         "__all__ = ['a']",
     ],
 )
-def test_what_is_never_changed(source: str) -> None:
+def test_constructs_that_are_never_changed(source: str) -> None:
     assert changes(source) == []
 
 
-def test_a_mutant_changes_its_place_and_nothing_else() -> None:
+def test_a_mutant_changes_exactly_one_place() -> None:
     source = "# ä\nx = 'ä' + a(\n    1,\n    2)\ny = 3\n".encode()
     for one in mutants(source, "a.py"):
         changed = one.applied(source)
@@ -67,7 +67,7 @@ def test_a_mutant_changes_its_place_and_nothing_else() -> None:
         compile(changed, "a.py", "exec")
 
 
-def test_a_key_tells_equal_changes_apart_and_stays_when_lines_are_added() -> None:
+def test_keys_of_equal_changes_differ_and_do_not_depend_on_lines() -> None:
     source = b"class A:\n    def f(self):\n        g()\n        g()\n"
     keys = [one.key for one in mutants(source, "a.py")]
     assert keys == ["a.py::A.f: g() -> pass", "a.py::A.f: g() -> pass #2"]
@@ -75,7 +75,7 @@ def test_a_key_tells_equal_changes_apart_and_stays_when_lines_are_added() -> Non
 
 
 def test_the_survivors_with_a_reason_are_mutants_of_the_code() -> None:
-    """After a change of the code an entry may be of no use any more: give it the new key, or remove it."""
+    """After a change of the code an entry may be obsolete: give it the new key, or remove it."""
     root = Path(__file__).parents[3]
     for key in reasons(root / "tests" / "requirements" / "survivors.toml"):
         path = key.split("::")[0]

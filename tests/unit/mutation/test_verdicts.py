@@ -9,7 +9,7 @@ def verdict(requirement: str, word: str) -> Verdict:
     return Verdict(requirement, "src/a.py::f: x -> y", 1, word, "")
 
 
-def test_a_requirement_is_weak_when_its_own_tests_noticed_none_of_its_mutants() -> None:
+def test_a_requirement_is_weak_if_its_tests_kill_none_of_its_mutants() -> None:
     found = [
         verdict("A-1", SURVIVED),
         verdict("A-1", KILLED),

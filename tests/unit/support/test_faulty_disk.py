@@ -1,4 +1,4 @@
-"""The twin loses what a real disk may lose, and nothing else."""
+"""The twin loses exactly the octets that a real disk may lose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(disk: FaultyDisk, path: str, data: bytes, *, sync: bool) -> None:
 
 
 def outcomes(prepare: str, seeds: int = 200) -> set[bytes | None]:
-    """What may be in /f after a crash: `prepare` says how it was made."""
+    """The possible contents of /f after a crash; `prepare` selects how the file was written."""
     found: set[bytes | None] = set()
     for seed in range(seeds):
         disk = FaultyDisk(random.Random(seed))
@@ -44,15 +44,15 @@ def outcomes(prepare: str, seeds: int = 200) -> set[bytes | None]:
     return found
 
 
-def test_synced_and_named_stays() -> None:
+def test_a_synced_file_with_a_synced_name_survives() -> None:
     assert outcomes("synced named") == {b"a" * PAGE + b"b" * PAGE}
 
 
-def test_a_name_that_was_not_synced_may_be_lost() -> None:
+def test_an_unsynced_name_may_be_lost() -> None:
     assert outcomes("synced") == {b"a" * PAGE + b"b" * PAGE, None}
 
 
-def test_pages_are_lost_one_by_one_and_torn_at_sectors() -> None:
+def test_pages_are_lost_independently_and_torn_at_sectors() -> None:
     found = outcomes("synced named overwritten", 400)
     firsts = {content[:PAGE] for content in found if content is not None}
     assert {b"a" * PAGE, b"X" * PAGE} < firsts
@@ -69,7 +69,7 @@ def test_size_and_pages_are_lost_independently() -> None:
     assert bytes(PAGE) + b"b" * PAGE in found
 
 
-def test_kill_keeps_what_was_written_and_ends_open_files(disk: FaultyDisk) -> None:
+def test_kill_keeps_written_octets_and_closes_files(disk: FaultyDisk) -> None:
     write(disk, "/f", b"never synced", sync=False)
     file = disk.open("/f", "read")
     disk.kill()
@@ -78,7 +78,7 @@ def test_kill_keeps_what_was_written_and_ends_open_files(disk: FaultyDisk) -> No
         file.pread(1, 0)
 
 
-def test_after_a_failed_sync_the_cache_shows_what_the_disk_never_got() -> None:
+def test_after_a_failed_sync_the_cache_shows_octets_missing_on_disk() -> None:
     lost = 0
     for seed in range(50):
         disk = FaultyDisk(random.Random(seed))
@@ -95,7 +95,7 @@ def test_after_a_failed_sync_the_cache_shows_what_the_disk_never_got() -> None:
     assert lost
 
 
-def test_a_page_written_again_after_a_failed_sync_is_durable_at_the_next(disk: FaultyDisk) -> None:
+def test_a_page_rewritten_after_a_failed_sync_is_durable_at_the_next_sync(disk: FaultyDisk) -> None:
     file = disk.open("/f", "create")
     disk.fsync_dir("/")
     write_fully(file, [b"x" * 100], 0)
@@ -108,7 +108,7 @@ def test_a_page_written_again_after_a_failed_sync_is_durable_at_the_next(disk: F
     assert disk.content("/f") == b"x" * 100
 
 
-def test_the_cache_may_forget_clean_pages(disk: FaultyDisk) -> None:
+def test_the_cache_may_drop_clean_pages(disk: FaultyDisk) -> None:
     file = disk.open("/f", "create")
     write_fully(file, [b"x" * 100], 0)
     disk.rng = random.Random(3)
@@ -119,7 +119,7 @@ def test_the_cache_may_forget_clean_pages(disk: FaultyDisk) -> None:
     assert file.pread(100, 0) in {bytes(100), b"x" * 100}
 
 
-def test_names_reach_the_disk_in_any_subset_but_a_rename_whole() -> None:
+def test_any_subset_of_names_is_durable_but_renames_are_atomic() -> None:
     found = set()
     for seed in range(100):
         disk = FaultyDisk(random.Random(seed))
@@ -133,7 +133,7 @@ def test_names_reach_the_disk_in_any_subset_but_a_rename_whole() -> None:
     assert found == {("a", "b"), ("b", "c"), ("a",), ("c",)}
 
 
-def test_failures_are_counted_and_chosen_by_path(disk: FaultyDisk) -> None:
+def test_failures_are_selected_by_count_and_path(disk: FaultyDisk) -> None:
     disk.fail("create", nth=2, count=2, when=lambda path: path.startswith("/x"), error=errno.ENOSPC)
     disk.open("/x1", "create")
     disk.open("/y", "create")
@@ -146,7 +146,7 @@ def test_failures_are_counted_and_chosen_by_path(disk: FaultyDisk) -> None:
     disk.open("/x5", "create")
 
 
-def test_a_failed_write_may_have_written_some(disk: FaultyDisk) -> None:
+def test_a_failed_write_may_be_partial(disk: FaultyDisk) -> None:
     sizes = set()
     for name in range(50):
         file = disk.open(f"/{name}", "create")
@@ -157,7 +157,7 @@ def test_a_failed_write_may_have_written_some(disk: FaultyDisk) -> None:
     assert {0, 10} < sizes
 
 
-def test_a_full_disk_takes_what_fits(disk: FaultyDisk) -> None:
+def test_a_full_disk_accepts_octets_that_fit(disk: FaultyDisk) -> None:
     write(disk, "/a", bytes(60), sync=True)
     disk.capacity = 100
     file = disk.open("/b", "create")
@@ -170,7 +170,7 @@ def test_a_full_disk_takes_what_fits(disk: FaultyDisk) -> None:
     assert file.writev([b"x" * 60], 40) == 60
 
 
-def test_short_writes(disk: FaultyDisk) -> None:
+def test_writes_can_be_short(disk: FaultyDisk) -> None:
     disk.short_writes = 1.0
     file = disk.open("/f", "create")
     assert 0 < file.writev([b"x" * 100], 0) < 100
@@ -180,7 +180,7 @@ def test_short_writes(disk: FaultyDisk) -> None:
     assert file.writev([b"x" * 100], 0) == 100
 
 
-def test_crashes_after_so_many_steps_and_stays_down_until_it_is_started(disk: FaultyDisk) -> None:
+def test_the_disk_crashes_after_a_number_of_steps_until_restarted(disk: FaultyDisk) -> None:
     file = disk.open("/f", "create")
     disk.crash_after(1)
     file.writev([b"one"], 0)
@@ -204,7 +204,7 @@ def test_a_mapped_file_must_not_shrink(disk: FaultyDisk) -> None:
     file.truncate(49)
 
 
-def test_flip_shorten_put(disk: FaultyDisk) -> None:
+def test_files_can_be_flipped_shortened_and_replaced(disk: FaultyDisk) -> None:
     disk.put("/f", b"abc")
     disk.flip("/f", 1, 0)
     assert disk.content("/f") == b"acc"
@@ -213,7 +213,7 @@ def test_flip_shorten_put(disk: FaultyDisk) -> None:
     assert disk.content("/f") == b"ac"
 
 
-def test_the_same_seed_does_the_same() -> None:
+def test_the_same_seed_gives_the_same_result() -> None:
     assert outcomes("named overwritten", 5) == outcomes("named overwritten", 5)
 
 

@@ -36,7 +36,7 @@ def test_an_output_is_compared_line_by_line() -> None:
             pages.compare(printed, block("text", "a … b\n[x]\n"), PAGE)
 
 
-def test_commands_that_are_not_run_have_to_be_there() -> None:
+def test_unrun_commands_must_exist() -> None:
     pages.check(
         block("sh", "mtl tail orders --from 1 | mtl publish late  # both\nX=1 ./scripts/demo --kill\n")
     )
@@ -45,7 +45,7 @@ def test_commands_that_are_not_run_have_to_be_there() -> None:
             pages.check(block("sh", wrong))
 
 
-def test_json_is_read() -> None:
+def test_json_blocks_are_parsed() -> None:
     pages.check(block("json", '{"a": 1}'))
     with pytest.raises(msgspec.DecodeError):
         pages.check(block("json", '{"a": }'))
