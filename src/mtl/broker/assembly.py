@@ -17,9 +17,9 @@ from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.commands.granting_readers import LocalReads, ReaderGrants
 from mtl.broker.commands.granting_writers import LocalWrites, WriterGrants
-from mtl.broker.commands.names_asked import NamesAsked
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
+from mtl.broker.commands.request_names import RequestNames
 from mtl.broker.commands.requests import Requests
 from mtl.broker.commands.table import COMMANDS
 from mtl.broker.commands.usage import Usage
@@ -282,8 +282,8 @@ def _requests(
     base: _Base, logs: _Logs, reading: _Reading, committing: Committing, sessions: Sessions
 ) -> _Requests:
     out, leases, resources, stages = base.out, base.leases, logs.resources, logs.stages
-    asked = NamesAsked(resources, stages, committing)
-    authorization = Authorization(base.accounts, asked, stages, COMMANDS)
+    names = RequestNames(resources, stages, committing)
+    authorization = Authorization(base.accounts, names, stages, COMMANDS)
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes

@@ -152,12 +152,12 @@ class Flows:
             flow.session.received(_CONTENT)
         except OutOfTurn:
             return 0
-        taken = self._writers.run(flow.writer, headers, bodies, at)
-        if taken:
+        accepted = self._writers.run(flow.writer, headers, bodies, at)
+        if accepted:
             flow.heartbeat.received(self._outbox.now.mono)
             if flow.reader is not None:
                 self._readings[type(flow.reader)].on_frame(flow.reader)
-        return taken
+        return accepted
 
     def received(self, peer: a.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
         """Handle one data command of this connection. Malformed ones are dropped and counted (MTL-110, MTL-111)."""

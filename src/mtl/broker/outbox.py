@@ -152,9 +152,9 @@ class Outbox:
 
     def pop_actions(self) -> list[a.Action]:
         """All actions since the last call."""
-        taken = self.actions
+        actions = self.actions
         self.actions = []
-        return taken
+        return actions
 
 
 def refusal(result: Result) -> Refused | None:

@@ -44,12 +44,12 @@ def broker(
     from mtl.broker.runtime.serving import serve  # noqa: PLC0415 the other commands need not load it
 
     options = {"level": log_level, "format": log_format}
-    said = {name: option.value for name, option in options.items() if option is not None}
+    overrides = {name: option.value for name, option in options.items() if option is not None}
 
     def loaded() -> BrokerConfig:
         return load(
             config,
-            log=said,
+            log=overrides,
             endpoint=endpoint,
             shared_socket=shared_socket or None,
             data=data,

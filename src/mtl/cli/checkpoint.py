@@ -24,8 +24,8 @@ def checkpoint(
     """Show the resources in a Spark checkpoint: position, lag, and whether the broker can still serve them."""
     state = read(directory)
     with connect(context, endpoint) as connection:
-        there = _describe(connection, [one.resource for one in state.held])
-    rows = [_row(one, there.get(one.resource)) for one in state.held]
+        described = _describe(connection, [one.resource for one in state.held])
+    rows = [_row(one, described.get(one.resource)) for one in state.held]
     if json:
         for row in rows:
             print_json(
@@ -48,14 +48,14 @@ def _describe(connection: Connection, names: list[str]) -> dict[str, Description
     """The resources that exist."""
     found: dict[str, Description] = {}
     for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):
-        asked = names[first : first + MAX_RESOURCES_PER_LEASE]
+        chunk = names[first : first + MAX_RESOURCES_PER_LEASE]
         try:
-            found |= connection.describe(asked, history=True)
+            found |= connection.describe(chunk, history=True)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
-            missing = refused.members.get("missing", asked)
-            found |= connection.describe([name for name in asked if name not in missing], history=True)
+            missing = refused.members.get("missing", chunk)
+            found |= connection.describe([name for name in chunk if name not in missing], history=True)
     return found
 
 

@@ -20,12 +20,12 @@ def _defaults() -> str:
     return ", ".join(f"{name} {place}" for name, place in DEFAULTS.items())
 
 
-def _keys(said: list[str] | None) -> dict[str, list[str]] | None:
+def _keys(pairs: list[str] | None) -> dict[str, list[str]] | None:
     """The keys of each user, from arguments USER=KEY. A key may contain `=`, a user must not."""
-    if said is None:
+    if pairs is None:
         return None
     keys: dict[str, list[str]] = {}
-    for one in said:
+    for one in pairs:
         user, separator, key = one.partition("=")
         if not separator or not user or not key:
             raise OptionError(f"--peer-key {one!r} is not USER=KEY, a CURVE public key or its file")

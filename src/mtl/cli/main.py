@@ -89,8 +89,8 @@ def main() -> None:
     try:
         app()
     except MtlError as error:
-        said = printable(str(error), keep="\n")
-        sys.stderr.write(f"mtl: {said}\n")
+        text = printable(str(error), keep="\n")
+        sys.stderr.write(f"mtl: {text}\n")
         sys.exit(1)
     except BrokenPipeError:
         # The reader of the output has ended (| head). Python would report an error in its last flush.

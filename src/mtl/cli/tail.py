@@ -112,8 +112,8 @@ def _print_content(content: Content, *, verbose: bool, json: bool, raw: bool) ->
         body = content.body.decode("utf-8", "backslashreplace")
         if verbose:
             properties = content.properties
-            said = f"  {properties}" if properties else ""
-            body = f"{content.sequence}  {format_time(content.timestamp)}{said}  {body}"
+            text = f"  {properties}" if properties else ""
+            body = f"{content.sequence}  {format_time(content.timestamp)}{text}  {body}"
         sys.stdout.write(printable(body, keep="\t") + "\n")
     sys.stdout.flush()
 

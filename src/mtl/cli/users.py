@@ -185,15 +185,15 @@ def revoke(
 ) -> None:
     """Remove grants with the same patterns; readers and writers that depend on them end."""
     with Users(data) as users:
-        said = (read, write, manage, group, queue, writer, application, act_as)
-        users.revoke(name, None if everything else _build_grants(virtual_host, *said))
+        rights = (read, write, manage, group, queue, writer, application, act_as)
+        users.revoke(name, None if everything else _build_grants(virtual_host, *rights))
 
 
-def _build_grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
+def _build_grants(virtual_host: str, *rights: list[str] | None) -> list[GrantRecord]:
     """The grants for the patterns of each right, in the order of `Right`."""
     grants = [
         GrantRecord(virtual_host, right.value, pattern)
-        for right, patterns in zip(Right, said, strict=True)
+        for right, patterns in zip(Right, rights, strict=True)
         for pattern in patterns or ()
     ]
     if not grants:
@@ -209,11 +209,11 @@ def _read_password(file: Path | None, variable: str | None, iterations: int) -> 
     if file is not None and variable is not None:
         raise OptionError("--password-file and --password-env contradict each other; give one of them")
     if file is not None:
-        said = read_password(file)
+        password = read_password(file)
     elif variable is not None:
-        said = password_in(variable)
+        password = password_in(variable)
     else:
-        said = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    if len(said) < MIN_PASSWORD:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if len(password) < MIN_PASSWORD:
         raise OptionError(f"a password has at least {MIN_PASSWORD} characters; choose a longer one")
-    return new_password(said, os.urandom, iterations)
+    return new_password(password, os.urandom, iterations)

@@ -76,11 +76,11 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def opens(settings: Callable[P, Settings], how: Callable[[Settings], T]) -> Callable[P, T]:
+def opens(settings: Callable[P, Settings], factory: Callable[[Settings], T]) -> Callable[P, T]:
     """A function with the signature of `settings` that opens a connection with these settings."""
 
     @wraps(settings)
     def connect(*args: P.args, **kwargs: P.kwargs) -> T:
-        return how(settings(*args, **kwargs))
+        return factory(settings(*args, **kwargs))
 
     return connect

@@ -88,8 +88,8 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def _answer(self, asked: Question[T]) -> T:
-        answer: T | Question[T] = asked
+    def _answer(self, question: Question[T]) -> T:
+        answer: T | Question[T] = question
         while isinstance(answer, Question):
             call, waiter = self.ask(answer.request, patience=answer.patience)
             outcome: w.Reply | Refused

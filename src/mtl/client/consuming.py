@@ -54,7 +54,7 @@ class QueuedContent(Content):
 class ConsumingLease(Leased):
     """See the module."""
 
-    what = "consumer"
+    kind = "consumer"
 
     def __init__(
         self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]

@@ -270,22 +270,22 @@ class Channel:
 
     # --- replies --------------------------------------------------------------------------------------------
 
-    def ready(self, link: Link, what: LinkEvents) -> None:
+    def ready(self, link: Link, events: LinkEvents) -> None:
         """Handle events of the socket."""
         if link is not self._link:
             return
-        if LinkEvents.UP in what:
+        if LinkEvents.UP in events:
             self._up = True
             if self._calls:
                 self._calls[0].in_flight = (
                     self._sent_request is not None and self._sent_request is self._calls[0].request
                 )
-        if LinkEvents.READABLE in what and self._sent_request is not None:
+        if LinkEvents.READABLE in events and self._sent_request is not None:
             frames = link.receive()
             if frames is not None:
                 self._answered(frames[0], frames[1])
-        if LinkEvents.DOWN in what and link is self._link:
-            self._denied = LinkEvents.DENIED in what
+        if LinkEvents.DOWN in events and link is self._link:
+            self._denied = LinkEvents.DENIED in events
             if self._sent_request is not None:
                 self._retry()
             else:
@@ -293,40 +293,40 @@ class Channel:
 
     def _answered(self, status: bytes, body: Buffer) -> None:
         assert self._sent_request is not None
-        asked, self._sent_request = self._sent_request, None
+        request, self._sent_request = self._sent_request, None
         self._backoff.succeeded()
         try:
-            reply = w.decode_reply([status, body], type(asked))
+            reply = w.decode_reply([status, body], type(request))
         except Malformed:
             self._retry()
             return
         except Refused as error:
-            self._refused(asked, error)
+            self._refused(request, error)
             return
-        self._session.replied(kind_of(asked), reply.code)
+        self._session.replied(kind_of(request), reply.code)
         if isinstance(reply, w.Ready):
             try:
-                self._handle_ready(asked, reply)
+                self._handle_ready(request, reply)
             except MtlError as error:
                 self.forget_session()
                 self._finish(error)
                 return
         elif isinstance(reply, w.Unauthorized | w.Challenged):
-            if not isinstance(asked, w.ConnectionAuthorize):
+            if not isinstance(request, w.ConnectionAuthorize):
                 self._authentication = None
             self._offered = reply
-        elif asked is self._calls[0].request:
+        elif request is self._calls[0].request:
             self._finish(reply)
             return
         self._send_next()
 
-    def _handle_ready(self, asked: w.Request, reply: w.Ready) -> None:
+    def _handle_ready(self, request: w.Request, reply: w.Ready) -> None:
         """Handle a 201. Credentials are sent even if the broker needs none: the rights depend on the user, and the
         broker shows by the password's proof that it is the right broker.
         """
         self.ready_reply = reply
         self._token = reply.session
-        if self._authentication is not None and isinstance(asked, w.ConnectionAuthorize):
+        if self._authentication is not None and isinstance(request, w.ConnectionAuthorize):
             self._authentication.finish(reply)
             return
         credentials = self.settings.credentials()
@@ -335,11 +335,11 @@ class Channel:
             self._offered = w.Unauthorized(mechanisms=credentials.usable())
             self._session.suspended()
 
-    def _refused(self, asked: w.Request, error: Refused) -> None:
-        if error.reason == w.NOT_OPEN and not isinstance(asked, w.ConnectionOpen):
+    def _refused(self, request: w.Request, error: Refused) -> None:
+        if error.reason == w.NOT_OPEN and not isinstance(request, w.ConnectionOpen):
             self.forget_session()
             self._send_next()
-        elif error.reason == w.NO_PROFILE and not isinstance(asked, w.ConnectionProfile):
+        elif error.reason == w.NO_PROFILE and not isinstance(request, w.ConnectionProfile):
             self._session.state = Control.READY
             self._send_next()
         elif error.status == 503 and error.reason in {w.OVERLOADED, w.READ_ONLY}:

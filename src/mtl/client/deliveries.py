@@ -123,13 +123,13 @@ class Deliveries:
         for resource in self._wanted:
             self._send_summon_or_dismiss(resource)
 
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
         """Fail if a resource cannot be summoned: it does not exist, or the user may not read it."""
         if ok:
-            self._send_summon_or_dismiss(asked.resource)
-        elif isinstance(asked, c.Summon) and asked.resource in self._wanted:
-            del self._wanted[asked.resource]
-            reason = f"the broker does not send contents of {asked.resource!r}: no such resource, or no right to it"
+            self._send_summon_or_dismiss(request.resource)
+        elif isinstance(request, c.Summon) and request.resource in self._wanted:
+            del self._wanted[request.resource]
+            reason = f"the broker does not send contents of {request.resource!r}: no such resource, or no right to it"
             self.failed(Refused(400, "summon", reason))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:

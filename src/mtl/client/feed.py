@@ -182,8 +182,8 @@ class Feed(Incoming):
         place = self._reader.next
         if place is None:  # the loss is at a group's cursor
             return loss.end > loss.first
-        here = place in {loss.first, loss.end}
-        return here and (loss.resume != place or self.log_epoch(place) is not None)
+        at_position = place in {loss.first, loss.end}
+        return at_position and (loss.resume != place or self.log_epoch(place) is not None)
 
     def bound(self) -> None:
         """Summon, and repeat the last Confirm, which may have been lost with the old connection."""

@@ -74,7 +74,7 @@ class User(Protocol):
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         """A command arrived."""
 
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
         """The Response to a Summon or Dismiss arrived."""
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
@@ -329,19 +329,19 @@ class ClientFlow:
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def ready(self, link: Link, what: LinkEvents) -> None:
+    def ready(self, link: Link, events: LinkEvents) -> None:
         """Handle events of the socket: messages in order, and then the end of the connection."""
         if link is not self._link:
             return
-        if LinkEvents.WRITABLE in what:
+        if LinkEvents.WRITABLE in events:
             self._loop.poll.watch_writable(link, False)
             self._flush()
             if not self._queue and link is self._link:
                 self._user.writable()
-        if LinkEvents.READABLE in what and link is self._link:
+        if LinkEvents.READABLE in events and link is self._link:
             self._heartbeat.received(self._loop.clock())
             self._receive_messages(link)
-        if LinkEvents.DOWN in what and link is self._link:
+        if LinkEvents.DOWN in events and link is self._link:
             self._lost()
 
     def _receive_messages(self, link: Link) -> None:
@@ -393,12 +393,12 @@ class ClientFlow:
         elif isinstance(command, c.Pong):
             self._pong(command.position)
         elif answered is not None:
-            if isinstance(answered.asked, c.Lease):
+            if isinstance(answered.request, c.Lease):
                 self._answered(answered.code)
             elif answered.code == FORBIDDEN:
                 self._lost()  # the broker has given up this flow meanwhile: present the lease again
             else:
-                self._user.answered(answered.asked, answered.ok)
+                self._user.answered(answered.request, answered.ok)
         elif command == c.Response(LEASE_ENDED, FORBIDDEN):
             self._lost()  # the reply to the next lease request has the reason
 
@@ -449,8 +449,8 @@ class ClientFlow:
 
     def _interval(self, lease: w.DataLease) -> float:
         """Seconds of silence before a Ping: the client's setting, else the broker's, else HEARTBEAT_S (MTL-103)."""
-        told = (self._channel.settings.heartbeat, lease.heartbeat)
-        return next((seconds for seconds in told if seconds is not None), HEARTBEAT_S)
+        intervals = (self._channel.settings.heartbeat, lease.heartbeat)
+        return next((seconds for seconds in intervals if seconds is not None), HEARTBEAT_S)
 
     def _check_heartbeat(self) -> None:
         verdict = self._heartbeat.check(self._loop.clock())

@@ -112,10 +112,10 @@ class Incoming(ABC):
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
         """Fail if the resource cannot be summoned, because it does not exist any more."""
-        if not ok and isinstance(asked, c.Summon):
-            self.failed(Refused(400, "summon", f"the broker does not send contents of {asked.resource!r}"))
+        if not ok and isinstance(request, c.Summon):
+            self.failed(Refused(400, "summon", f"the broker does not send contents of {request.resource!r}"))
 
     def drained(self) -> None:
         """Hand over the contents that arrived, all at once."""

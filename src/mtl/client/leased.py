@@ -23,7 +23,7 @@ class Side(Protocol):
 class Leased:
     """See the module. `closed` is called after the end."""
 
-    what: ClassVar[str]
+    kind: ClassVar[str]
     """The noun for the lease in errors."""
 
     def __init__(self, loop: Loop, settings: Settings, side: Side, closed: Callable[[], None]) -> None:
@@ -36,9 +36,9 @@ class Leased:
 
     def _check(self) -> None:
         if not self._open:
-            raise Closed(f"the {self.what} is closed")
+            raise Closed(f"the {self.kind} is closed")
         if self._pid != process():
-            raise Closed(f"the {self.what} belongs to another process; open one after the fork")
+            raise Closed(f"the {self.kind} belongs to another process; open one after the fork")
 
     def _shut(self) -> bool:
         """Refuse further calls. Returns whether the lease has to be ended: not the second time, and not after a

@@ -137,11 +137,11 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
-        names, ours = tuple(listed(resources)), self._has_extensions
-        if not ours and (queue is not None or start is not None):
+        names, extended = tuple(listed(resources)), self._has_extensions
+        if not extended and (queue is not None or start is not None):
             raise self._unknown_to_the_rfc("names of queues or a start")
-        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, ours)
-        profile = "queue" if ours else self.settings.profile
+        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, extended)
+        profile = "queue" if extended else self.settings.profile
         return self._open_consumer(lambda loop, channel: Deliveries(loop, channel, options), profile)
 
     def writer(
@@ -225,9 +225,9 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         """The model "full" is the only way to detect losses. Profile `test` has no confirmation."""
         return "none" if self.settings.profile.lower() == _TEST else "full"
 
-    def _unknown_to_the_rfc(self, what: str) -> OptionError:
+    def _unknown_to_the_rfc(self, feature: str) -> OptionError:
         profile = f'profile "{self.settings.profile}"'
         if self.settings.profile.lower() == _TEST:
-            return OptionError(f"{profile} has no {what}")
+            return OptionError(f"{profile} has no {feature}")
         server = f"the server at {self.settings.endpoint} implements RFC 11 only (it gives no session token)"
-        return OptionError(f"{server}: its {profile} has no {what}")
+        return OptionError(f"{server}: its {profile} has no {feature}")

@@ -105,8 +105,8 @@ class Loop:
         self.poll.close()
 
     def _handle(self, happened: Iterable[tuple[Watcher, Link, LinkEvents]]) -> None:
-        for watcher, link, what in happened:
-            watcher.ready(link, what)
+        for watcher, link, events in happened:
+            watcher.ready(link, events)
         now = self.clock() + _DUE_TOGETHER_S
         due = []
         while self._timers and self._timers[0][0] <= now:

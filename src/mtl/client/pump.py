@@ -245,7 +245,7 @@ class Pump:
             if name in self._unwritten and one.first > last.get(name, 0):
                 self._written[name] = self._unwritten.pop(name)
 
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
         """No effect: writers do not summon."""
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:

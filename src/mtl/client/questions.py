@@ -73,7 +73,7 @@ class Blocking(ABC):
     """A connection whose methods return answers."""
 
     @abstractmethod
-    def _answer(self, asked: Question[T]) -> T:
+    def _answer(self, question: Question[T]) -> T:
         """Send the request, and wait."""
 
 
@@ -81,7 +81,7 @@ class Awaiting(ABC):
     """A connection whose methods return awaitables of answers."""
 
     @abstractmethod
-    def _answer(self, asked: Question[T]) -> Awaitable[T]:
+    def _answer(self, question: Question[T]) -> Awaitable[T]:
         """Send the request."""
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger("mtl.client")
 class ReadingLease(Leased):
     """See the module. Methods are for one thread or task at a time, except `_confirm` and `_ping`."""
 
-    what = "reader"
+    kind = "reader"
 
     def __init__(self, loop: Loop, settings: Settings, feed: Incoming, closed: Callable[[], None]) -> None:
         super().__init__(loop, settings, feed, closed)

@@ -125,8 +125,8 @@ def read_password(path: Path) -> str:
     """The first line of a file. Raises `OptionError` if it is missing or empty. The error shows the path only if its
     directory exists, since a user may have given the password instead of the path.
     """
-    leads_there = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
-    shown = str(path) if leads_there else "the given file"
+    is_path = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
+    shown = str(path) if is_path else "the given file"
     try:
         check_password_file(path, shown)
         found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")

@@ -168,7 +168,7 @@ class Writer(WritingLease):
         """
         self._check_stage()
         self.flush()
-        return self._sealed(self._ended(self._pump.seal, None))
+        return self._sealed(self._end_lease(self._pump.seal, None))
 
     def close(self) -> None:
         """Flush and end the lease, which seals a stage. May be called again.
@@ -184,24 +184,24 @@ class Writer(WritingLease):
         except MtlError:
             self.abandon()
             raise
-        self._over(self._pump.close)
+        self._end_quietly(self._pump.close)
 
     def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost, and a stage is discarded."""
         if self._open and self._pid == process():
-            self._over(self._pump.abandon)
+            self._end_quietly(self._pump.abandon)
 
-    def _over(self, how: _Ending) -> None:
+    def _end_quietly(self, operation: _Ending) -> None:
         try:
-            self._ended(how, self._settings.request_timeout)
+            self._end_lease(operation, self._settings.request_timeout)
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    def _ended(self, how: _Ending, within: float | None) -> w.Reply:
+    def _end_lease(self, operation: _Ending, within: float | None) -> w.Reply:
         self._open = False
         waiter = Waiter()
         try:
-            self._loop.post(lambda: how(waiter.done, within=within))
+            self._loop.post(lambda: operation(waiter.done, within=within))
             return waiter.wait(3 * self._settings.request_timeout + self._settings.retry_deadline)
         finally:
             self._closed()

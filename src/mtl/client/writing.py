@@ -51,7 +51,7 @@ class Patience:
 class WritingLease(Leased):
     """See the module. The lock is that of the pump."""
 
-    what = "writer"
+    kind = "writer"
 
     def __init__(self, loop: Loop, settings: Settings, pump: Pump, closed: Callable[[], None]) -> None:
         super().__init__(loop, settings, pump, closed)

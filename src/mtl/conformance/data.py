@@ -51,9 +51,9 @@ def pipelined(peer: Probe) -> None:
     resource = peer.resource(session)
     granted = session.lease("Reader", [resource], "none")
     flow = session.connect(granted)
-    asked = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
-    answered = {flow.expect_command(f.RESPONSE, lambda r: r.body == b"200").number for _ in asked}
-    expect(answered == asked, f"the Responses have the numbers {sorted(answered)}, not {sorted(asked)}")
+    numbers = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
+    answered = {flow.expect_command(f.RESPONSE, lambda r: r.body == b"200").number for _ in numbers}
+    expect(answered == numbers, f"the Responses have the numbers {sorted(answered)}, not {sorted(numbers)}")
 
 
 # --- summoning ----------------------------------------------------------------------------------------------

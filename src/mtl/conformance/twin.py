@@ -190,8 +190,8 @@ class Twin(RouterThread):
 
     def _first(self, peer: bytes, command: f.DataCommand) -> bool:
         """Check that a data connection begins with a Lease."""
-        begun = command.kind == f.LEASE or peer in self._flows
-        return self._check("MTL-60", begun, f"{command} before the first Lease")
+        expected = command.kind == f.LEASE or peer in self._flows
+        return self._check("MTL-60", expected, f"{command} before the first Lease")
 
     def _check_name_field(self, requirement: str, command: f.DataCommand) -> bool:
         """Check that a Lease, Summon or Dismiss has one name and no other field."""

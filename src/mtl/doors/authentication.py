@@ -65,8 +65,8 @@ class PeerAuthenticator:
             )
         return user
 
-    async def _check_credentials(self, said: Basic | Bearer | None, address: str) -> str | None:
-        match said:
+    async def _check_credentials(self, credentials: Basic | Bearer | None, address: str) -> str | None:
+        match credentials:
             case Bearer(token) if self._tokens is not None:
                 return self._tokens.user(token)
             case Basic(user, password) if self._config.basic:

@@ -199,12 +199,12 @@ class Bridge:
         """Close the connection at once; unconfirmed contents may be lost."""
         await self._end(lambda connection: connection.drop())
 
-    async def _end(self, how: Callable[[Connection], Awaitable[None]]) -> None:
+    async def _end(self, end: Callable[[Connection], Awaitable[None]]) -> None:
         opened, self._opened = self._opened, None
         if opened is None:
             return
         try:
-            await how(await opened)
+            await end(await opened)
         except MtlError:
             pass  # it never opened; the caller of `connection` got the error
 

@@ -89,12 +89,12 @@ class SendWindow:
         """Call `begin` as soon as there is room. The place is free again when the future of `begin` is done."""
         await self._room.acquire()
         try:
-            begun = begin()
+            sent = begin()
         except BaseException:  # any failure: nothing is under way
             self._room.release()
             raise
-        begun.add_done_callback(lambda _: self._room.release())
-        return begun
+        sent.add_done_callback(lambda _: self._room.release())
+        return sent
 
 
 class UnansweredContents:

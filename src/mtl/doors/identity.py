@@ -82,9 +82,9 @@ class Tokens:
 
     def user(self, token: str) -> str | None:
         """The user of a token. Compares with every token in constant time."""
-        said, found = token.encode(), None
+        octets, found = token.encode(), None
         for user, known in self._users:
-            if hmac.compare_digest(known, said):
+            if hmac.compare_digest(known, octets):
                 found = user
         return found
 

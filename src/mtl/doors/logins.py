@@ -36,7 +36,7 @@ class Logins:
 
         Raises `Unreachable` after `patience` seconds without an answer.
         """
-        began, said = time.monotonic(), False
+        began, logged = time.monotonic(), False
         while not stopping.is_set():
             try:
                 async with self.own(patience=DOOR_ATTEMPT_S):
@@ -45,13 +45,13 @@ class Logins:
                 left = began + patience - time.monotonic()
                 if left <= 0:
                     raise Unreachable(self._settings.endpoint, patience, "starting a door") from error
-                if not said:
+                if not logged:
                     log.warning(
                         "no broker answers at %s; the door waits up to %.0f s for it",
                         self._settings.endpoint,
                         left,
                     )
-                    said = True
+                    logged = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), DOOR_ATTEMPT_S)
         return False

@@ -48,24 +48,24 @@ class ListenPlace(NamedTuple):
 
 def place_of(door: str, listen: str | None, *, secure: bool = False) -> ListenPlace:
     """Parse a door's `listen`; None is its default. `secure`: there is a certificate. Raises `OptionError`."""
-    said = listen or DEFAULTS[door]
-    transport, separator, rest = said.rpartition("://")
+    text = listen or DEFAULTS[door]
+    transport, separator, rest = text.rpartition("://")
     if not separator:
         transport = TRANSPORTS[door][0]
     if (transport, secure) in {("wss", False), ("ws", True)} and listen is not None and separator:
         raise OptionError(
-            f"listen {said!r}: it is wss:// with certificate-file and key-file, and ws:// without"
+            f"listen {text!r}: it is wss:// with certificate-file and key-file, and ws:// without"
         )
     transport = "ws" if transport == "wss" else transport
     if transport not in TRANSPORTS[door]:
-        raise OptionError(f"listen {said!r}: the door {door} listens on {', '.join(TRANSPORTS[door])}")
+        raise OptionError(f"listen {text!r}: the door {door} listens on {', '.join(TRANSPORTS[door])}")
     if transport == "ipc":
         return ListenPlace(transport, rest, 0)
     try:
         return ListenPlace(transport, *host_and_port(rest))
     except OptionError as error:
         raise OptionError(
-            f"listen {said!r} is not HOST:PORT, such as {DEFAULTS[door].partition('://')[2]}"
+            f"listen {text!r} is not HOST:PORT, such as {DEFAULTS[door].partition('://')[2]}"
         ) from error
 
 

@@ -78,7 +78,7 @@ async def serve(
     name: str,
     config: DoorConfig,
     broker: Settings,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     *,
     until_eof: bool = False,
 ) -> None:
@@ -98,7 +98,7 @@ async def serve(
     if not await logins.wait(stopping, broker.retry_deadline):
         return
     async with logins.own() as connection, running(name, config, connection) as door:
-        say(f"mtl door {name} ready at {door.endpoint} (broker {broker.endpoint}, pid {os.getpid()})")
+        print_line(f"mtl door {name} ready at {door.endpoint} (broker {broker.endpoint}, pid {os.getpid()})")
         await stopping.wait()
 
 

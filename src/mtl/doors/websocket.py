@@ -132,9 +132,9 @@ class DoorSocket(BatchedWebSocket, ServerConnection):
             self.unread_messages -= 1
             return message
         except EOFError:
-            said = self.protocol.close_sent
-            if said is not None and self.protocol.parser_exc is not None:  # the library refused it already
-                raise Violation(CloseCode(said.code), said.reason) from self.protocol.parser_exc
+            close = self.protocol.close_sent
+            if close is not None and self.protocol.parser_exc is not None:  # the library refused it already
+                raise Violation(CloseCode(close.code), close.reason) from self.protocol.parser_exc
             return None
         except TooManyFragments as wrong:
             raise Violation(CloseCode.MESSAGE_TOO_BIG, str(wrong)) from wrong
@@ -258,12 +258,12 @@ def break_off(connection: WebSocket) -> None:
         connection.transport.abort()
 
 
-def keep_alive(there: socket.socket) -> None:
+def keep_alive(connection: socket.socket) -> None:
     """Enable TCP keepalive, which detects a dead peer."""
-    there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
-        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, WS_KEEPALIVE_S)
-        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, WS_KEEPALIVE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, WS_KEEPALIVE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, WS_KEEPALIVE_S)
 
 
 class WebSocketServer:
@@ -411,8 +411,8 @@ def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: boo
     """Whether a page from `origin` is admitted; `host` is the request's Host header. See the module."""
     if origin is None or origin in allowed or "*" in allowed:
         return True
-    ours = f"{'https' if secure else 'http'}://{host}"
-    return origin.lower() == ours.lower() and _is_address(host)
+    own_origin = f"{'https' if secure else 'http'}://{host}"
+    return origin.lower() == own_origin.lower() and _is_address(host)
 
 
 def _is_address(host: str) -> bool:

@@ -66,7 +66,7 @@ class AdoptedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Contents [first, next), in `chunks`, which take `bytes` octets. `begun`: segments that were begun for them.
+    """Contents [first, next), in `chunks`, which take `bytes` octets. `new_headers`: of the segments begun for them.
 
     `bodies`: those of the chunks, for the reader's cache. `epoch`: the epoch that begins with these contents, None when
     they belong to the one before.
@@ -79,7 +79,7 @@ class Appended:
     bytes: int
     entries: tuple[Entry, ...]
     bodies: tuple[Buffer, ...]
-    begun: tuple[SegmentHeader, ...] = ()
+    new_headers: tuple[SegmentHeader, ...] = ()
     epoch: Epoch | None = None
 
 
@@ -87,7 +87,7 @@ class Appended:
 class Rolled:
     """The newest segment was sealed and others begun; none when there was nothing to seal."""
 
-    begun: tuple[SegmentHeader, ...] = ()
+    new_headers: tuple[SegmentHeader, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Adopted:
     time_us: int
     bytes: int
     segments: tuple[AdoptedSegment, ...]
-    begun: tuple[SegmentHeader, ...]
+    new_headers: tuple[SegmentHeader, ...]
     epoch: Epoch | None = None
 
 
@@ -115,7 +115,7 @@ class Cut:
     """Contents from `next` on were removed, for the redo of a commit that no reader saw."""
 
     next: int
-    begun: tuple[SegmentHeader, ...] = ()
+    new_headers: tuple[SegmentHeader, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ Answer: TypeAlias = tuple[Chunk, ...] | ChunkRef | Range | int | None
 
 
 def collect(
-    asked: Contents,
+    question: Contents,
     earliest: int,
     find: Callable[[int], ChunkRef | None],
     read: Callable[[ChunkRef], Chunk],
@@ -96,10 +96,10 @@ def collect(
     """
     found: list[Chunk] = []
     octets = 0
-    ref = find(max(asked.first, earliest))
-    while ref is not None and ref.base < asked.end:
+    ref = find(max(question.first, earliest))
+    while ref is not None and ref.base < question.end:
         octets += ref.size
-        if found and (octets > asked.octets or len(found) >= asked.most):
+        if found and (octets > question.octets or len(found) >= question.most):
             break
         try:
             found.append(read(ref))

@@ -158,7 +158,7 @@ class LogReader:
 
     def _append(self, change: Appended) -> None:
         self._begin_epoch(change.epoch)
-        for header in change.begun:
+        for header in change.new_headers:
             self._begin_segment(header)
         newest = self._segments[-1]
         index = _grown(newest)
@@ -172,7 +172,7 @@ class LogReader:
 
     def _adopt(self, change: Adopted) -> None:
         self._begin_epoch(change.epoch)
-        *before, newest = change.begun if change.segments else (*change.begun, None)
+        *before, newest = change.new_headers if change.segments else (*change.new_headers, None)
         for header in before:
             assert header is not None
             self._begin_segment(header)
@@ -188,7 +188,7 @@ class LogReader:
             self._epochs = with_epoch(self._epochs, epoch)
 
     def _cut(self, change: Cut) -> None:
-        if not change.begun:
+        if not change.new_headers:
             return
         self._cache.forget_bodies(self, change.next)
         while self._segments and self._bases[-1] >= change.next:
@@ -199,7 +199,7 @@ class LogReader:
             newest.end, newest.index, newest.sealed, newest.warm = change.next, None, True, False
             newest.verified, newest.newest_time = bytearray(), None
         self.next = change.next
-        for header in change.begun:
+        for header in change.new_headers:
             self._begin_segment(header)
 
     def trim(self, earliest: int) -> None:

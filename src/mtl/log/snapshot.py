@@ -122,12 +122,12 @@ class LogSnapshot:
         low, high = self._place(first.segment), self._place(last.segment)
         return inside + sum(segment.bytes for segment in self._segments[low:high])
 
-    def _range(self, asked: RangeFrom) -> Range:
-        first = self.find(max(asked.start, self.earliest))
+    def _range(self, question: RangeFrom) -> Range:
+        first = self.find(max(question.start, self.earliest))
         if first is None:
-            return Range(max(asked.start, self.earliest), 0, None)
-        end = self.end_within(asked.start, asked.contents, asked.octets)
-        return Range(end, self.stored_between(asked.start, end), first.time_us)
+            return Range(max(question.start, self.earliest), 0, None)
+        end = self.end_within(question.start, question.contents, question.octets)
+        return Range(end, self.stored_between(question.start, end), first.time_us)
 
     def _newest_time(self, base: int) -> int | None:
         place = self._place(base)
@@ -211,8 +211,10 @@ class LogSnapshot:
         body = self._cache.body(self._log, ref.base)
         return None if body is None else Chunk(ref, memoryview(body).cast("B").toreadonly())
 
-    def _contents(self, asked: Contents) -> tuple[Chunk, ...]:
-        return collect(asked, self.earliest, self.find, lambda ref: self._chunk_of(ref, asked.place_from))
+    def _contents(self, question: Contents) -> tuple[Chunk, ...]:
+        return collect(
+            question, self.earliest, self.find, lambda ref: self._chunk_of(ref, question.place_from)
+        )
 
     def _chunk_of(self, ref: ChunkRef, place_from: int | None) -> Chunk:
         if place_from is not None and ref.size >= place_from:

@@ -65,7 +65,7 @@ class LogWriter:
         self._bases = list(recovered.bases)
         self._active = recovered.active
         self._manifest = ManifestKeeper(store, recovered.manifest, run)
-        self._begun: list[SegmentHeader] = []
+        self._new_headers: list[SegmentHeader] = []
         self._unfinished: int | None = None
         self._stopped = ""
 
@@ -198,7 +198,7 @@ class LogWriter:
             group.end - group.start,
             tuple(group.entries),
             bodies,
-            self._pop_begun(),
+            self._pop_new_headers(),
             self._manifest.pop_epoch(),
         )
 
@@ -213,7 +213,7 @@ class LogWriter:
                 self._seal()
             if self._active is None:
                 self._begin_segment(now_us)
-        return Rolled(self._pop_begun())
+        return Rolled(self._pop_new_headers())
 
     def seal(self) -> Sealed:
         """Make the log complete and durable, as a stage at its end: no new segment is begun."""
@@ -333,12 +333,12 @@ class LogWriter:
         if self._bases[-1] != active.base:
             self._bases.append(active.base)
         self._active = active
-        self._begun.append(active.header)
+        self._new_headers.append(active.header)
         return active
 
-    def _pop_begun(self) -> tuple[SegmentHeader, ...]:
-        begun, self._begun = tuple(self._begun), []
-        return begun
+    def _pop_new_headers(self) -> tuple[SegmentHeader, ...]:
+        headers, self._new_headers = tuple(self._new_headers), []
+        return headers
 
     # --- commits of stages ----------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class LogWriter:
             opened = open_parts(self._store.disk, parts)
             first, time = self.next, max(now_us, self.last_time)
             if not opened:
-                return Adopted(first, first, time, 0, (), self._pop_begun())
+                return Adopted(first, first, time, 0, (), self._pop_new_headers())
             if self._active is not None and len(self._active.index):
                 self._seal()
             self._manifest.before_replacing(first)
@@ -373,7 +373,9 @@ class LogWriter:
             self._manifest.announce(adopted[-1].base, opened[-1].header.salt, first)
             self._unfinished = None
         size = sum(segment.bytes for segment in adopted)
-        return Adopted(first, end, time, size, tuple(adopted), self._pop_begun(), self._manifest.pop_epoch())
+        return Adopted(
+            first, end, time, size, tuple(adopted), self._pop_new_headers(), self._manifest.pop_epoch()
+        )
 
     def _drop_active(self) -> None:
         """Close an empty newest segment that is about to be replaced."""
@@ -401,18 +403,18 @@ class LogWriter:
         """
         with self._guard("taking back an unapplied commit"):
             if sequence == self.next and self._unfinished is None:
-                return Cut(sequence, self._pop_begun())
+                return Cut(sequence, self._pop_new_headers())
             newest = None if self._active is None else self._active.index
             plan = plan_cut(self._store, self._bases, newest, sequence)
             self._replace_tail(plan, sequence)
-        return Cut(sequence, self._pop_begun())
+        return Cut(sequence, self._pop_new_headers())
 
     def _replace_tail(self, plan: CutPlan, sequence: int) -> None:
         """Remove the newest segment first, so that every state in between is a valid log; the stash keeps the dedup
         table meanwhile. An index is removed after its segment: without it an adopted segment cannot be read.
         """
         store = self._store
-        self._begun = [header for header in self._begun if header.base < sequence]
+        self._new_headers = [header for header in self._new_headers if header.base < sequence]
         self._manifest.before_cutting([base for base in self._bases if base < sequence], sequence)
         file, header = store.write_segment(sequence, self.last_time, self.last_numbers)
         try:

@@ -156,9 +156,12 @@ class AsyncRouter:
         while True:
             self._find_event()
             over = self._over
-            came = self._router.receive_messages(most)
-            if came:
-                return [Arrived(connection, identity, said) for (connection, identity), said in came.items()]
+            arrived = self._router.receive_messages(most)
+            if arrived:
+                return [
+                    Arrived(connection, identity, messages)
+                    for (connection, identity), messages in arrived.items()
+                ]
             if over:  # all their messages were returned
                 self._over = []
                 return [Arrived(connection, b"", []) for connection in over]

@@ -169,10 +169,10 @@ class BrokerSockets:
         while left > 0 and (
             bursts := self._by_port[port].receive_commands(1 if packed or alone else left, view=packed)
         ):
-            taken = sum(len(burst.headers) for burst in bursts.values())
-            left -= taken
+            received = sum(len(burst.headers) for burst in bursts.values())
+            left -= received
             yield bursts
-            if taken == 1 and not packed:
+            if received == 1 and not packed:
                 return  # it came alone; if others follow, the next poll finds them
 
     def discard(self) -> None:

@@ -61,7 +61,7 @@ class Link(Protocol):
 class Watcher(Protocol):
     """Receives the events of a link."""
 
-    def ready(self, link: Link, what: LinkEvents) -> None:
+    def ready(self, link: Link, events: LinkEvents) -> None:
         """`link` has events. Also called for a link that was removed in the same round."""
 
 

@@ -29,8 +29,8 @@ def check_password_file(path: Path, shown: str, content: str = "password") -> No
     cannot change the mode: Spark sets it on the executors' copies of `--files`, or the file system has no modes.
     """
     found = path.stat()
-    mine = found.st_uid == os.geteuid()
-    others = _OTHERS_MOUNTED if found.st_uid == 0 and not mine else _OTHERS
+    is_own = found.st_uid == os.geteuid()
+    others = _OTHERS_MOUNTED if found.st_uid == 0 and not is_own else _OTHERS
     if not stat.S_ISREG(found.st_mode) or not found.st_mode & others:
         return
     if found.st_mode & _EVERYBODY_EXECUTES == _EVERYBODY_EXECUTES:

@@ -29,7 +29,7 @@ class OutOfTurn(LocalError):
 class Answered:
     """A Response arrived (or was sent): the command it answers and its code."""
 
-    asked: Asked
+    request: Asked
     code: int
 
     @property
@@ -115,16 +115,16 @@ class DataSession:
         self._unanswered[command.sequence] = command
 
     def _response(self, response: c.Response) -> Answered | None:
-        asked = self._unanswered.pop(response.sequence, None)
-        if asked is None:
+        request = self._unanswered.pop(response.sequence, None)
+        if request is None:
             return None  # no command of this session: the refusal of an out-of-turn command, or a stray
-        if isinstance(asked, c.Lease):
+        if isinstance(request, c.Lease):
             self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
         else:
-            at = self.resource(asked.resource)
+            at = self.resource(request.resource)
             after = states.RESOURCE[at].get((End.BROKER, c.Response, response.code), at)
             if after is ResourceState.DISMISSED:
-                self._resources.pop(asked.resource, None)
+                self._resources.pop(request.resource, None)
             else:
-                self._resources[asked.resource] = after
-        return Answered(asked, response.code)
+                self._resources[request.resource] = after
+        return Answered(request, response.code)

@@ -141,11 +141,11 @@ class WriterFlow:
         unsent = self._unsent
         if not unsent or now < self._held_until:
             return []
-        taken = [unsent.popleft() for _ in range(min(most, len(unsent)))]
-        self._sent = max(self._sent, taken[-1].last)
+        contents = [unsent.popleft() for _ in range(min(most, len(unsent)))]
+        self._sent = max(self._sent, contents[-1].last)
         if not self.confirm:
-            self._unsettled.settle(taken[-1].last, multiple=True)
-        return taken
+            self._unsettled.settle(contents[-1].last, multiple=True)
+        return contents
 
     def push_unsent(self, sent: Sequence[Sent[c.Content]]) -> None:
         """Put back Contents of `pop_unsent` that could not be sent, in order."""

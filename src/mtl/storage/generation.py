@@ -63,10 +63,10 @@ class GenerationFile:
 
     def _older(self, octets: bytes, mark: GenerationMark) -> bool:
         try:
-            there = _decode(octets, self.path)
+            present = _decode(octets, self.path)
         except Damaged:
             return True
-        return there.database != mark.database or there.generation < mark.generation
+        return present.database != mark.database or present.generation < mark.generation
 
     def _sync_name(self) -> None:
         fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -93,14 +93,14 @@ class MemorySnapshot:
         ref = None if place == len(self._chunks) else self._chunks[place].ref
         return ref if ref is not None and ref.base < self.next else None
 
-    def _range(self, asked: RangeFrom) -> Range:
-        start = max(asked.start, self.earliest)
+    def _range(self, question: RangeFrom) -> Range:
+        start = max(question.start, self.earliest)
         first = self.find(start)
         if first is None:
             return Range(start, 0, None)
-        end = self.next if asked.contents is None else min(self.next, start + asked.contents)
-        if asked.octets is not None:
-            until = first.offset + asked.octets
+        end = self.next if question.contents is None else min(self.next, start + question.contents)
+        if question.octets is not None:
+            until = first.offset + question.octets
             place = bisect_right(self._chunks, until, key=lambda kept: kept.ref.offset + kept.ref.stored)
             end = min(end, max(first.end, self._chunks[place - 1].ref.end if place else 0))
         last = self.find(end - 1)

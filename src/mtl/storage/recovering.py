@@ -227,8 +227,8 @@ class Recovery:
             )
         owner = self._owner(name, orphan, new_name, vhost)
         with closing(open_records(self._directory)) as store:
-            taken = {(r.kind, r.key) for r in store.load().records}
-            if (owner.kind, owner.key) in taken:
+            names = {(r.kind, r.key) for r in store.load().records}
+            if (owner.kind, owner.key) in names:
                 raise OptionError(
                     f"there is a {owner.kind} {owner.key} already; give this one another name with --as NAME"
                 )

@@ -127,8 +127,8 @@ class SqliteStore:
         """Write the state again. If its row is damaged the other rows are not affected; if it is missing, others may be
         missing, too.
         """
-        there = self._db.execute("SELECT 1 FROM record WHERE kind = 'state'").fetchone() is not None
-        lost = {} if there or accept else dict.fromkeys(sorted(KINDS.keys() - {"state"}), _LOST)
+        exists = self._db.execute("SELECT 1 FROM record WHERE kind = 'state'").fetchone() is not None
+        lost = {} if exists or accept else dict.fromkeys(sorted(KINDS.keys() - {"state"}), _LOST)
         name = (
             mark.database
             if mark is not None

@@ -33,7 +33,7 @@ PREFIX = "dead-letter-"
 
 def writer_name(contents: OffsetRange, shape: Shape) -> str:
     """The writer name of all attempts at these contents: text of 40 characters."""
-    said = (
+    text = (
         contents.resource,
         contents.incarnation,
         contents.first,
@@ -41,7 +41,7 @@ def writer_name(contents: OffsetRange, shape: Shape) -> str:
         shape.options.format,
         shape.body.to_string(),
     )
-    return f"letters-{hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()}"
+    return f"letters-{hashlib.blake2b(repr(text).encode(), digest_size=16).hexdigest()}"
 
 
 def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:

@@ -69,10 +69,10 @@ class Driver:
         """The epochs of the logs of resources. Requested only if a log's last epoch has changed since the last request,
         which happens once per start of the broker.
         """
-        asked = list(found)
+        names = list(found)
         stale = [
             one.resource
-            for one in asked
+            for one in names
             if one.log_epoch is not None and self._histories.get(one.resource, ("",))[0] != one.log_epoch
         ]
         if stale:
@@ -84,7 +84,7 @@ class Driver:
             one.resource: History.of(
                 self._histories.get(one.resource, ("", ()))[1] if one.log_epoch is not None else (), one.next
             )
-            for one in asked
+            for one in names
         }
 
     # --- locating -------------------------------------------------------------------------------------------

@@ -111,8 +111,8 @@ class Audit:
             full = len(self._left_out) >= AUDIT_LEFT_OUT and key not in self._left_out
             self._left_out[_OTHERS if full else key] += 1
             return
-        said = {"event": event.value, "address": address, **fields}
-        _write(event, {name: value for name, value in said.items() if value is not None})
+        members = {"event": event.value, "address": address, **fields}
+        _write(event, {name: value for name, value in members.items() if value is not None})
 
     def answered(self, caller: Caller, request: w.Request, outcome: object) -> None:
         """Log an answered request if it changed something, or was refused for lack of a right or a quota."""
@@ -164,11 +164,11 @@ class Audit:
 
 def _write(event: AuditEvent, fields: Mapping[str, object]) -> None:
     shown = {name: _shortened(value) for name, value in fields.items()}
-    said = (
+    line = (
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in shown.items() if name != "event"
     )
     level = logging.WARNING if event in _WARNINGS else logging.INFO
-    log.log(level, "%s %s", event.value, " ".join(said), extra={"fields": shown})
+    log.log(level, "%s %s", event.value, " ".join(line), extra={"fields": shown})
 
 
 def _shortened(value: object) -> object:

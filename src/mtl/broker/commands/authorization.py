@@ -16,7 +16,7 @@ from mtl import limits
 from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Need, Right
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.command import Commands
-from mtl.broker.commands.names_asked import NamesAsked, buries
+from mtl.broker.commands.request_names import RequestNames, buries
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused
@@ -34,17 +34,19 @@ _READ, _WRITE = frozenset({Right.READ}), frozenset({Right.WRITE})
 class Authorization:
     """Looks requests up in the table of commands."""
 
-    def __init__(self, accounts: Accounts, asked: NamesAsked, stages: Stages, commands: Commands) -> None:
+    def __init__(self, accounts: Accounts, names: RequestNames, stages: Stages, commands: Commands) -> None:
         self._accounts = accounts
-        self._names = asked
+        self._names = names
         self._stages = stages
         self._commands = commands
 
     def needs(self, caller: Caller, request: w.Request) -> tuple[Need, ...]:
         """The needs of a request now."""
         rows = self._commands[type(request)].rights
-        asked = self._names
-        return tuple((rights, tuple(dict.fromkeys(names(asked, caller, request)))) for rights, names in rows)
+        request_names = self._names
+        return tuple(
+            (rights, tuple(dict.fromkeys(names(request_names, caller, request)))) for rights, names in rows
+        )
 
     def check(self, caller: Caller, request: w.Request) -> None:
         """Raises `Refused` 403 with the names on which a right is missing, whether or not they exist."""

@@ -21,7 +21,7 @@ class Command:
     """One command's row.
 
     `of` is the class that it belongs to; a profile has classes. `rights` are pairs of rights, of which one is enough,
-    and names, on each of which it is needed; the names come from a method of `NamesAsked`. `logs` is the method of
+    and names, on each of which it is needed; the names come from a method of `RequestNames`. `logs` is the method of
     `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries the command
     out, for a caller, or with `session` for the session itself.
 

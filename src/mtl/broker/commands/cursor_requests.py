@@ -42,10 +42,10 @@ class CursorRequests:
         key = (caller.vhost, request.group, request.resource)
         self._cursors.check(key, caller.session)
         present = self._cursors.get(key)
-        there = present is not None and is_of(present, resource)
+        exists = present is not None and is_of(present, resource)
         at = (
             present.position
-            if there and present is not None
+            if exists and present is not None
             else self._initial_position(resource, request, present)
         )
 
@@ -57,7 +57,7 @@ class CursorRequests:
                 w.CursorOpened(
                     position=cursor.position,
                     log_epoch=cursor.log_epoch,
-                    created=not there,
+                    created=not exists,
                     incarnation=cursor.incarnation,
                 )
             )
@@ -79,30 +79,30 @@ class CursorRequests:
             if no is not None:
                 answer(no)
                 return
-            asked = [
+            records = [
                 r
                 for r in self._cursors.all()
                 if r.vhost == caller.vhost
                 and request.group in (None, r.group)
                 and request.resource in (None, r.resource)
             ]
-            seen = self._authorization.visibility(caller, [r.resource for r in asked])
-            asked = list(compress(asked, seen))
-            if not asked and request.group is not None and request.resource is not None:
+            visible = self._authorization.visibility(caller, [r.resource for r in records])
+            records = list(compress(records, visible))
+            if not records and request.group is not None and request.resource is not None:
                 try:
                     self._cursors.check_readable((caller.vhost, request.group, request.resource))
                 except Refused as unreadable:
                     answer(unreadable)
                     return
-            asked.sort(key=lambda r: (r.group, r.resource))
-            self._describe(asked, answer)
+            records.sort(key=lambda r: (r.group, r.resource))
+            self._describe(records, answer)
 
         self._cursors.flush(flushed)
 
-    def _describe(self, asked: list[CursorRecord], answer: Answer) -> None:
+    def _describe(self, records: list[CursorRecord], answer: Answer) -> None:
         """Ask the log of each cursor with unconfirmed contents for their octets and their time."""
         behind: dict[int, tuple[Resource, RangeFrom]] = {}
-        for at, record in enumerate(asked):
+        for at, record in enumerate(records):
             resource = self._resources.find(record.vhost, record.resource)
             log = resource.log if resource is not None else None
             if resource is not None and log is not None:
@@ -113,7 +113,7 @@ class CursorRequests:
         def answered(answers: list[Result]) -> None:
             # An error is reported to readers, and left out of the description.
             found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
-            answer(w.CursorList(cursors=[self._info(r, found.get(at)) for at, r in enumerate(asked)]))
+            answer(w.CursorList(cursors=[self._info(r, found.get(at)) for at, r in enumerate(records)]))
 
         self._reads.ask_all(list(behind.values()), answered)
 

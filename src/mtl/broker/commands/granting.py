@@ -228,11 +228,11 @@ def answering(answer: Answer, work: Callable[[], None]) -> None:
         answer(Refused(503, w.STORAGE, str(e)))
 
 
-def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
+def granted_window(requested: w.Window | None, most: int) -> tuple[int, int]:
     """The contents and the stored octets that may be unconfirmed: the requested ones, within bounds (PROTOCOL.md
     5.2).
     """
-    window = asked or w.Window()
+    window = requested or w.Window()
     return (
         min(window.contents or broker_limits.WINDOW_CONTENTS, most),
         min(window.bytes or broker_limits.WINDOW_OCTETS, broker_limits.MAX_WINDOW_OCTETS),

@@ -60,8 +60,8 @@ class NeededLogs:
         if request.writer is not None and not request.resources:
             return _intakes_of(self._resources.of_vhost(caller.vhost))
         stages = [request.stage.id] if request.stage is not None and request.stage.id is not None else []
-        seen = [*request.resources, *(request.log_epochs or {})]
-        return [*self._named(caller, seen), *self._staged(caller, stages)]
+        names = [*request.resources, *(request.log_epochs or {})]
+        return [*self._named(caller, names), *self._staged(caller, stages)]
 
     def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
         """The logs of the resources shown."""

@@ -120,8 +120,8 @@ class Polls:
         """
         principal = poll.caller.principal
         self._quotas.check(principal, Quota.WAITS, self._of_principal[principal])
-        asked = poll.request
-        named = (asked.after, asked.incarnations, asked.resources)
+        request = poll.request
+        named = (request.after, request.incarnations, request.resources)
         poll.cost = sum(len(names or ()) for names in named) + found
         if len(self._polls) >= broker_limits.MAX_WAITERS:
             raise Refused(

@@ -6,8 +6,8 @@ from typing import Final
 
 from mtl.broker.access.accounts import ON_RESOURCES, Right
 from mtl.broker.commands.command import Command, Commands
-from mtl.broker.commands.names_asked import NamesAsked
 from mtl.broker.commands.needed_logs import NeededLogs
+from mtl.broker.commands.request_names import RequestNames
 from mtl.broker.commands.requests import Requests
 from mtl.profiles import CommandClass
 from mtl.wire import control as w
@@ -31,16 +31,16 @@ COMMANDS: Final[Commands] = {
     # A lease of "any and all" has the resources that its principal may read.
     w.ConnectionReader: Command(
         of=CONNECTION, logs=NeededLogs.read, method=Requests.reader,
-        rights=((READ, NamesAsked.resources),
-                (GROUP, NamesAsked.read_group),
-                (QUEUE, NamesAsked.read_queue),
-                (WRITE, NamesAsked.buried)),
+        rights=((READ, RequestNames.resources),
+                (GROUP, RequestNames.read_group),
+                (QUEUE, RequestNames.read_queue),
+                (WRITE, RequestNames.buried)),
         client="reader", command_line="tail"),
     w.ConnectionWriter: Command(
         of=CONNECTION, logs=NeededLogs.written, method=Requests.writer,
-        rights=((WRITE, NamesAsked.written),
-                (WRITER, NamesAsked.writer),
-                (APPLICATION, NamesAsked.writer_application)),
+        rights=((WRITE, RequestNames.written),
+                (WRITER, RequestNames.writer),
+                (APPLICATION, RequestNames.writer_application)),
         client="writer", command_line="publish"),
     # Of its own principal's leases.
     w.LeaseClose: Command(
@@ -49,11 +49,11 @@ COMMANDS: Final[Commands] = {
     # An existing one is described.
     w.ResourceCreate: Command(
         of=DURABLE, logs=NeededLogs.resource, method=Requests.create_resource,
-        rights=((MANAGE, NamesAsked.created),),
+        rights=((MANAGE, RequestNames.created),),
         client="create_resource", command_line="resource create"),
     w.ResourceDelete: Command(
         of=DURABLE, logs=NeededLogs.resource, method=Requests.delete_resource,
-        rights=((MANAGE, NamesAsked.resource),),
+        rights=((MANAGE, RequestNames.resource),),
         client="delete_resource", command_line="resource delete"),
     # The answer contains only visible names.
     w.ResourceList: Command(
@@ -61,50 +61,50 @@ COMMANDS: Final[Commands] = {
         client="list_resources", command_line="resource list"),
     w.ResourceDescribe: Command(
         of=DURABLE, logs=NeededLogs.described, method=Requests.describe_resources,
-        rights=((ON_RESOURCES, NamesAsked.described),),
+        rights=((ON_RESOURCES, RequestNames.described),),
         client="describe", command_line="resource describe"),
     w.ResourceLocate: Command(
         of=DURABLE, logs=NeededLogs.resource, method=Requests.locate,
-        rights=((READ, NamesAsked.resource),),
+        rights=((READ, RequestNames.resource),),
         client="locate_time", because="`mtl tail --from` and `mtl cursors reset` take a time and send it"),
     w.CursorOpen: Command(
         of=CURSORS, logs=NeededLogs.resource, method=Requests.open_cursor,
-        rights=((READ, NamesAsked.resource), (GROUP, NamesAsked.group)),
+        rights=((READ, RequestNames.resource), (GROUP, RequestNames.group)),
         client="cursor_open", because="a reader of a group opens its cursor"),
     w.CursorReset: Command(
         of=CURSORS, logs=NeededLogs.resource, method=Requests.reset_cursor,
-        rights=((READ, NamesAsked.resource), (GROUP, NamesAsked.group)),
+        rights=((READ, RequestNames.resource), (GROUP, RequestNames.group)),
         client="cursor_reset", command_line="cursors reset"),
     w.CursorDelete: Command(
         of=CURSORS, logs=NeededLogs.no_logs, method=Requests.delete_cursor,
-        rights=((READ, NamesAsked.resource), (GROUP, NamesAsked.group)),
+        rights=((READ, RequestNames.resource), (GROUP, RequestNames.group)),
         client="cursor_delete", command_line="cursors delete"),
     w.CursorDescribe: Command(
         of=CURSORS, logs=NeededLogs.with_cursors, method=Requests.describe_cursors,
-        rights=((ON_RESOURCES, NamesAsked.resource),),
+        rights=((ON_RESOURCES, RequestNames.resource),),
         client="cursors", command_line="cursors"),
     w.QueueDelete: Command(
         of=DURABLE, logs=NeededLogs.no_logs, method=Requests.delete_queue,
-        rights=((READ, NamesAsked.resource), (QUEUE, NamesAsked.group)),
+        rights=((READ, RequestNames.resource), (QUEUE, RequestNames.group)),
         client="queue_delete", command_line="queues delete"),
     w.QueueDescribe: Command(
         of=DURABLE, logs=NeededLogs.with_queues, method=Requests.describe_queues,
-        rights=((ON_RESOURCES, NamesAsked.resource),),
+        rights=((ON_RESOURCES, RequestNames.resource),),
         client="queues", command_line="queues"),
     # MANAGE: as for Resource.Delete.
     w.StageCommit: Command(
         of=DURABLE, logs=NeededLogs.committed, method=Requests.commit,
-        rights=((WRITE, NamesAsked.staged_and_committed),
-                (MANAGE, NamesAsked.truncated),
-                (APPLICATION, NamesAsked.application)),
+        rights=((WRITE, RequestNames.staged_and_committed),
+                (MANAGE, RequestNames.truncated),
+                (APPLICATION, RequestNames.application)),
         client="stage_commit", because="the application that staged the contents commits them"),
     w.StageAbort: Command(
         of=DURABLE, logs=NeededLogs.no_logs, method=Requests.abort_stages,
-        rights=((WRITE, NamesAsked.staged), (APPLICATION, NamesAsked.aborted_applications)),
+        rights=((WRITE, RequestNames.staged), (APPLICATION, RequestNames.aborted_applications)),
         client="stage_abort", command_line="stages abort"),
     w.StageForget: Command(
         of=DURABLE, logs=NeededLogs.no_logs, method=Requests.forget_application,
-        rights=((WRITE, NamesAsked.committed), (APPLICATION, NamesAsked.application)),
+        rights=((WRITE, RequestNames.committed), (APPLICATION, RequestNames.application)),
         client="stage_forget", command_line="stages forget"),
     # The answer contains only visible names.
     w.StageDescribe: Command(

@@ -96,12 +96,12 @@ class DeadLetters:
         target.writable()
         intake = target.intake
         arrived = intake.numbers.durable(queue.id)
-        taken = intake.numbers.accepted(queue.id)
+        accepted = intake.numbers.accepted(queue.id)
         for sequence, letter in list(queue.state.letters.items()):
             if letter.number <= arrived:
                 queue.state.letter_stored(sequence)
                 self._queues.touch(queue)
-        ready = [x for x in queue.state.letters.items() if taken < x[1].number <= queue.buried]
+        ready = [x for x in queue.state.letters.items() if accepted < x[1].number <= queue.buried]
         for sequence, letter in ready[: queue_limits.QUEUE_BURY]:
             if self._inbound.full or self._space.is_low:
                 return

@@ -78,10 +78,10 @@ class FanoutLease(Lease):
     def pop_unsent(self, most: int) -> list[c.Content]:
         """Take the first contents to be sent, in order."""
         self._merge()
-        taken = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
-        self.octets -= sum(map(_cost, taken))
-        self._tried = taken[0].sequence if taken else 0
-        return taken
+        contents = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
+        self.octets -= sum(map(_cost, contents))
+        self._tried = contents[0].sequence if contents else 0
+        return contents
 
     def rebound(self, flow: Flow) -> None:
         """A new data flow: Summons are cleared, and waiting contents dropped."""
@@ -130,10 +130,10 @@ class Fanout:
 
     def summon(self, lease: FanoutLease, resource: str, then: Callable[[bool], None]) -> None:
         """Send further contents of a resource to this reader, if there is such a resource (MTL-114)."""
-        there = resource in lease.terms.profile.fixed_resources
-        if there:
+        exists = resource in lease.terms.profile.fixed_resources
+        if exists:
             lease.summoned[resource] = None
-        then(there)
+        then(exists)
 
     def dismiss(self, lease: FanoutLease, resource: str) -> None:
         """No further content of `resource` after this (MTL-82)."""

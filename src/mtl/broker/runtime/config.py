@@ -174,16 +174,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     def check_logins(self) -> None:
         """Raises `OptionError` when no client could log in, for lack of a way to authenticate."""
-        said = self.authentication
-        if self.in_memory and (said.anonymous is not True or self.curve.clients == "known"):
+        authentication = self.authentication
+        if self.in_memory and (authentication.anonymous is not True or self.curve.clients == "known"):
             raise OptionError(
                 f"no user could log in: a broker with data = {MEMORY} has no users: a data directory stores them; "
                 "admit all clients (anonymous = true, clients = any), or set data to a directory"
             )
-        with_key = EXTERNAL in said.mechanisms and self.curve.key_file
-        readable = self.protected or said.plain_without_encryption
-        with_password = SCRAM in said.mechanisms or (PLAIN in said.mechanisms and readable)
-        if said.anonymous or with_key or (with_password and scram_available()):
+        with_key = EXTERNAL in authentication.mechanisms and self.curve.key_file
+        readable = self.protected or authentication.plain_without_encryption
+        with_password = SCRAM in authentication.mechanisms or (
+            PLAIN in authentication.mechanisms and readable
+        )
+        if authentication.anonymous or with_key or (with_password and scram_available()):
             return
         if with_password:
             raise OptionError(
@@ -222,9 +224,9 @@ def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides
             raise OptionError(f"{path} is not TOML: {e}") from e
     members.pop("doors", None)  # for the command line, which runs them with the broker
     members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
-    said = members.get("log", {})
-    if log and isinstance(said, dict):
-        members["log"] = said | dict(log)
+    log_settings = members.get("log", {})
+    if log and isinstance(log_settings, dict):
+        members["log"] = log_settings | dict(log)
     try:
         return msgspec.convert(members, BrokerConfig)
     except msgspec.ValidationError as e:

@@ -42,15 +42,15 @@ class EngineMonitor:
     def deliver(self, broker: Broker, now: Clock) -> None:
         """Pass the queued results to the core."""
         while self._found:
-            seen = self._found.popleft()
-            if seen.free is not None:
-                broker.room(seen.free, seen.total, now())
-            if seen.users is not None:
-                broker.users(seen.users, now())
+            state = self._found.popleft()
+            if state.free is not None:
+                broker.room(state.free, state.total, now())
+            if state.users is not None:
+                broker.users(state.users, now())
 
     def _check(self) -> None:
         """Ask for both; runs in the thread."""
-        seen = self._observe()
-        self._found.append(seen)
-        if seen.users is not None:
+        state = self._observe()
+        self._found.append(state)
+        if state.users is not None:
             self._wake()

@@ -250,8 +250,8 @@ class Server:
         """Receive from one socket, for at most `DRAIN_S` before the others have their turn."""
         now = clock()
         until = now.mono + broker_limits.DRAIN_S
-        taken = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
-        for _ in taken:
+        received = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
+        for _ in received:
             if time.monotonic() > until:
                 return
 
@@ -275,9 +275,9 @@ class Server:
 
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:
         """Carry out actions, here or in a thread; whether the loop completed one that the core waits for."""
-        here = carry_out(actions, self._sender, self._workers)
-        self._results.extend(here)
-        return bool(here)
+        results = carry_out(actions, self._sender, self._workers)
+        self._results.extend(results)
+        return bool(results)
 
     def _answer(self, number: int, result: object) -> None:
         """Pass a result to the loop; safe from any thread."""

@@ -31,7 +31,7 @@ class Companions(Protocol):
 
 def serve(
     config: BrokerConfig,
-    say: Callable[[str], None] = print,
+    print_line: Callable[[str], None] = print,
     companions: Companions | None = None,
     *,
     reload: Callable[[], None] = lambda: None,
@@ -73,7 +73,7 @@ def serve(
         signal.signal(number, lambda *_: threading.Thread(target=stop, daemon=True).start())
     if until_eof:
         threading.Thread(target=_after_input, args=(stop,), daemon=True).start()
-    say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
+    print_line(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
     try:
         if companions is not None:
             companions.start(server.endpoint)

@@ -124,10 +124,10 @@ class Ages:
         """Cancel earlier jumps forward by up to `by` µs, the latest first: both together only lower ages."""
         while self._jumps and by > 0:
             last = self._jumps.pop()
-            taken = min(by, last.end - last.start)
-            by -= taken
-            if last.end - taken > last.start:
-                self._jumps.append(Jump(last.start, last.end - taken))
+            cancelled = min(by, last.end - last.start)
+            by -= cancelled
+            if last.end - cancelled > last.start:
+                self._jumps.append(Jump(last.start, last.end - cancelled))
         self._since_us -= by
 
     def save_clocks(self) -> None:

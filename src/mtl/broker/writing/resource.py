@@ -196,12 +196,12 @@ class Resource:
 
 def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLoss:
     """The error for a log that is not the one that the caller read or wrote: another copy, or one that lost its end."""
-    seen = f", as they were in the epoch {epoch}," if epoch is not None else ""
+    where = f", as they were in the epoch {epoch}," if epoch is not None else ""
     return DataLoss(
         name,
         parting,
         position,
-        f"resource {name!r}: the contents before {position}{seen} are the log's only up to {parting}; the rest is "
+        f"resource {name!r}: the contents before {position}{where} are the log's only up to {parting}; the rest is "
         "lost. The broker's data was replaced by another copy, or a crash lost unsynced contents; or the position "
         "belongs to another resource",
         resume=None if epoch is None else parting,

@@ -239,8 +239,8 @@ class Resources:
             raise no
 
         def created(outcome: Resource | Refused) -> None:
-            there = isinstance(outcome, Resource) and not request.exist_ok
-            then(_exists(request.resource) if there else outcome)
+            exists = isinstance(outcome, Resource) and not request.exist_ok
+            then(_exists(request.resource) if exists else outcome)
 
         self._creating[key].append(created)
 

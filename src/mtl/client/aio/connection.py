@@ -47,8 +47,8 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def _answer(self, asked: Question[T]) -> T:
-        answer: T | Question[T] = asked
+    async def _answer(self, question: Question[T]) -> T:
+        answer: T | Question[T] = question
         while isinstance(answer, Question):
             pending = Answer(self._loop)
             call = self._sessions.ask(answer.request, pending.done, patience=answer.patience)

@@ -176,16 +176,16 @@ class Writer(WritingLease):
         """Close at the end of a block; abandon if the block `failed`."""
         await (self.abandon() if failed else self.close())
 
-    async def _end_quietly(self, how: Callable[..., None]) -> None:
+    async def _end_quietly(self, operation: Callable[..., None]) -> None:
         try:
-            await self._end_lease(partial(how, within=self._settings.request_timeout))
+            await self._end_lease(partial(operation, within=self._settings.request_timeout))
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    async def _end_lease(self, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+    async def _end_lease(self, operation: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
         self._open = False
         try:
-            return await run_operation(self._loop, how)
+            return await run_operation(self._loop, operation)
         finally:
             self._fail(Closed("the writer is closed"))
             self._closed()

@@ -240,10 +240,10 @@ class CachingDecoder:
         return frame
 
 
-def _count(of: _Reader, what: str) -> int:
+def _count(of: _Reader, noun: str) -> int:
     count = of.read_number()
     if count > MBWS_ENTRIES:
-        raise Malformed(f"{count} {what}; {MBWS_ENTRIES} are the most")
+        raise Malformed(f"{count} {noun}; {MBWS_ENTRIES} are the most")
     return count
 
 

@@ -117,10 +117,10 @@ class MbwsIntake:
                 settled.add_done_callback(partial(self._handle_result, batch, (message,), address))
 
     def _add_batch(self, messages: int, appends: int) -> _Batch:
-        begun = _Batch(messages, appends)
-        self._batches.append(begun)
+        batch = _Batch(messages, appends)
+        self._batches.append(batch)
         self._idle.clear()
-        return begun
+        return batch
 
     async def wait_idle(self) -> None:
         """Wait until nothing is under way."""

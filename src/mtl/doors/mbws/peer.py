@@ -31,12 +31,12 @@ class PeerConnection(KnownConnection):
         self,
         name: str,
         client: Client,
-        asked: SubscriptionQuery,
+        query: SubscriptionQuery,
         bridge: Bridge,
         holder: MbwsPeer,
         received: int = 0,
     ) -> None:
-        super().__init__(name, client, asked.addresses)
+        super().__init__(name, client, query.addresses)
         self.intake = MbwsIntake(bridge, received)
         self.holder = holder
         self.turn = asyncio.Lock()
@@ -103,22 +103,22 @@ class MbwsPeer:
         socket = self._socket
         assert socket.request is not None
         assert socket.subprotocol is not None
-        self._query = asked = parse(socket.request.path)
-        if CONNECTIONS in asked.addresses:
+        self._query = query = parse(socket.request.path)
+        if CONNECTIONS in query.addresses:
             raise RESERVED_RESOURCE
         self._session = MbwsSession(
-            MbwsRole.SERVER, socket.subprotocol, asked.kind, characters=asked.characters
+            MbwsRole.SERVER, socket.subprotocol, query.kind, characters=query.characters
         )
         if self._session.light:
             await self._begin_subscriptions(self._new_connection())
         while self._error is None and (messages := await socket.messages()):
             await self._handle_messages(messages)
 
-    async def _handle_messages(self, said: Iterable[str | bytes]) -> None:
+    async def _handle_messages(self, messages: Iterable[str | bytes]) -> None:
         """Handle messages that arrived together; those before an invalid one count."""
         together: list[Message] = []
         try:
-            for one in said:
+            for one in messages:
                 frame = self._parse(one)
                 if isinstance(frame, Message):
                     together.append(frame)
@@ -128,9 +128,9 @@ class MbwsPeer:
         finally:
             await self._forward(together)
 
-    def _parse(self, said: str | bytes) -> Frame | None:
+    def _parse(self, message: str | bytes) -> Frame | None:
         try:
-            frame = self._session.received(said)
+            frame = self._session.received(message)
         except NotText as wrong:
             raise Violation(CloseCode.INVALID_DATA, str(wrong)) from wrong
         if isinstance(frame, Message) and len(frame.body) > MAX_CONTENT:
@@ -154,15 +154,17 @@ class MbwsPeer:
 
     # --- connections ----------------------------------------------------------------------------------------
 
-    async def _connect(self, asked: Connect) -> None:
+    async def _connect(self, request: Connect) -> None:
         """Begin a new connection, or continue the named one if that is possible (MBWS-23, 24)."""
-        if asked.name and len(asked.numbers) != 3:
-            raise Malformed(f"a reconnect has 3 numbers, not {len(asked.numbers)}")
+        if request.name and len(request.numbers) != 3:
+            raise Malformed(f"a reconnect has 3 numbers, not {len(request.numbers)}")
         if self._connection is not None:
             await self._cancel_tasks()
             self._connections.clear(self._connection)
-        connection = self._connections.find(asked.name, self._client) or await self._find_stored(asked.name)
-        if connection is not None and await self._recover(connection, asked):
+        connection = self._connections.find(request.name, self._client) or await self._find_stored(
+            request.name
+        )
+        if connection is not None and await self._recover(connection, request):
             numbers: tuple[int, ...] = (connection.intake.confirmed,)
         else:
             connection, numbers = self._new_connection(), ()
@@ -186,7 +188,7 @@ class MbwsPeer:
                 self._connections.add(connection)
             return connection
 
-    async def _recover(self, connection: PeerConnection, asked: Connect) -> bool:
+    async def _recover(self, connection: PeerConnection, request: Connect) -> bool:
         """Take a connection over from a session that may not have noticed its loss yet. False: the connection has
         ended.
         """
@@ -197,8 +199,8 @@ class MbwsPeer:
             self._connections.recovered(connection)
             # SSLR has to count the messages under way, or the client would repeat them.
             await connection.intake.wait_idle()
-        if connection.intake.error is None and connection.can_continue(asked, connection.intake.confirmed):
-            connection.resume(asked.numbers[0])
+        if connection.intake.error is None and connection.can_continue(request, connection.intake.confirmed):
+            connection.resume(request.numbers[0])
             return True
         self._connections.clear(connection)
         return False

@@ -91,20 +91,20 @@ class Peering:
 
     async def _send(self, name: str, peer: PeerConfig, resource: str) -> None:
         connection = await self._bridge.connection()
-        here = connection.reader(
+        source = connection.reader(
             resource,
             group=GROUP + name,
             skip_lost=True,
             window_contents=DOOR_READER_CONTENTS,
             window_bytes=DOOR_READER_OCTETS,
         )
-        there = mbws.connect(
+        target = mbws.connect(
             peer.url,
             tls=peer.tls(),
             authorization=_authorization(peer),
             retry_deadline=MBWS_PEER_PATIENCE_S,
         )
-        async with here as reader, there as client, client.writer(resource) as writer:
+        async with source as reader, target as client, client.writer(resource) as writer:
             while contents := await reader.some(MBWS_PEER_CONTENTS, DOOR_READER_OCTETS):
                 for content in contents:
                     await _send_content(writer, content, reader.incarnation)

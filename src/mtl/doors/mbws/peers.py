@@ -62,9 +62,9 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError(f"no authority's certificate in {self.authority_file}: {error}") from error
 
 
-def _secret(path: str, what: str) -> str:
+def _secret(path: str, noun: str) -> str:
     try:
-        check_password_file(Path(path), path, what)
+        check_password_file(Path(path), path, noun)
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot read the {what} in {path}: {error}") from error
+        raise OptionError(f"cannot read the {noun} in {path}: {error}") from error

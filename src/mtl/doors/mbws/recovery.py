@@ -57,9 +57,9 @@ class KnownConnection:
         self.outgoing.send(*map(MessageOrigin, repeat(address), sequences))
         self.reading[address].start = sequences[-1] + 1
 
-    def can_continue(self, asked: Connect, received: int) -> bool:
+    def can_continue(self, request: Connect, received: int) -> bool:
         """Whether a reconnect matches both states (MBWS-27, 28). `received`: the client's last message here, SSLR."""
-        cslr, cslw, csuw = asked.numbers
+        cslr, cslw, csuw = request.numbers
         return self.outgoing.can_resume_after(cslr) and cslw - 1 <= received <= csuw
 
     def resume(self, received: int) -> None:

@@ -87,7 +87,7 @@ def _is_sequence(value: str) -> bool:
     return value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE and int(value) > 0
 
 
-def _wrong(what: str) -> Refused:
+def _wrong(text: str) -> Refused:
     return DoorRefusal(
-        400, "bad-url", f"{what[:40]!r}: address=NAME once each, from=earliest|latest|SEQUENCE behind it"
+        400, "bad-url", f"{text[:40]!r}: address=NAME once each, from=earliest|latest|SEQUENCE behind it"
     )

@@ -84,7 +84,7 @@ def decode(frames: Sequence[bytes]) -> tuple[Mc0Message, bool]:
                 raise BadMessage(f"header {key!r} is given twice", _id(head))
             headers[key] = value.decode()
         verb = _VERBS.get(frames[0])
-        said = frames[0].decode() if verb is None else verb
+        verb_text = frames[0].decode() if verb is None else verb
     except UnicodeDecodeError:
         raise BadMessage("verb and headers are UTF-8 text", _id(head)) from None
     if sum(map(len, head)) > MAX_TABLE:
@@ -92,7 +92,7 @@ def decode(frames: Sequence[bytes]) -> tuple[Mc0Message, bool]:
     if len(head) % 2:
         raise BadMessage("a header has no value", _id(head))
     if verb is None:
-        raise BadMessage(f"there is no verb {said[:40]!r}", _id(head))
+        raise BadMessage(f"there is no verb {verb_text[:40]!r}", _id(head))
     return Mc0Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
 
 

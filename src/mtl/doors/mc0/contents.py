@@ -32,9 +32,9 @@ def to_message(content: Content) -> Mc0Message:
     """The MESSAGE that delivers a content (MC0-23); `X-mtl-sequence` is its place in the topic's log."""
     properties = content.properties
     positional = _split(content.body, properties)
-    said = _delivering(content.resource, properties)
+    head = _delivering(content.resource, properties)
     sequence = {f"{FREE}{SEQUENCE}": str(content.sequence)}
-    return Mc0Message(said.verb, {**said.headers, **sequence}, positional)
+    return Mc0Message(head.verb, {**head.headers, **sequence}, positional)
 
 
 class PutTables:

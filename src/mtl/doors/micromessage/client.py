@@ -206,13 +206,13 @@ class MicroConnection:
             if sent.settled.done():
                 continue  # its sender was cancelled
             try:
-                said, kind = "", None
+                encoded, kind = "", None
                 if sent.properties:
                     properties, kind = to_message(sent.properties, agreed)
-                    said = encode_properties(properties)
+                    encoded = encode_properties(properties)
                 if JSON in agreed:
                     check_json(sent.body)
-                session.send(sent.destination, sent.body, said, kind)
+                session.send(sent.destination, sent.body, encoded, kind)
             except MtlError as error:
                 settle(sent.settled, error)
                 continue
@@ -360,8 +360,8 @@ class MicroReader(ContentReader):
         """The arguments of SUBSCRIBE: after a reconnect, from behind the last received content."""
         if not is_topic(self.destination):
             return {"destination": self.destination}
-        said = {"destination": self.destination, "from": self._start}
-        return {**said, "filter": self._filter} if self._filter else said
+        arguments = {"destination": self.destination, "from": self._start}
+        return {**arguments, "filter": self._filter} if self._filter else arguments
 
     def deliver(self, received: Received, entry: list[bool]) -> None:
         """Add a received content."""

@@ -242,8 +242,8 @@ class MicroDecoder:
         sequence, length = _NUMBERED.unpack_from(data, self._at)
         named = self._at + _NUMBERED.size
         measured = named + length
-        said = measured + _U16.size
-        sized = said + _U16.unpack_from(data, measured)[0]
+        properties_at = measured + _U16.size
+        sized = properties_at + _U16.unpack_from(data, measured)[0]
         length = width.unpack_from(data, sized)[0]
         if length > MAX_CONTENT:
             raise _too_long(length, MAX_CONTENT)
@@ -257,8 +257,8 @@ class MicroDecoder:
             destination = data[named:measured].decode()
         except UnicodeDecodeError:
             raise Malformed("a destination is UTF-8 text") from None
-        if data[said:sized] != self._last_properties:
-            properties = bytes(data[said:sized])
+        if data[properties_at:sized] != self._last_properties:
+            properties = bytes(data[properties_at:sized])
             self._values = decode_properties(ascii_text(properties, "the properties"))
             self._last_properties = properties
         return MessageFrame(sequence, destination, bytes(data[begin:end]), self._values, continued)

@@ -49,9 +49,9 @@ def is_topic(destination: str) -> bool:
 
 def from_message(message: MessageArrived, agreed: Agreed) -> dict[str, Value]:
     """A message's properties as those of a content; the body is its payload."""
-    said = message.properties
-    properties = {_name(name): _value(value) for name, value in said.items()}
-    dates = [_field(_name(name)) for name, value in said.items() if _is_text_as_date(value)]
+    given = message.properties
+    properties = {_name(name): _value(value) for name, value in given.items()}
+    dates = [_field(_name(name)) for name, value in given.items() if _is_text_as_date(value)]
     if dates:
         properties[DATES] = ",".join(dates)
     if DOTNET in agreed and message.type is not None:
@@ -64,14 +64,14 @@ def from_message(message: MessageArrived, agreed: Agreed) -> dict[str, Value]:
 def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[str, FilterValue], str | None]:
     """A content's properties as those of a message, and its type for the dotnet extension."""
     left = dict(properties)
-    said = left.pop(TYPE, None) if DOTNET in agreed else None
+    type_name = left.pop(TYPE, None) if DOTNET in agreed else None
     dates = str(left.pop(DATES, "")).split(",")
     found = {_field(name): _filter_value(value) for name, value in left.items()}
     for name in dates:
         date = _date(found.get(name))
         if date is not None:
             found[name] = date
-    return found, text(said)
+    return found, text(type_name)
 
 
 def as_json(body: bytes) -> bytes:

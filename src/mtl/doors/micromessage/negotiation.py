@@ -172,9 +172,9 @@ def agreed(last: ExtensionOffer, server: ExtensionOffer, minor: int) -> Agreed:
 
 def _count(extension: Extension) -> int:
     """The window in an offer of batch-ack, at most our maximum. Raises `Malformed` if it is invalid."""
-    said = next((extension.properties[name] for name in _COUNTS if name in extension.properties), None)
-    if said is None:
+    count = next((extension.properties[name] for name in _COUNTS if name in extension.properties), None)
+    if count is None:
         return DEFAULT_COUNT
-    if not (said.isascii() and said.isdecimal() and int(said[:9])):
-        raise Malformed(f"{BATCH_ACK} of {said[:20]!r}; a whole number above 0 is expected")
-    return min(int(said[:9]), MM2_WINDOW)
+    if not (count.isascii() and count.isdecimal() and int(count[:9])):
+        raise Malformed(f"{BATCH_ACK} of {count[:20]!r}; a whole number above 0 is expected")
+    return min(int(count[:9]), MM2_WINDOW)

@@ -266,17 +266,17 @@ class MicroSession:
     def _handshake(self, peer: Handshake) -> Event | None:
         """One of the three steps (MM2-14)."""
         minor = common_minor(peer, proposes=self.state is MicroState.LISTENING)
-        theirs = ExtensionOffer.of(peer)
+        offer = ExtensionOffer.of(peer)
         if self.state is MicroState.LISTENING:
-            check_known(theirs.required)
+            check_known(offer.required)
             self._minor = minor
             self._out.append(encode_handshake(self._offer.handshake(self._identity, minor)))
             return None
         if self._role is MicroRole.CLIENT:
-            last, server = final(self._offer, theirs), theirs
+            last, server = final(self._offer, offer), offer
             self._out.append(encode_handshake(last.handshake(self._identity, minor)))
         else:
-            last, server, minor = theirs, self._offer, min(minor, self._minor)
+            last, server, minor = offer, self._offer, min(minor, self._minor)
         self.agreed = agreed(last, server, minor)
         self._outgoing = OutgoingWindow(self.agreed.window)
         self._incoming = IncomingWindow(self.agreed.window)

@@ -47,12 +47,12 @@ def read_field(name: str) -> str:
     return name
 
 
-def ascii_text(data: bytes, what: str) -> str:
+def ascii_text(data: bytes, noun: str) -> str:
     """Octets that have to be ASCII. Raises `Malformed`."""
     try:
         return data.decode("ascii")
     except UnicodeDecodeError:
-        raise Malformed(f"{what} is not ASCII") from None
+        raise Malformed(f"{noun} is not ASCII") from None
 
 
 # --- URL encoding ---------------------------------------------------------------------------------------------

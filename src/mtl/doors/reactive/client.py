@@ -143,18 +143,18 @@ class ReactiveConnection:
                 stream.failed(Refused(400, "error", error))
                 self._remove_waiting_writer(stream)
 
-    def _handle_subscribe(self, asked: m.Subscribe) -> None:
+    def _handle_subscribe(self, request: m.Subscribe) -> None:
         """The door subscribes to our writers in the order of our subscriptions. One may have been cancelled."""
-        waiting = self._waiting_writers.get(asked.publisher)
+        waiting = self._waiting_writers.get(request.publisher)
         writer = waiting.popleft() if waiting else None
         if not waiting:
-            self._waiting_writers.pop(asked.publisher, None)
+            self._waiting_writers.pop(request.publisher, None)
         if writer is None or writer.error is not None:
-            self._link.session.publishing.fail(asked.subscriber, "there is no such publisher here")
+            self._link.session.publishing.fail(request.subscriber, "there is no such publisher here")
             return
-        self._publishing[asked.subscriber] = writer
-        self._link.session.publishing.accept(asked.subscriber)
-        writer.accepted(asked.subscriber)
+        self._publishing[request.subscriber] = writer
+        self._link.session.publishing.accept(request.subscriber)
+        writer.accepted(request.subscriber)
 
     def _remove_waiting_writer(self, stream: Stream) -> None:
         """Remove a writer that the door refused: the door does not subscribe to it."""

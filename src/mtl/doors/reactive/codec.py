@@ -190,10 +190,10 @@ def _write_varint(value: int, _: bool = False) -> bytes:
     return bytes(octets)
 
 
-def _slice(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[memoryview, int]:
+def _slice(buf: memoryview, at: int, size: int, most: int, noun: str) -> tuple[memoryview, int]:
     """Take `size` octets. A size above the limit is refused before the octets arrive."""
     if size > most:
-        raise Malformed(f"{what} of {size} octets; {most} are the most")
+        raise Malformed(f"{noun} of {size} octets; {most} are the most")
     if at + size > len(buf):
         raise _CutOff
     return buf[at : at + size], at + size

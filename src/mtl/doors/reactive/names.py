@@ -89,5 +89,5 @@ def _resource(quoted: str) -> str:
     return resource
 
 
-def _invalid_name(what: str, expected: str) -> Refused:
-    return DoorRefusal(400, "bad-publisher", f"{what[:80]!r}: {expected}")
+def _invalid_name(name: str, expected: str) -> Refused:
+    return DoorRefusal(400, "bad-publisher", f"{name[:80]!r}: {expected}")

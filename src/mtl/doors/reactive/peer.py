@@ -81,10 +81,10 @@ class ReactivePeer:
             case m.OnComplete(subscriber) | m.OnError(subscriber):
                 self._intakes_by_elements[subscriber].finish()
 
-    def _subscribe(self, asked: m.Subscribe) -> None:
-        subscriber = asked.subscriber
+    def _subscribe(self, request: m.Subscribe) -> None:
+        subscriber = request.subscriber
         try:
-            name = parse(asked.publisher)
+            name = parse(request.publisher)
             if isinstance(name, Confirmations):
                 intake = ReactiveIntake(self._link, self._bridge, name, subscriber, self._handle_intake_end)
                 self._intakes[subscriber] = self._intakes_by_elements[intake.elements] = intake

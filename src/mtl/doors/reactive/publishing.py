@@ -60,8 +60,8 @@ class _PublishedStream:
 class Publishing:
     """See the module. Methods have no effect on a stream that has ended: possibly only one side knows its end."""
 
-    def __init__(self, say: SendMessage) -> None:
-        self._say = say
+    def __init__(self, send: SendMessage) -> None:
+        self._send = send
         self._streams: dict[int, _PublishedStream] = {}
 
     # --- messages of the subscriber -------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Publishing:
         if stream is None:
             return None
         if stream.size is None:
-            self._say(m.Subscribed(message.subscriber))
+            self._send(m.Subscribed(message.subscriber))
         return message
 
     # --- messages to the subscriber -------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Publishing:
         stream = self._streams.get(subscriber)
         if stream is not None and stream.size is None:
             stream.size = element_size
-            self._say(m.Subscribed(subscriber, element_size))
+            self._send(m.Subscribed(subscriber, element_size))
 
     def publish(self, subscriber: int, element: Buffer) -> Iterator[None]:
         """Publish one element, for which there has to be demand; in parts where it is large (RS-34).
@@ -131,7 +131,7 @@ class Publishing:
         assert not stream.size or stream.size == len(element)
         stream.use(1)
         if len(element) <= RS_PART:
-            self._say(m.OnNext(subscriber, element), fixed=stream.size > 0)
+            self._send(m.OnNext(subscriber, element), fixed=stream.size > 0)
             yield
             return
         number, stream.parts = stream.parts, stream.parts + 1
@@ -140,7 +140,7 @@ class Publishing:
                 return
             data, last = element[first : first + RS_PART], first + RS_PART >= len(element)
             part = m.OnNextLastPart if last else m.OnNextPart
-            self._say(part(subscriber, number, data))
+            self._send(part(subscriber, number, data))
             yield
 
     def publish_all(self, subscriber: int, elements: Sequence[bytes]) -> None:
@@ -151,7 +151,7 @@ class Publishing:
         assert stream.size is not None
         assert len(elements) <= stream.demand, "published without demand (RS-41)"
         stream.use(len(elements))
-        self._say(m.OnNexts(subscriber, tuple(elements)), fixed=stream.size > 0)
+        self._send(m.OnNexts(subscriber, tuple(elements)), fixed=stream.size > 0)
 
     def publish_packed(self, subscriber: int, elements: Sequence[bytes]) -> None:
         """Publish elements of a stream of fixed size, within its demand, in few messages (RS-31, RS-33)."""
@@ -164,19 +164,19 @@ class Publishing:
         for first in range(0, len(elements), RS_PACKED):
             pack = tuple(elements[first : first + RS_PACKED])
             if len(pack) == 1:
-                self._say(m.OnNext(subscriber, pack[0]), fixed=True)
+                self._send(m.OnNext(subscriber, pack[0]), fixed=True)
             else:
-                self._say(m.OnNextPacked(subscriber, pack))
+                self._send(m.OnNextPacked(subscriber, pack))
 
     def complete(self, subscriber: int) -> None:
         """End the stream: all elements were sent."""
         if self._end(subscriber):
-            self._say(m.OnComplete(subscriber))
+            self._send(m.OnComplete(subscriber))
 
     def fail(self, subscriber: int, error: str) -> None:
         """End the stream with an error. If it has not begun, `subscribed` is sent first (RS-43)."""
         if self._end(subscriber):
-            self._say(m.OnError(subscriber, error[:_LONGEST_ERROR]))
+            self._send(m.OnError(subscriber, error[:_LONGEST_ERROR]))
 
     def end(self) -> None:
         """End all streams, with the connection."""

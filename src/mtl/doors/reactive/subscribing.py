@@ -47,8 +47,8 @@ class _Stream:
 class Subscribing:
     """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
 
-    def __init__(self, say: SendMessage) -> None:
-        self._say = say
+    def __init__(self, send: SendMessage) -> None:
+        self._send = send
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(RS_STREAMS))  # sorted, so a heap
         self._buffered = 0
@@ -60,7 +60,7 @@ class Subscribing:
         if not self._free:
             raise DoorRefusal(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
         subscriber = self._free[0]
-        self._say(m.Subscribe(publisher, subscriber, demand))
+        self._send(m.Subscribe(publisher, subscriber, demand))
         heapq.heappop(self._free)
         self._streams[subscriber] = _Stream(demand)
         return subscriber
@@ -72,14 +72,14 @@ class Subscribing:
             return
         assert demand > 0
         stream.due = min(stream.due + demand, UNBOUNDED)
-        self._say(m.RequestMore(subscriber, min(demand, UNBOUNDED)))
+        self._send(m.RequestMore(subscriber, min(demand, UNBOUNDED)))
 
     def cancel(self, subscriber: int) -> None:
         """End a stream from our side."""
         stream = self._streams.get(subscriber)
         if stream is None or stream.state is _StreamState.DROPPED:
             return
-        self._say(m.Cancel(subscriber))
+        self._send(m.Cancel(subscriber))
         if stream.state is _StreamState.ASKED:
             stream.state = _StreamState.DROPPED
         else:

@@ -93,11 +93,11 @@ class Exchange:
         return Accepted(self._owner)
 
     def _plain(self, response: bytes) -> Outcome:
-        said = plain.decode(response)
-        self.user = said.user
-        if said.acting_as not in {"", said.user}:
-            return Denied(said.user)
-        return Check(said.user, said.password, self._find(said.user))
+        message = plain.decode(response)
+        self.user = message.user
+        if message.acting_as not in {"", message.user}:
+            return Denied(message.user)
+        return Check(message.user, message.password, self._find(message.user))
 
     def _start_scram(self, response: bytes) -> Outcome:
         self._scram = _Scram(ScramServer(self._find, self._nonce))

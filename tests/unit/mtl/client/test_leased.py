@@ -26,7 +26,7 @@ class Side:
 
 
 class Thing(BlockingLease):
-    what = "thing"
+    kind = "thing"
 
 
 def opened(side: Side, monkeypatch: pytest.MonkeyPatch) -> tuple[Thing, list[int]]:

@@ -45,7 +45,7 @@ def test_sequences_are_assigned_in_order(log: LogUnderTest) -> None:
 def test_times_of_contents_never_decrease(log: LogUnderTest) -> None:
     assert log.writer.append([chunk()], 5_000_000).time_us == 5_000_000
     assert log.writer.append([chunk()], 4_000_000).time_us == 5_000_000
-    assert log.writer.roll(3_000_000).begun[0].time == 5_000_000
+    assert log.writer.roll(3_000_000).new_headers[0].time == 5_000_000
     assert log.writer.append([chunk()], 0).time_us == 5_000_000
 
 
@@ -127,7 +127,7 @@ def test_a_segment_rolls_by_the_age_of_its_first_content() -> None:
 
 
 def test_rolling_an_empty_segment_has_no_effect(log: LogUnderTest) -> None:
-    assert log.writer.roll(0).begun == ()
+    assert log.writer.roll(0).new_headers == ()
     assert len(files(log.disk)) == 1
 
 

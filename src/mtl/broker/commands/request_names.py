@@ -14,7 +14,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.wire import control as w
 
 
-class NamesAsked:
+class RequestNames:
     """A method per kind of name; `table` says which of them a command needs rights on."""
 
     def __init__(self, resources: Resources, stages: Stages, committing: Committing) -> None:
