@@ -53,9 +53,9 @@ class Housekeeping:
         """Roll the segments that are due by age; trim resources by their retention policies."""
         cursors = self._cursors_by_resource()
         for resource in self._resources:
-            self._keep_in_bounds(resource, cursors.get(resource.key, ()))
+            self._enforce_bounds(resource, cursors.get(resource.key, ()))
 
-    def _keep_in_bounds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
+    def _enforce_bounds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         intake = resource.intake
         if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
             return
@@ -151,7 +151,7 @@ class Housekeeping:
         if isinstance(newest_time, StorageError):
             log.error("resource %r, retention: %s", resource.name, newest_time)
         elif not resource.deleting:
-            self._keep_in_bounds(resource, self._cursors_by_resource().get(resource.key, ()))
+            self._enforce_bounds(resource, self._cursors_by_resource().get(resource.key, ()))
 
     def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:
         """The holds on a resource: cursors and queues of groups that retention waits for, and readers that pin."""

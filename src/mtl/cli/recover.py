@@ -47,7 +47,7 @@ def recover(
         done = recovery.accept() if accept_records else []
         done += [recovery.forget(about) for about in forget or ()]
         done += recovery.manifests() if manifests else []
-        done += [recovery.bring_back(name, new_name, virtual_host)] if name is not None else []
+        done += [recovery.restore_log(name, new_name, virtual_host)] if name is not None else []
         if not (accept_records or forget or manifests or name):
             _list(data, recovery.items(), json=json)
     for text in done:

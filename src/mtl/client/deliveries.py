@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mtl.client.control import Channel, Outcome
 from mtl.client.flow import ClientFlow, State
-from mtl.client.loop import Loop, nothing
+from mtl.client.loop import Loop, do_nothing
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.protocol.rfc import RfcConsumerFlow
@@ -51,7 +51,7 @@ class Deliveries:
         self.options = options
         self.queue: deque[tuple[Hand, c.Content]] = deque()
         self.answers: deque[tuple[Hand, ConsumerAnswer, str]] = deque()
-        self.listener: Callable[[], None] = nothing
+        self.listener: Callable[[], None] = do_nothing
         """Called when there is news for the application: the lease, contents or an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None

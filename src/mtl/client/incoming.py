@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from mtl.client.control import Channel, Outcome
 from mtl.client.flow import ClientFlow
-from mtl.client.loop import Loop, nothing
+from mtl.client.loop import Loop, do_nothing
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, PlainRun
@@ -59,7 +59,7 @@ class Incoming(ABC):
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         self.options = options
         self.queue: deque[Delivery | PlainRun] = deque()
-        self.listener: Callable[[], None] = nothing
+        self.listener: Callable[[], None] = do_nothing
         """Called when there is news for the application: the lease, contents, the end or an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None

@@ -23,7 +23,7 @@ from mtl.net.network import ZmqNetwork
 _DUE_TOGETHER_S = 0.001
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """The callback that does nothing."""
 
 

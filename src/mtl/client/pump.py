@@ -13,7 +13,7 @@ import msgspec
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import ClientFlow, State
 from mtl.client.limits import PUMP, QUIET_S
-from mtl.client.loop import Loop, Timer, nothing
+from mtl.client.loop import Loop, Timer, do_nothing
 from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
@@ -57,7 +57,7 @@ class Pump:
     def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
         self.options = options
         self.lock = loop.lock()
-        self.listener: Callable[[], None] = nothing
+        self.listener: Callable[[], None] = do_nothing
         """Called under `lock` after the lease was granted, contents were sent or settled, and at the end."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from mtl.client.control import Call, Channel, Done
 from mtl.client.flow import ClientFlow
-from mtl.client.loop import Loop, nothing
+from mtl.client.loop import Loop, do_nothing
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError
 from mtl.net.endpoint import Curve
@@ -75,7 +75,7 @@ class ClientSessions:
         def conclude() -> None:
             outcome = part.lease or part.error
             if outcome is not None:
-                part.listener = nothing
+                part.listener = do_nothing
                 done(outcome)
 
         part.listener = conclude

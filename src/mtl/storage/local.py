@@ -142,7 +142,7 @@ class Storage:
             raise failure(e, f"looking for logs in {self._directory}") from e
         whole = [kind for kind in whole if any(d.kind == kind and d.key is None for d in damages)]
         runs = [r for r in records if isinstance(r, RunRecord)]
-        if rebuilt or runs or self._tombstones.are_done:
+        if rebuilt or runs or self._tombstones.has_removed_logs:
             self._tombstones.save(rebuilt, runs)
         if whole:
             self._records.complete(whole)

@@ -216,7 +216,7 @@ class Recovery:
             raise failure(error, f"keeping {path}/{MANIFEST}") from error
         rebuild_manifest(self._disk, path, owner, earliest)
 
-    def bring_back(self, name: str, new_name: str | None, vhost: str | None) -> str:
+    def restore_log(self, name: str, new_name: str | None, vhost: str | None) -> str:
         """Use a log of `lost+found` again, as resource `new_name` of `vhost`, or under its former name. Raises
         `OptionError` when there is no such log, when the name is taken, or when it is neither known nor given.
         """

@@ -39,7 +39,7 @@ class Tombstones:
             self._removed.pop(place, None)
 
     @property
-    def are_done(self) -> bool:
+    def has_removed_logs(self) -> bool:
         """Whether logs were removed whose `dropped` records the next transaction can delete."""
         return bool(self._removed)
 

@@ -152,7 +152,7 @@ class Driver:
         members, or None without a group.
         """
         holder = self._holders.get(resource)
-        if holder is None or holder.incarnation != position.incarnation or holder.is_gone:
+        if holder is None or holder.incarnation != position.incarnation or holder.is_lost:
             self._release(resource)
             holder = _Holder(self._open_reader(resource, position), position.incarnation)
             self._holders[resource] = holder
@@ -243,7 +243,7 @@ class _Holder:
     incarnation: str
 
     @property
-    def is_gone(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the lease was lost in a restart of the broker because its position does not exist any more."""
         return isinstance(self.reader.error, Refused) and self.reader.error.reason in _GONE
 

@@ -108,7 +108,7 @@ class Progress:
             epoch = self._epoch(found[one.resource], until)
             positions[one.resource] = Position(before.incarnation, until, began, epoch)
         self._known_next = {
-            name: LARGEST if self._is_done(name, positions[name]) else one.next
+            name: LARGEST if self._is_complete(name, positions[name]) else one.next
             for name, one in found.items()
             if name not in admitted
         }
@@ -198,7 +198,7 @@ class Progress:
         before = self._reached(start, name)
         if before is None:
             raise absent(name)
-        if self._is_done(name, before):
+        if self._is_complete(name, before):
             return
         self._lost(
             DataLoss(
@@ -216,7 +216,7 @@ class Progress:
         if before is None or (name not in start.resources and before.incarnation == found.incarnation):
             began = self._first_sequence(found, self._place(start, name))
             return Position(found.incarnation, began, began, found.log_epoch if began == found.next else None)
-        if self._is_done(name, before):
+        if self._is_complete(name, before):
             return before
         if before.incarnation != found.incarnation:
             self._lost(
@@ -262,7 +262,7 @@ class Progress:
         end = self._ends.known_end(found.resource, found.incarnation)
         return found.next if end is None else min(end, found.next)
 
-    def _is_done(self, name: str, position: Position) -> bool:
+    def _is_complete(self, name: str, position: Position) -> bool:
         """Whether a resource was read to the end of the query: a deletion after that is not a loss."""
         end = self._ends.known_end(name, position.incarnation)
         return end is not None and position.next >= end

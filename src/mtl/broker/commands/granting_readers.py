@@ -193,12 +193,12 @@ class ReaderGrants:
         def ended() -> None:
             self._readers.ended(lease)
             if held is not None:
-                held.leave(lease)
+                held.remove_lease(lease)
 
         self._granting.grant(lease, ended)
         self._readers.joined(lease)
         if held is not None:
-            held.join(lease)
+            held.add_lease(lease)
         return self._granting.data_lease(
             terms,
             request.packed,

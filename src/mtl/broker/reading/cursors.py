@@ -71,12 +71,12 @@ class Holding:
         """The next content that the group has not confirmed."""
         return self._cursor.record.position
 
-    def join(self, lease: HoldingLease) -> None:
+    def add_lease(self, lease: HoldingLease) -> None:
         """Add a lease of the same holder."""
         lease.confirmed = self.position
         self.leases[lease.terms.token] = lease
 
-    def leave(self, lease: HoldingLease) -> None:
+    def remove_lease(self, lease: HoldingLease) -> None:
         """A lease ended. It holds the cursor back until the next Confirm of another lease, not only until now: when
         a driver dies its leases end one by one, and the cursor must not jump to the foremost of them.
         """

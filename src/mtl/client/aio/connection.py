@@ -18,7 +18,7 @@ from mtl.client.control import Channel
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
 from mtl.client.leases import LeasingConnection
-from mtl.client.loop import Loop, nothing
+from mtl.client.loop import Loop, do_nothing
 from mtl.client.pump import Pump
 from mtl.client.questions import Awaiting, Question
 from mtl.client.sessions import ClientSessions, LeaseUser
@@ -114,7 +114,7 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
 
         def leave_if_granted() -> None:
             if self._loop.running and (part.lease is not None or part.error is not None):
-                part.listener = nothing
+                part.listener = do_nothing
                 self._loop.post(leave)  # not now: the flow has not used the lease yet
 
         def leave() -> None:

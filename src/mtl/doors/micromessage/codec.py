@@ -187,7 +187,7 @@ class MicroDecoder:
 
     def handshake(self) -> Handshake | Error | None:
         """The handshake, or the ERROR in its place; None while it is not whole. Raises `Malformed`."""
-        if self.left and self._data[self._at] in {ERROR, ERROR | LARGE_PAYLOAD}:
+        if self.undecoded and self._data[self._at] in {ERROR, ERROR | LARGE_PAYLOAD}:
             frame = self.frame()
             assert frame is None or isinstance(frame, Error)
             return frame
@@ -210,7 +210,7 @@ class MicroDecoder:
             return None
 
     @property
-    def left(self) -> int:
+    def undecoded(self) -> int:
         """Octets that are not decoded yet."""
         return len(self._data) - self._at
 

@@ -105,9 +105,9 @@ def test_restored_logs_have_their_former_records(data: Path) -> None:
     with Recovery(data) as recovery:
         assert [x.option for x in recovery.items()] == ["resource-l1", "stage-s1"]
         for name in ("resource-l1", "stage-s1"):
-            assert "from the next start" in recovery.bring_back(name, None, None)
+            assert "from the next start" in recovery.restore_log(name, None, None)
         with pytest.raises(OptionError, match="there is no"):
-            recovery.bring_back("resource-l1", None, None)
+            recovery.restore_log("resource-l1", None, None)
         assert recovery.items() == []
     assert sorted(map(repr, records(data))) == sorted(map(repr, before))
     assert extent(RealDisk(), f"{data}/resources/l1").end == 4
@@ -116,7 +116,7 @@ def test_restored_logs_have_their_former_records(data: Path) -> None:
 def test_a_log_is_restored_under_another_name_and_virtual_host(data: Path) -> None:
     lose(data, "resource")
     with Recovery(data) as recovery:
-        recovery.bring_back("resource-l1", "b", "/other")
+        recovery.restore_log("resource-l1", "b", "/other")
     found = [(r.vhost, r.name, r.log) for r in records(data) if isinstance(r, ResourceRecord)]
     assert found == [("/other", "b", "l1")]
 
@@ -128,8 +128,8 @@ def test_a_log_of_unknown_owner_needs_a_name(data: Path) -> None:
     with Recovery(data) as recovery:
         for name in ("resource-l1", "stage-s1"):
             with pytest.raises(OptionError, match="not known"):
-                recovery.bring_back(name, None, None)
-        recovery.bring_back("resource-l1", "b", None)
+                recovery.restore_log(name, None, None)
+        recovery.restore_log("resource-l1", "b", None)
     (found,) = [r for r in records(data) if isinstance(r, ResourceRecord)]
     assert (found.name, found.log != "l1") == ("b", True)
     assert extent(RealDisk(), f"{data}/resources/{found.log}")[:2] == (1, 4)

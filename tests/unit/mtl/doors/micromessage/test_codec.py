@@ -71,7 +71,7 @@ def test_encoded_frames_are_decoded_from_any_pieces(said: list[Frame], cuts: lis
         while (frame := decoder.frame()) is not None:
             heard.append(frame)
     assert heard == said
-    assert not decoder.left
+    assert not decoder.undecoded
 
 
 @given(HANDSHAKES)
