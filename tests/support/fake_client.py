@@ -158,18 +158,18 @@ class FakeWatch:
     incarnations: dict[str, str]
 
     @property
-    def in_flight(self) -> bool:
+    def stands(self) -> bool:
         return not self.client.away
 
     def is_silent(self, seconds: float) -> bool:
         self.client.silences += 1
         self.client.waits.append(seconds)
         try:
-            return self.in_flight and self.wait(seconds) is None
+            return self.stands and self.news(seconds) is None
         except Refused:
             return False
 
-    def wait(self, seconds: float) -> dict[str, Description] | None:
+    def news(self, seconds: float) -> dict[str, Description] | None:
         if self.client.away:
             return None
         found = self.client.found(self.names, self.pattern)

@@ -45,17 +45,17 @@ class Watch:
         self._waiter = waiter
 
     @property
-    def in_flight(self) -> bool:
+    def stands(self) -> bool:
         """Whether the request was sent and its connection is still up. Only then the absence of an answer means
         that there is no change.
         """
         return self._call.in_flight
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether no answer comes within `seconds` although the request `in_flight`: then there is no change."""
-        return self._waiter.is_waiting(seconds) and self.in_flight
+        """Whether no answer comes within `seconds` although the request `stands`: then there is no change."""
+        return self._waiter.is_waiting(seconds) and self.stands
 
-    def wait(self, seconds: float) -> dict[str, w.Description] | None:
+    def news(self, seconds: float) -> dict[str, w.Description] | None:
         """The answer (as of `describe`) if it comes within `seconds`; None if the request is still pending."""
         reply = self._waiter.within(seconds)
         return None if reply is None else by_name(expected(reply, w.DescriptionList))
@@ -115,7 +115,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         incarnations: Mapping[str, str] | None = None,
         wait: float,
     ) -> Watch:
-        """Send the request of `describe` without waiting; `Watch.wait` gets the answer."""
+        """Send the request of `describe` without waiting; `Watch.news` gets the answer."""
         request = describing(names, pattern, after, incarnations, wait)
         return Watch(*self.ask(request, patience=wait))
 

@@ -50,7 +50,7 @@ class ResourceWatch:
         if known is None or watched is None or watched[0] != known:
             return self._request(known, wait)
         try:
-            changed = watched[1].wait(wait)
+            changed = watched[1].news(wait)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
@@ -59,7 +59,7 @@ class ResourceWatch:
             return self._request(known, wait)
         if changed is not None:
             self._found, self._watch = changed, None
-        elif not watched[1].in_flight:  # the broker may have restarted, and have other resources
+        elif not watched[1].stands:  # the broker may have restarted, and have other resources
             return self._request(known, wait)
         return self._found
 

@@ -101,10 +101,10 @@ def test_a_watch_waits_for_the_requested_time(connection: Connection, memory_bro
 
     memory_broker.answers[w.ResourceDescribe] = later
     watch = connection.watch(["a"], after={}, wait=5)
-    assert watch.wait(0.01) is None
+    assert watch.news(0.01) is None
     released.set()
-    assert watch.wait(10) == {}
-    assert watch.wait(0) == {}
+    assert watch.news(10) == {}
+    assert watch.news(0) == {}
     assert not connection._sessions._lent
 
 
