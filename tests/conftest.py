@@ -1,4 +1,4 @@
-"""What every test may ask for. Spark starts with the first test that wants it, and once."""
+"""Fixtures for all tests. Spark starts once, with the first test that uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ settings.load_profile("mtl")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with Spark first: they take longest, and none is to begin when the other process is done."""
+    """Run files with Spark first: they take longest, and must not start when the other process has finished."""
     slow = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -42,7 +42,7 @@ def cheap_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark with two task slots, whose every file lies under pytest's temporary directory."""
+    """A local Spark with two task slots; all its files are under pytest's temporary directory."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 unit tests do not pay for this import
 
     place = tmp_path_factory.mktemp("spark")

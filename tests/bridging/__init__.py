@@ -1,1 +1,1 @@
-"""Five protocols on one resource, and on both sides of Spark; `python -m tests.bridging` prints what was seen."""
+"""Five protocols on one resource, and on both sides of Spark; `python -m tests.bridging` prints the results."""

@@ -33,7 +33,7 @@ def passages(site: Site, place: Path) -> None:
 
 
 def outcomes(site: Site) -> bool:
-    """The faults; whether every one came out as it has to."""
+    """Play the faults; returns whether every result is as required."""
     print(faults.HEAD)
     fine = True
     for protocol in DOORS:
@@ -47,7 +47,7 @@ def outcomes(site: Site) -> bool:
 
 
 def main() -> int:
-    """Exit code 1 when something came out otherwise than it has to."""
+    """Exit code 1 if a result is not as required."""
     parser = argparse.ArgumentParser(prog="scripts/bridge", description=__doc__)
     parser.add_argument("--no-spark", action="store_true", help="leave the rows of Spark out")
     asked = parser.parse_args()

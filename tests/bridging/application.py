@@ -18,7 +18,9 @@ AGAIN_S = 0.05
 
 
 async def publish(end: End, place: str, resource: str, start: int, count: int) -> None:
-    """Publish the numbers from `start` to `count`; prints how many are acknowledged, all before them included."""
+    """Publish the numbers from `start` to `count`; prints the number of acknowledged ones, including all before
+    `start`.
+    """
     acknowledged = start
     while acknowledged < count:
         try:

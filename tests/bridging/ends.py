@@ -1,4 +1,4 @@
-"""The protocols as ends of a bridge: what each calls a resource, how it reads one, and what it carries."""
+"""The protocols as ends of a bridge: their names of a resource, their readers, and their supported properties."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PATIENCE_S = 20.0
 
 
 class Producer(Protocol):
-    """What every protocol's writer can do."""
+    """The common interface of the protocols' writers."""
 
     @abstractmethod
     async def send(self, body: bytes, *properties: Mapping[str, str]) -> Any:
-        """Send one; waits where too much is under way. The result is the protocol's own."""
+        """Send one content; waits while too many are in flight. The result depends on the protocol."""
 
     @abstractmethod
     async def flush(self) -> None:
@@ -36,7 +36,7 @@ class Producer(Protocol):
 
 
 class Consumer(Protocol):
-    """What every protocol's reader can do."""
+    """The common interface of the protocols' readers."""
 
     @abstractmethod
     async def next(self) -> Received | Content | None:
@@ -45,7 +45,7 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True)
 class End:
-    """One protocol. `connect` takes the place where it is served."""
+    """One protocol. The argument of `connect` is the endpoint of its server."""
 
     name: str
     connect: Callable[[str], AbstractAsyncContextManager[Any]]
@@ -65,18 +65,18 @@ class End:
     def reader(
         self, connection: Any, resource: str, start: str | int
     ) -> AbstractAsyncContextManager[Consumer]:
-        """A reader from `start` on; from now on where the protocol knows no other start."""
+        """A reader from `start` on; from the end if the protocol has no other start."""
         options = {"start": start} if self.replays else {}
         name = self.spelling.format(resource)
         opened: AbstractAsyncContextManager[Consumer] = connection.reader(name, **options)
         return opened
 
     async def put(self, writer: Producer, body: bytes, properties: Mapping[str, str]) -> Any:
-        """Send one, with its properties where there are such."""
+        """Send one content, with its properties if the protocol has them."""
         return await writer.send(body, *([properties] if self.properties else []))
 
     def shown(self, properties: Mapping[str, str], producer: End) -> dict[str, str]:
-        """What a consumer here is shown of a content's properties that a `producer` there was given."""
+        """The properties that a consumer of this protocol gets for those sent by a `producer` of another."""
         return dict(properties) if self.properties and producer.properties else {}
 
 

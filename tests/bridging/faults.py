@@ -1,4 +1,4 @@
-"""Door, broker, clients and network are killed in the middle of numbered contents; what becomes of these."""
+"""Door, broker, clients and network are killed during a transfer of numbered contents, which are checked afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = b"end"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was there afterwards."""
+    """The state after the fault."""
 
     protocol: str
     victim: str
@@ -50,7 +50,7 @@ HEAD = (
 
 
 class Application:
-    """One process of `tests.bridging.application`, or two in turn, and what they said."""
+    """One process of `tests.bridging.application`, or two in succession, and their output."""
 
     def __init__(self, what: str, end: End, place: str, resource: str) -> None:
         self._command = [sys.executable, "-m", "tests.bridging.application", what, end.name, place, resource]
@@ -74,7 +74,7 @@ class Application:
                     self._news.notify_all()
 
     async def said(self, enough: Callable[[list[str]], bool]) -> None:
-        """Wait until what it said is enough."""
+        """Wait until its output satisfies the condition."""
         async with self._news:
             await self._news.wait_for(lambda: enough(self.lines))
 
@@ -100,7 +100,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a victim is taken from."""
+    """The processes that may be killed."""
 
     site: Site
     end: End

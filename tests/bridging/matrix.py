@@ -15,7 +15,7 @@ NUMBERED = 200
 
 @dataclass(frozen=True)
 class Crossing:
-    """What was seen to go from one protocol to another."""
+    """The contents transferred from one protocol to another."""
 
     producer: str
     consumer: str

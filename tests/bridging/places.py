@@ -1,4 +1,4 @@
-"""A broker with a door of every protocol in front of it, each a process of its own that can be killed."""
+"""A broker with a door of every protocol, each a separate process that can be killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.doors import await_line, door_process
 
 
 class Site:
-    """Where each protocol is served; a door that is killed and started again is at the same place."""
+    """The endpoints of the protocols; a restarted door has the same endpoint."""
 
     def __init__(self, running: RunningBroker) -> None:
         self.broker = running

@@ -1,4 +1,4 @@
-"""Spark between two ends of every protocol: one running query copies what each producer sends to where each reads."""
+"""Spark between two ends of every protocol: one running query copies from the producers to the consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Passage:
-    """What one protocol sent into the query and received out of it."""
+    """The contents that one protocol sent into the query and received from it."""
 
     name: str
     rows: int

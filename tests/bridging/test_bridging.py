@@ -27,12 +27,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.parametrize("consumer", ENDS)
 @pytest.mark.parametrize("producer", ENDS)
-def test_what_one_protocol_sends_another_receives(site: Site, producer: str, consumer: str) -> None:
+def test_contents_of_each_protocol_are_received_by_each_other(
+    site: Site, producer: str, consumer: str
+) -> None:
     in_loop(cross)(site.places, ENDS[producer], ENDS[consumer])
 
 
 @pytest.mark.spark
-def test_each_protocol_sends_into_a_running_query_and_receives_out_of_it(
+def test_each_protocol_sends_to_and_receives_from_a_running_query(
     site: Site, spark: SparkSession, tmp_path: Path
 ) -> None:
     passages = in_loop(pass_through)(site.places, spark, tmp_path / "checkpoint")
@@ -43,5 +45,5 @@ def test_each_protocol_sends_into_a_running_query_and_receives_out_of_it(
     ("protocol", "victim"),
     [("mc0", "door"), ("micromessage", "clients"), ("reactive", "broker"), ("mbws", "network")],
 )
-def test_what_was_acknowledged_is_there_whoever_is_killed(site: Site, protocol: str, victim: str) -> None:
+def test_acknowledged_contents_survive_kills(site: Site, protocol: str, victim: str) -> None:
     in_loop(play)(site, protocol, victim)

@@ -59,8 +59,8 @@ def main() -> int:
 
 @contextmanager
 def _places() -> Iterator[Path]:
-    """Where the rounds are played: in memory, where there is such a place, since no sync reaches a disk anyway. What
-    remains of it is what something was found in.
+    """The directory of the rounds: in memory if possible, because no sync reaches a disk anyway. Directories with
+    findings are kept.
     """
     memory = Path("/dev/shm")
     place = Path(tempfile.mkdtemp(prefix="crash-", dir=memory if memory.is_dir() else None))
@@ -75,7 +75,7 @@ def _places() -> Iterator[Path]:
 
 
 def tell(outcome: Outcome) -> None:
-    """A line for a round, and more for what was found in it."""
+    """Print a line for a round, and its findings."""
     spec = outcome.spec
     print(
         f"{outcome.seconds:5.1f} s  {spec.fault}, round {spec.seed}: {outcome.count} of {spec.count}, "

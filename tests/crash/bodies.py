@@ -1,5 +1,5 @@
-"""Bodies that say whose they are. Every octet of one follows from its writer and number, so that none can be altered,
-cut or exchanged without being found out.
+"""Bodies that identify their writer. Every octet follows from writer and number, so that any alteration, truncation or
+exchange is detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def body(writer: str, number: int) -> bytes:
 
 
 def origin(octets: bytes) -> Origin | None:
-    """Whose it is; None when nobody sent these octets."""
+    """The writer and number of a body; None if no writer sent these octets."""
     writer, _, number = octets.partition(b"\n")[0].rpartition(b" ")
     try:
         found = (writer.decode(), int(number))

@@ -1,13 +1,13 @@
-"""Compares what is there in the end with what was done. The promises it knows are those of PROTOCOL.md, in short:
+"""Compares the final state with the history. The checked guarantees are those of PROTOCOL.md, in short:
 
-- what was confirmed is there once, in its writer's order, with the octets that were sent;
-- what a reader was given stays what and where it was;
-- of a commit all contents are there, together, or none; once for a version; what it truncates is gone, no more;
-- a group is never ahead of what it confirmed, and never behind what it was told;
-- retention takes the oldest, and nothing between.
+- confirmed contents exist once, in the order of their writer, with the octets sent;
+- delivered contents keep their octets and positions;
+- a commit has all its contents together, or none; once per version; it removes exactly the truncated contents;
+- a group is never ahead of its confirmed position, and never behind the reported one;
+- retention removes the oldest contents without gaps.
 
-`reported` are resources of which the broker said that contents are damaged or gone: of these nothing is lost, but what
-they still give out has to be right.
+`reported` are resources with damage or losses reported by the broker: missing contents of these are accepted, but the
+others have to be correct.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _seen(history: History, resource: str, there: dict[int, Origin], kept: Kept)
 
 
 def _writers(history: History, resource: str, numbers: dict[str, list[int]]) -> Iterator[Finding]:
-    """All numbers of a writer are there, but for the first ones where retention or a commit took them."""
+    """All numbers of a writer exist, except first ones removed by retention or a commit."""
     last = _truncated(history, resource)
     for (name, writer), sent in history.sent.items():
         if name != resource:
@@ -116,7 +116,7 @@ def _writers(history: History, resource: str, numbers: dict[str, list[int]]) -> 
 
 
 def _truncated(history: History, resource: str) -> Commit | None:
-    """The last commit that took the place of what was there before."""
+    """The last truncating commit."""
     return next((one for one in reversed(history.commits) if resource in one.truncate and one.first), None)
 
 

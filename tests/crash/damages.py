@@ -1,9 +1,8 @@
-"""One damaged file in a data directory: everything is as it was, or the broker says that it is not.
+"""One damaged file in a data directory: all contents are unchanged, or the broker reports the damage.
 
-A directory is filled by the usual clients and left by a clean stop, or by a kill of a broker that had nothing to do any
-more. Everything in it is read once: that is the truth. Then, again and again, a file of a copy is damaged (a bit is
-flipped, it is lost, it is exchanged for another or for an older copy of itself), a broker is started on the copy, and
-everything is read as before.
+A directory is filled by the usual clients and left by a clean stop, or by a kill of an idle broker. Its whole state is
+read once as the reference. Then, repeatedly, a file of a copy is damaged (a bit is flipped, the file is lost, or
+exchanged for another one or an older copy of itself), a broker is started on the copy, and its state is read.
 
 A difference has to be reported: by a line of the broker's log (a warning or worse), a refusal, the `trouble` of a
 resource, or `mtl verify`. A content with other octets, or in another's place, is wrong whatever was reported.
@@ -56,7 +55,7 @@ _REPORT = re.compile(r"^\S+ \S+ (WARNING|ERROR|CRITICAL) |^mtl: ", re.MULTILINE)
 
 @dataclass
 class Facts:
-    """What clients find out: contents by (resource, sequence), everything else by name, and what they were refused."""
+    """The state as found by clients: contents by (resource, sequence), other facts by name, and refusals."""
 
     contents: dict[tuple[str, int], bytes] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +91,7 @@ def _play(outcome: Outcome, server: ForkServer, place: Path, chance: random.Rand
 def _fill(
     spec: Spec, server: ForkServer, place: Path, chance: random.Random
 ) -> tuple[Path, str, list[Finding]]:
-    """A data directory, a stage in it that nobody has committed, and what is wrong with it as it is."""
+    """A data directory, an uncommitted stage in it, and its problems before any damage."""
     machine = Machine(server, place, segment_bytes=SEGMENT_BYTES)
     machine.start()
     clients = Clients(machine.endpoint, spec.seed)
@@ -120,8 +119,8 @@ def _fill(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a directory in which files and directories come and go."""
-    for directory, _, names in os.walk(source):  # one that is gone meanwhile is passed over
+    """Copy a directory whose files and directories change during the copy."""
+    for directory, _, names in os.walk(source):  # a directory removed meanwhile is skipped
         place = target / Path(directory).relative_to(source)
         place.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -130,7 +129,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _paths(source: Path, count: int, chance: random.Random) -> list[Path]:
-    """Files to damage: of each kind in turns, all of a kind before one of them again."""
+    """Files to damage: the kinds alternate, and each file of a kind is used once before any repetition."""
     newest = _newest(source)
     kinds: dict[str, list[Path]] = {}
     for path in sorted(source.rglob("*")):
@@ -171,7 +170,7 @@ def _lose(data: Path, path: Path, _: random.Random) -> str:
 
 
 def _exchange(data: Path, path: Path, chance: random.Random) -> str:
-    """For another of the same name where there is one, such as the first index of another log."""
+    """Exchange a file for another one of the same name if there is one, such as the first index of another log."""
     others = [x for x in sorted(data.rglob(f"*{path.suffix}")) if x.is_file() and x != data / path]
     alike = [x for x in others if x.name == path.name]
     if not others:
@@ -184,7 +183,7 @@ def _exchange(data: Path, path: Path, chance: random.Random) -> str:
 
 
 def _put_back(data: Path, path: Path, _: random.Random) -> str:
-    """As it was when the directory was half full; nothing happens to a file that is younger."""
+    """Restore the file of the half-filled directory; a younger file stays unchanged."""
     older = data.parent.parent / OLDER / path
     if not older.exists():
         return "left alone"
@@ -219,7 +218,7 @@ def _judge(machine: Machine, what: str, stage: str, truth: Facts) -> list[Findin
 
 
 def _read(machine: Machine, stage: str) -> tuple[Facts | None, list[str]]:
-    """What clients find (None when the broker refuses to start), and everything that is reported."""
+    """The state found by clients (None if the broker refuses to start), and all reports."""
     found = None
     machine.launch()
     if machine.await_ready():
@@ -249,7 +248,7 @@ def _facts(connection: Connection, stage: str) -> Facts:
         except Refused as error:
             found.refused.append(f"{name}: {error}")
         except Unreachable:
-            pass  # what is missing is missing without a report
+            pass  # the differences then count as unreported
 
     of("stages", lambda: [(one.stage, one.contents, one.state) for one in connection.stages().stages])
     of(
@@ -287,7 +286,7 @@ def _last(connection: Connection, resource: str, name: str) -> int | None:
 
 
 def _compare(truth: Facts, found: Facts) -> tuple[list[str], list[str]]:
-    """What is wrong whatever was reported, and what is right only if that was."""
+    """Differences that are always wrong, and those that are allowed if reported."""
     wrong = [
         f"{key} is another content"
         for key, octets in found.contents.items()

@@ -1,4 +1,4 @@
-"""What happens to a machine, one function for each kind of fault. Each returns when the broker runs again."""
+"""Faults of a machine, one function for each kind. Each returns when the broker runs again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITING_S = 3.0
 
 @dataclass
 class Scene:
-    """A round under way."""
+    """A running round."""
 
     machine: Machine
     clients: Clients
@@ -36,20 +36,20 @@ class Scene:
 
 
 def kill(scene: Scene) -> None:
-    """SIGKILL at some moment, or before an operation of the disk chosen by its number; some of them while starting."""
+    """SIGKILL at a random moment, or before a chosen operation of the disk; sometimes during the start."""
     _die(scene)
     _start(scene)
 
 
 def cut(scene: Scene) -> None:
-    """SIGKILL, and of what was not synced everything, something or nothing survives."""
+    """SIGKILL; all, some or no unsynced octets survive."""
     _die(scene)
     _lose(scene)
     _start(scene)
 
 
 def full_disk(scene: Scene) -> None:
-    """From some operation on nothing more can be written, and then there is room again, which has to be enough."""
+    """From some operation on the disk is full, and later has free space again, which must suffice for recovery."""
     _fail(scene, ROOM, errno.ENOSPC, 1_000_000)
     if not _serves(scene):
         stopped = "; ".join(_stopped(scene))
@@ -92,7 +92,7 @@ def _lose(scene: Scene) -> None:
 
 
 def _start(scene: Scene) -> None:
-    """Start again. Now and then the next fault comes while it starts, or before any client is back."""
+    """Restart the broker. Sometimes the next fault occurs during the start, or before any client reconnects."""
     before = scene.clients.confirmed
     scene.machine.launch()
     soon = scene.chance.random()
@@ -113,8 +113,8 @@ def _restart(scene: Scene) -> None:
 
 
 def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
-    """Have the disk fail for a while; now and then the broker is killed, loses its power or is stopped meanwhile, and
-    has to start on the bad disk.
+    """Make the disk fail for a while; sometimes the broker is killed, loses power or is stopped meanwhile, and has to
+    start on the bad disk.
     """
     machine, chance = scene.machine, scene.chance
     after, path = int(10 ** chance.uniform(0, 2)), chance.choice(PLACES)
@@ -133,7 +133,7 @@ def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
         machine.launch()
         if chance.random() < 0.5:
             machine.control.fail(kinds, error, after=chance.choice((0, 3, 30)), count=count, path=path)
-        if not machine.await_ready():  # a disk on which nobody can start
+        if not machine.await_ready():  # no broker can start on this disk
             machine.ended()
             machine.start()
     machine.control.work()

@@ -1,5 +1,5 @@
-"""Starts brokers quickly: a process that has imported everything forks a child for each. Run as a module with the shim
-preloaded; told by lines of JSON on standard input, and telling by lines on standard output.
+"""Starts brokers quickly: a process that has imported all modules forks a child for each. Run as a module with the shim
+preloaded; commands are lines of JSON on standard input, events are lines on standard output.
 
     {"id", "argv": [...], "log": path}    run `mtl` with these arguments
     {"id", "broker": configuration, "log": path, "below": directory, "journal": path or null, "control": path}
@@ -37,7 +37,7 @@ _libc = ctypes.CDLL(None)
 
 
 def tell(**what: Any) -> None:
-    """One line; a pipe takes it whole."""
+    """Write one line, which is atomic in a pipe."""
     os.write(1, (json.dumps(what) + "\n").encode())
 
 
@@ -66,7 +66,7 @@ def child(asked: dict[str, Any]) -> int:
 
 
 def broker(asked: dict[str, Any]) -> int:
-    """What `mtl broker` does, without the time that its command line takes to be built."""
+    """Like `mtl broker`, without the time to build its command line."""
 
     def ready(line: str) -> None:
         found = _READY.match(line)

@@ -1,5 +1,5 @@
-"""What was done to a broker and what it said of it: the checker's only source. No code of the project is used here, nor
-in bodies.py and checker.py.
+"""The requests to a broker and its answers: the checker's only source. No code of the project is used here, nor in
+bodies.py and checker.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Origin = tuple[str, int]
 
 @dataclass
 class Sent:
-    """What a named writer sent to a resource, numbered from 1, and how much of it is confirmed."""
+    """Contents sent by a named writer to a resource, numbered from 1, and the last confirmed number."""
 
     sent: int = 0
     confirmed: int = 0
@@ -66,7 +66,7 @@ class History:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def saw(self, resource: str, sequence: int, origin: Origin | None) -> None:
-        """A reader was given a content. What it saw is durable: nobody may see another one in its place."""
+        """A reader got a content. It is durable: no reader may get another one at its position."""
         known = self.seen.setdefault(resource, {}).setdefault(sequence, origin or ("nobody", 0))
         if origin is None:
             self.troubles.append(f"{resource}: content {sequence} has octets that nobody sent")
@@ -86,7 +86,7 @@ class History:
 
 @dataclass
 class Kept:
-    """What a resource has in the end: contents from `earliest` on, in order, or why they cannot be read."""
+    """The final state of a resource: contents from `earliest` on, in order, or the reason why they cannot be read."""
 
     earliest: int
     next: int
@@ -96,7 +96,7 @@ class Kept:
 
 @dataclass
 class Observed:
-    """What a client finds in the end."""
+    """The final state as found by a client."""
 
     kept: dict[str, Kept] = field(default_factory=dict)
     cursors: dict[tuple[str, str], int] = field(default_factory=dict)

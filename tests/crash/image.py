@@ -1,13 +1,13 @@
-"""What a power cut leaves of a data directory: the journal of the shim replayed on the directory as it was before.
+"""The data directory after a power cut: the journal of the shim replayed on the directory before it.
 
 The rules, stricter than those of any usual file system:
 
-- of what was written to a file since its last successful sync, every page survives or not by itself; the size of the
+- of the pages written to a file since its last successful sync, each survives independently; the size of the
   file is the old one, the new one (pages that did not survive are zeros), or where the last surviving page ends;
 - of the changes of names in a directory since its last fsync, a first part survives, in each directory another one;
   a rename between two directories is atomic, and durable with the fsync of either;
 - a file may be durable in a directory that is not, and the other way round;
-- when a sync fails, chance says at once which of the pages reached the disk. A later sync does not write them.
+- when a sync fails, random choice decides at once which pages reached the disk. A later sync does not write them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAGE = 4096
 
 @dataclass(eq=False)
 class _File:
-    """`durable` is what a power cut cannot take; `pending` what it may, in order: data at an offset, or a new size."""
+    """`durable` survives a power cut; `pending` may be lost, in order: data at an offset, or a new size."""
 
     durable: bytearray
     size: int
@@ -92,13 +92,13 @@ _Node = _File | _Directory
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of names that no fsync has made durable: in each of its directories a name and its new node, or None."""
+    """A change of names that is not durable yet: in each of its directories a name and its new node, or None."""
 
     parts: tuple[tuple[_Directory, str, _Node | None], ...]
 
 
 class Image:
-    """The state of a directory tree, as far as the journal tells it."""
+    """The state of a directory tree according to the journal."""
 
     def __init__(self, before: Path, root: str, chance: random.Random) -> None:
         """`before` is a copy of the directory as it was, all of it durable; `root` its name in the journal."""
@@ -111,7 +111,7 @@ class Image:
     # --- replaying ------------------------------------------------------------------------------------------
 
     def replay(self, journal: bytes) -> None:
-        """Do all of it again. A record that is cut off, since its process was killed, did not happen."""
+        """Replay the whole journal. A truncated record, of a killed process, is ignored."""
         at = 0
         while at + _RECORD.size <= len(journal):
             magic, op, failed, first, second, _, fd, flags, offset, length = _RECORD.unpack_from(journal, at)
@@ -194,7 +194,7 @@ class Image:
     # --- the power cut --------------------------------------------------------------------------------------
 
     def write(self, target: Path, survives: Survives) -> None:
-        """Write what is left to a directory that is not there yet."""
+        """Write the remaining state to a new directory."""
         self._lose_names(survives)
         self._write(self._top, target, survives, {})
 

@@ -32,11 +32,11 @@ TRACEBACK = "Traceback (most recent call last)"
 
 
 class MachineFailed(Exception):
-    """The broker did not do what every broker has to: start, or stop when it is told to."""
+    """The broker failed to start, or to stop on request."""
 
 
 class _Child:
-    """A process of the fork server. Its facts come line by line."""
+    """A process of the fork server, which reports its events as lines."""
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
@@ -48,7 +48,7 @@ class _Child:
             self.news.notify_all()
 
     def wait(self, names: Sequence[str], seconds: float) -> str | None:
-        """The first of these facts that is known; None when none is in time."""
+        """The first of these events; None after the timeout."""
 
         def known() -> str | None:
             return next((name for name in names if name in self.known), None)
@@ -79,7 +79,7 @@ class ForkServer:
         self._reader.start()
 
     def run(self, log: Path, **asked: object) -> _Child:
-        """Ask for a child (forks.py); what it says goes to `log`."""
+        """Start a child (forks.py); its output goes to `log`."""
         child = _Child()
         number = len(self._children)
         self._children.append(child)
@@ -98,7 +98,7 @@ class ForkServer:
             child.tell({"code": None})
 
     def close(self) -> None:
-        """End it; its children end with it."""
+        """End the fork server and its children."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -149,7 +149,7 @@ class Machine:
     # --- the process ----------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Start the broker and do not wait for it. Faults may be told to `control` from now on."""
+        """Start the broker without waiting. Faults may be set in `control` from now on."""
         assert self._child is None
         if self._before is not None:
             shutil.rmtree(self._before, ignore_errors=True)
@@ -167,7 +167,7 @@ class Machine:
         )
 
     def await_ready(self) -> bool:
-        """Wait until it is; False when it ended instead, as it may when it was to die while starting."""
+        """Wait until the broker is ready; False if it ended instead, as after a planned kill during the start."""
         child = self._running()
         found = child.wait(("ready", "code"), READY_S)
         if found is None:
@@ -176,17 +176,17 @@ class Machine:
         return found == "ready"
 
     def start(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start the broker and wait until it is ready."""
         self.launch()
         if not self.await_ready():
             raise MachineFailed(f"the broker ended instead of starting; {self.tail()}")
 
     def await_end(self, seconds: float) -> bool:
-        """Whether it ends within so long."""
+        """Whether the broker ends within this time."""
         return self._running().wait(("code",), seconds) is not None
 
     def kill(self) -> None:
-        """SIGKILL. Raises `MachineFailed` when it had ended by itself before."""
+        """SIGKILL. Raises `MachineFailed` if the broker had ended before."""
         child = self._running()
         if child.wait(("pid", "code"), READY_S) == "pid" and "code" not in child.known:
             try:
@@ -198,7 +198,7 @@ class Machine:
             raise MachineFailed(f"the broker ended by itself, with {code}; {self.tail()}")
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code. Raises `MachineFailed` when it does not end."""
+        """SIGTERM; returns the exit code. Raises `MachineFailed` if the broker does not end."""
         child = self._running()
         os.kill(child.known["pid"], signal.SIGTERM)
         if child.wait(("code",), STOP_S) is None:
@@ -210,12 +210,12 @@ class Machine:
 
     @property
     def control(self) -> Control:
-        """What the shim of the broker that was started last is told."""
+        """The control of the shim of the last started broker."""
         assert self._control is not None
         return self._control
 
     def ended(self) -> int | None:
-        """Its exit code, after it ended by itself: below 0 a signal's."""
+        """The exit code of a broker that ended by itself: negative for a signal."""
         return self._gone()
 
     @property
@@ -241,7 +241,7 @@ class Machine:
         return code
 
     def said(self, since: int = 0) -> str:
-        """What the broker wrote to its log, from an octet on."""
+        """The broker's log from this offset on."""
         if not self.log.exists():
             return ""
         return self.log.read_bytes()[since:].decode(errors="replace")
@@ -253,7 +253,7 @@ class Machine:
     # --- power ----------------------------------------------------------------------------------------------
 
     def lose(self, survives: Survives, chance: random.Random) -> None:
-        """After a kill: what was not synced is lost, all of it, some, or (a kill and no more) nothing."""
+        """After a kill, lose all, some or no unsynced octets."""
         assert self._before is not None
         image = Image(self._before, str(self.data), chance)
         if self._journal.exists():
@@ -263,7 +263,7 @@ class Machine:
 
 
 def wait_until(done: Any, seconds: float, step: float = 0.01) -> bool:
-    """Whether `done()` came true in time."""
+    """Whether `done()` became true in time."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What a round is, and what comes of it."""
+"""The specification of a round, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEGMENT_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Spec:
-    """What a round is: a kind of fault, how many of it, and the seed that everything random in it comes from."""
+    """A round: a kind of fault, the number of faults, and the seed of all random choices."""
 
     fault: str
     count: int
@@ -24,7 +24,7 @@ class Spec:
 
 @dataclass
 class Outcome:
-    """What came of one: how many faults there were, how many contents at the end, and each promise not kept."""
+    """The result of a round: the number of faults, of contents at the end, and the broken guarantees."""
 
     spec: Spec
     count: int = 0

@@ -1,4 +1,4 @@
-"""A round: one data directory, clients at work, some faults of one kind, and what was found in the end."""
+"""A round: one data directory, active clients, some faults of one kind, and the check at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = (*FAULTS, *damages.DAMAGES)
 
 
 def play(spec: Spec, server: ForkServer, place: Path) -> Outcome:
-    """Play a round in a directory of its own, which stays where something was found."""
+    """Play a round in its own directory, which is kept after a finding."""
     if spec.fault in damages.DAMAGES:
         return damages.play(spec, server, place)
     began, outcome = time.monotonic(), Outcome(spec)
@@ -50,7 +50,7 @@ def play(spec: Spec, server: ForkServer, place: Path) -> Outcome:
 
 
 def _stop(machine: Machine) -> list[Finding]:
-    """A clean stop, after which `mtl verify` finds nothing."""
+    """A clean stop, after which `mtl verify` has no findings."""
     code = machine.stop()
     if code:
         return [Finding("wrong", f"the broker stopped with {code}; {machine.tail()}")]

@@ -1,4 +1,4 @@
-"""Rounds in several processes at once, each with a fork server of its own."""
+"""Rounds in several processes, each with its own fork server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ROUND = {
 
 
 def in_a_round(fault: str, count: int) -> int:
-    """How many faults of a kind a round has: with more the data grows, and a check says less of each."""
+    """The number of faults of a kind per round: with more the data grows, and a check says less about each."""
     return min(count, _ROUND.get(fault, 10))
 
 
@@ -63,7 +63,7 @@ def specs(counts: dict[str, int], seed: int) -> Iterator[Spec]:
 
 
 def played(rounds: list[Spec], place: Path, jobs: int) -> Iterator[Outcome]:
-    """Play rounds in `jobs` processes; what came of each, as they end."""
+    """Play rounds in `jobs` processes; yields their results."""
     shim = build(place)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = [pool.submit(_play, spec, str(shim), str(place)) for spec in rounds]

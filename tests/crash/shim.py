@@ -1,4 +1,4 @@
-"""The shim (shim.c): how it is built, and what it is told while it runs."""
+"""The shim (shim.c): its build, and its control at run time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVERYTHING = Kind(63)
 
 
 def build(place: Path) -> Path:
-    """Compile the shim into a directory. Raises `RuntimeError` where there is no compiler, or it complains."""
+    """Compile the shim into a directory. Raises `RuntimeError` without a compiler, or if it fails."""
     if COMPILER is None:
         raise RuntimeError("there is no C compiler; install gcc (apt-get install gcc libc6-dev)")
     library = place / "shim.so"
@@ -56,7 +56,7 @@ def build(place: Path) -> Path:
 
 
 class Control:
-    """What the shim of one process is told, in memory that both have. Changes count from its next operation on."""
+    """The control of the shim of one process, in shared memory. Changes apply from its next operation on."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(_SIZE))
@@ -78,8 +78,8 @@ class Control:
     def fail(
         self, kinds: Kind, error: int, *, after: int = 0, count: int = 0xFFFFFFFF, path: str = ""
     ) -> None:
-        """Have operations fail with `error`: `count` of them, when `after` more have worked, in files with `path` in
-        their names.
+        """Make `count` operations fail with `error`, after `after` successful ones, on files with `path` in their
+        names.
         """
         name = path.encode()
         assert len(name) < _PATH
@@ -89,7 +89,7 @@ class Control:
         self["count"] = count
 
     def work(self) -> int:
-        """Have everything work again; how many operations failed."""
+        """End the failures; returns the number of failed operations."""
         self["count"] = 0
         return self["failed"]
 

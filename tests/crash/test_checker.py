@@ -1,4 +1,4 @@
-"""The checker finds what it is there for: each promise is broken once."""
+"""The checker detects every violation: each guarantee is broken once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.crash.history import Commit, Cursor, History, Kept, Observed, Sent
 
 
 def whole() -> tuple[History, Observed]:
-    """Two writers and two commits, of which the second one truncates, and everything as it must be."""
+    """A correct history: two writers and two commits, the second one truncating."""
     history = History(
         sent={("a", "w"): Sent(3, 3), ("b", "v"): Sent(4, 4)},
         commits=[
@@ -33,12 +33,12 @@ def whole() -> tuple[History, Observed]:
     return history, Observed(kept, {("g", "a"): 3})
 
 
-def test_nothing_is_found_where_everything_is_right() -> None:
+def test_a_correct_history_has_no_findings() -> None:
     assert check(*whole()) == []
 
 
 def _drop(number: int) -> Callable[[History, Observed], None]:
-    """A content of resource a is left out, and those after it move up."""
+    """Remove a content of resource a; the later ones move up."""
 
     def change(_: History, observed: Observed) -> None:
         bodies = [octets for sequence, octets in observed.kept["a"].contents if sequence != number]
@@ -92,13 +92,13 @@ def _bring_back(_: History, observed: Observed) -> None:
         ("wrong", lambda history, _: [history.was_delivered("q", 1, ("w", 1), again=False) for _ in (1, 2)]),
     ],
 )
-def test_a_broken_promise_is_found(kind: str, change: Callable[[History, Observed], object]) -> None:
+def test_each_broken_guarantee_is_found(kind: str, change: Callable[[History, Observed], object]) -> None:
     history, observed = whole()
     change(history, observed)
     assert kind in {finding.kind for finding in check(history, observed)}
 
 
-def test_what_was_reported_is_not_lost_but_must_be_right() -> None:
+def test_reported_losses_are_accepted_but_wrong_contents_are_not() -> None:
     history, observed = whole()
     observed.kept["a"].contents = observed.kept["a"].contents[:1]
     assert {finding.kind for finding in check(history, observed)} == {"lost"}
@@ -107,7 +107,7 @@ def test_what_was_reported_is_not_lost_but_must_be_right() -> None:
     assert {finding.kind for finding in check(history, observed, reported={"a"})} == {"wrong"}
 
 
-def test_a_body_says_whose_it_is_and_every_flipped_bit_is_noticed() -> None:
+def test_a_body_identifies_its_writer_and_every_flipped_bit_is_detected() -> None:
     octets = body("w", 7)
     assert origin(octets) == ("w", 7)
     for at in range(len(octets)):

@@ -25,13 +25,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 
 @pytest.mark.parametrize(("fault", "count"), LIGHT.items())
-def test_no_promise_is_broken(fault: str, count: int, server: ForkServer, tmp_path: Path) -> None:
+def test_no_guarantee_is_broken(fault: str, count: int, server: ForkServer, tmp_path: Path) -> None:
     outcome = play(Spec(fault, count, 1), server, tmp_path / "round")
     assert outcome.count == count
     assert not outcome.findings
 
 
-def test_a_disk_that_syncs_nothing_is_found_out(
+def test_a_disk_without_syncs_is_detected(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_File, "sync", lambda *_: None)

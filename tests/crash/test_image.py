@@ -1,4 +1,4 @@
-"""What a power cut leaves, by a journal of known operations."""
+"""The files after a power cut, for a journal of known operations."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def left(tmp_path: Path) -> Callable[..., dict[str, bytes]]:
 Left = Callable[..., dict[str, bytes]]
 
 
-def test_what_was_synced_stays(left: Left) -> None:
+def test_synced_octets_survive(left: Left) -> None:
     journal = MADE + did(_WRITE, data=b"synced") + did(_SYNC) + SYNCED_NAMES
     assert left(journal + did(_WRITE, at=6, data=b" not")) == {"f": b"synced"}
 
 
-def test_a_name_that_was_not_synced_goes_with_its_file(left: Left) -> None:
+def test_an_unsynced_name_is_lost_with_its_file(left: Left) -> None:
     assert left(MADE + did(_WRITE, data=b"synced") + did(_SYNC)) == {}
 
 
@@ -65,29 +65,29 @@ def test_a_name_without_a_sync_of_its_file_is_an_empty_file(left: Left) -> None:
     assert left(MADE + did(_WRITE, data=b"not synced") + SYNCED_NAMES) == {"f": b""}
 
 
-def test_after_a_kill_everything_is_there(left: Left) -> None:
+def test_after_a_kill_all_octets_exist(left: Left) -> None:
     assert left(MADE + did(_WRITE, data=b"all"), "all") == {"f": b"all"}
 
 
-def test_a_record_that_was_cut_off_did_not_happen(left: Left) -> None:
+def test_a_truncated_record_is_ignored(left: Left) -> None:
     journal = MADE + did(_WRITE, data=b"one") + did(_WRITE, at=3, data=b"two")[:-1]
     assert left(journal, "all") == {"f": b"one"}
 
 
-def test_a_rename_takes_effect_whole(left: Left) -> None:
+def test_a_rename_is_atomic(left: Left) -> None:
     made = MADE + did(_WRITE, data=b"x") + did(_SYNC) + SYNCED_NAMES
     renamed = made + did(_RENAME, "f", "g")
     assert left(renamed) == {"f": b"x"}
     assert left(renamed + SYNCED_NAMES, seed=1) == {"g": b"x"}
 
 
-def test_an_unlinked_file_comes_back_where_that_was_not_synced(left: Left) -> None:
+def test_an_unlinked_file_reappears_without_a_sync_of_its_directory(left: Left) -> None:
     made = MADE + did(_WRITE, data=b"x") + did(_SYNC) + SYNCED_NAMES
     assert left(made + did(_UNLINK, "f")) == {"f": b"x"}
     assert left(made + did(_UNLINK, "f") + SYNCED_NAMES, seed=1) == {}
 
 
-def test_pages_of_an_unsynced_write_survive_by_themselves(left: Left) -> None:
+def test_pages_of_an_unsynced_write_survive_independently(left: Left) -> None:
     pages = b"".join(bytes([n]) * 4096 for n in range(1, 9))
     journal = MADE + SYNCED_NAMES + did(_WRITE, data=pages)
     found = {left(journal, "some", seed)["f"] for seed in range(40)}
@@ -100,13 +100,13 @@ def test_pages_of_an_unsynced_write_survive_by_themselves(left: Left) -> None:
             assert one[at : at + 4096] in {pages[at : at + 4096], bytes(4096)}
 
 
-def test_a_sync_that_failed_is_not_made_up_for_by_a_later_one(left: Left) -> None:
+def test_a_later_sync_does_not_repair_a_failed_one(left: Left) -> None:
     pages = b"x" * 4096 * 16
     journal = MADE + SYNCED_NAMES + did(_WRITE, data=pages) + did(_SYNC, failed=1) + did(_SYNC)
     assert left(journal, "none")["f"].count(0) > 0
 
 
-def test_a_file_made_smaller_and_not_synced_has_its_old_size(left: Left) -> None:
+def test_an_unsynced_truncation_is_undone(left: Left) -> None:
     journal = MADE + SYNCED_NAMES + did(_WRITE, data=b"longer") + did(_SYNC) + did(_TRUNCATE, at=2)
     assert left(journal) == {"f": b"longer"}
     assert left(journal, "all", 1) == {"f": b"lo"}

@@ -1,5 +1,5 @@
-"""The clients of a broker that is about to crash: threads that write, commit, read, consume, make and delete, each of
-which records what it did and what it was told (history.py). They go on over any number of crashes.
+"""The clients of a broker that will crash: threads that write, commit, read, consume, create and delete, and record
+their requests and answers (history.py). They continue across any number of crashes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNCONFIRMED = 300
 
 
 class Clients:
-    """Everybody at work, from `begin` to `end`."""
+    """All clients, from `begin` to `end`."""
 
     def __init__(self, endpoint: str, seed: int) -> None:
         self.history = History()
@@ -54,7 +54,7 @@ class Clients:
         return self._connection
 
     def begin(self) -> None:
-        """Make what is needed, and start."""
+        """Create the resources, and start the threads."""
         connection = self.connection
         for name in (PLAIN, TRUNCATED):
             connection.create_resource(name, exist_ok=True)
@@ -87,7 +87,7 @@ class Clients:
 
     @property
     def confirmed(self) -> int:
-        """How many contents of writers are confirmed."""
+        """The number of confirmed contents of writers."""
         return sum(sent.confirmed for sent in list(self.history.sent.values()))
 
     def end(self) -> None:
@@ -101,7 +101,7 @@ class Clients:
         self._threads[-1].join()
 
     def close(self) -> None:
-        """Give up whatever is not done."""
+        """Abandon unfinished work."""
         self._over.set()
         if self._connection is not None:
             self._connection.drop()
@@ -111,7 +111,7 @@ class Clients:
     # --- writers --------------------------------------------------------------------------------------------
 
     def _write(self, resource: str, name: str, chance: random.Random, *, packed: bool) -> None:
-        """Write on after the last content that the broker has."""
+        """Continue after the last content stored by the broker."""
         sent = self.history.sent.setdefault((resource, name), Sent())
         with self.connection.writer(resource, name=name, packed=packed) as writer:
             number = writer.last[resource]
@@ -147,7 +147,7 @@ class Clients:
             self._over.wait(chance.choice((0.0, 0.02, 0.1)))
 
     def _attempt(self, commit: Commit, chance: random.Random) -> None:
-        """Stage the contents and commit them: the same ones, whether or not an attempt before this one was in vain."""
+        """Stage the contents and commit them: the same ones in every attempt."""
         connection = self.connection
         spec = StageSpec(application=commit.application, version=commit.version)
         writer = connection.writer(list(commit.contents), packed=chance.random() < 0.7, stage=spec)
@@ -173,7 +173,7 @@ class Clients:
         commit.first = {name: published.first for name, published in answer.resources.items()}
 
     def _again(self, attempt: Callable[[], None]) -> None:
-        """Until it works: a broker whose disk fails says 503, and may have lost a stage that nobody committed."""
+        """Repeat until success: a broker with a failing disk answers 503, and may have lost an uncommitted stage."""
         refused_since = None
         while True:
             began = time.monotonic()
@@ -236,7 +236,7 @@ class Clients:
                     content.confirm()
 
     def _drain(self) -> None:
-        """What is left in the queue comes out, so that it has delivered everything at least once."""
+        """Drain the queue, so that every content was delivered at least once."""
         with self.connection.consumer(QUEUED, queue=QUEUE) as consumer:
             deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
@@ -286,7 +286,7 @@ class Clients:
 
 
 def observe(connection: Connection, *, packed: bool, patience: float = PATIENCE_S) -> Observed:
-    """Everything that is there, read as any client can."""
+    """The whole state, read through the protocol."""
     observed = Observed()
     for name in [one.resource for one in connection.list_resources()]:
         observed.kept[name] = kept = Kept(0, 0, [])
@@ -299,6 +299,6 @@ def observe(connection: Connection, *, packed: bool, patience: float = PATIENCE_
         except Refused as error:
             kept.trouble = kept.trouble or str(error)
         except Unreachable:
-            pass  # nobody said anything: what is missing is missing without a report
+            pass  # no report: missing contents count as unreported losses
     observed.cursors = {(one.group, one.resource): one.position for one in connection.cursors()}
     return observed

@@ -1,4 +1,4 @@
-"""What the log reads from the disk: segments, indexes, and opening a whole directory of them.
+"""Files that the log reads from the disk: segments, indexes, and whole directories.
 
 A checksum keeps mutated octets from every check behind it, so the first octet of an input says whether the checksums
 are made right before it is read.
@@ -43,7 +43,7 @@ _RUNS = struct.Struct("<H")
 _COUNTS = struct.Struct("<II")  # of a chunk header at 32: contents, octets of the body
 
 
-# --- checksums ------------------------------------------------------------------------------------------------
+# --- checksums ----------------------------------------------------------------------------------------------
 
 
 def sealed(data: bytes) -> bytes:
@@ -75,7 +75,7 @@ def _unwrap(data: bytes) -> bytes:
     return sealed(data[1:]) if data[:1] == SEALED else data[1:]
 
 
-# --- one segment, one index -----------------------------------------------------------------------------------
+# --- one segment, one index ---------------------------------------------------------------------------------
 
 
 class _Octets:
@@ -138,7 +138,7 @@ def run_manifest(data: bytes) -> None:
         run_id(manifest.epochs, "0a0b0c0d")
 
 
-# --- a whole log ----------------------------------------------------------------------------------------------
+# --- a whole log --------------------------------------------------------------------------------------------
 
 
 def directory(files: dict[str, bytes]) -> bytes:

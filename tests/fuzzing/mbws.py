@@ -44,7 +44,7 @@ def run(data: bytes) -> None:
 
 
 def run_query(data: bytes) -> None:
-    """What is asked for can be said again."""
+    """A decoded query can be encoded."""
     try:
         asked = subscription_query.parse("/?" + data.decode("latin-1"))
     except Refused as refused:

@@ -30,7 +30,7 @@ TOKENS = tuple(
 
 
 def run(data: bytes) -> None:
-    """What is decoded encodes again to the same frames; a session takes it or says why not."""
+    """A decoded message encodes to the same frames; a session accepts it or refuses it with a reason."""
     frames = []
     while data:
         size = int.from_bytes(data[:2], "big")

@@ -20,7 +20,7 @@ FILTERS = (b"n>N1;kind&Torder;at<=D1413198000.0", b"k!=Tx", b"k ~ T%C3%A9")
 
 
 def decode(data: bytes) -> list[Handshake | Frame]:
-    """Everything that is whole. Raises `Malformed`."""
+    """All complete frames. Raises `Malformed`."""
     decoder, found = MicroDecoder(), list[Handshake | Frame]()
     decoder.feed(data[1:])
     if data[:1] == b"\1":

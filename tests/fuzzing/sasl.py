@@ -1,4 +1,4 @@
-"""SASL: what a hostile client says to the broker, and a hostile server to the client."""
+"""SASL: messages of a hostile client to the broker, and of a hostile server to the client."""
 
 from __future__ import annotations
 

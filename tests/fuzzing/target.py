@@ -1,4 +1,4 @@
-"""What a fuzz target is: a decoder, how its answer is judged, and inputs to begin with."""
+"""A fuzz target: a decoder, the check of its result, and initial inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Target:
     max_len: int = 4096
 
     def known(self) -> list[bytes]:
-        """The seeds, and whatever was found before."""
+        """The seeds, and former findings."""
         found = sorted((FINDINGS / self.name).glob("*"))
         return [*self.seeds, *(path.read_bytes() for path in found)]
 
@@ -57,7 +57,7 @@ def codec(
 
 
 def check_refusal(refused: Exception) -> None:
-    """An input that asked for too much memory must be refused before the memory is asked for."""
+    """An input that needs too much memory must be refused before the allocation."""
     cause: BaseException | None = refused
     while cause is not None:
         assert not isinstance(cause, MemoryError), (

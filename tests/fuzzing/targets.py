@@ -21,13 +21,13 @@ from pyspark_mtl.source import offsets
 from tests.fuzzing import examples, logs, mbws, mc0, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
-# --- data commands: two octets with the size of the header, the header, the body ------------------------------
+# --- data commands: two octets with the size of the header, the header, the body ----------------------------
 
 
 def decode_command(data: bytes) -> c.Command:
     _, header, body = split(data, (2, int.from_bytes(data[:2], "big")))
     command = c.decode(header, body)
-    if isinstance(command, c.Content):  # what the broker asks of every content
+    if isinstance(command, c.Content):  # the broker's check of every content
         c.packed_count(command.properties)
         c.delivery_timestamp(command.properties)
         c.reserved(command.properties)
@@ -39,7 +39,7 @@ def encode_command(command: c.Command) -> bytes:
     return examples.framed(header, bytes(body))
 
 
-# --- control: the command (and for a reply its status) on a line, then JSON ----------------------------------
+# --- control: the command (and for a reply its status) on a line, then JSON ---------------------------------
 
 
 def decode_request(data: bytes) -> w.Request:
@@ -68,7 +68,7 @@ def encode_reply(value: tuple[type[w.Request], w.Reply | Refused]) -> bytes:
     return request.command.encode() + b" " + b"\n".join(frames)
 
 
-# --- packs: two octets with the number of contents, the body --------------------------------------------------
+# --- packs: two octets with the number of contents, the body ------------------------------------------------
 
 
 def run_pack(data: bytes) -> None:
@@ -91,12 +91,12 @@ def run_pack(data: bytes) -> None:
     for table, _ in contents:
         decode_table(table)
     again = decode_pack(encode_batch(batch), count)
-    # A table without entries and none at all are the same content.
+    # An empty table and a missing one are equal.
     assert [(bytes(table), bytes(content)) for table, content in unpack(again)] == contents
     assert batch.schema == SCHEMA
 
 
-# --- JSON that we keep ----------------------------------------------------------------------------------------
+# --- JSON that we keep --------------------------------------------------------------------------------------
 
 
 def decode_record(data: bytes) -> Any:
@@ -121,7 +121,7 @@ def encode_offset(offset: offsets.Offset) -> bytes:
     return json.dumps(offset.json()).encode()
 
 
-# --- the table ------------------------------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------------------------
 
 RECORD_ERRORS = (msgspec.DecodeError, KeyError, UnicodeDecodeError)
 

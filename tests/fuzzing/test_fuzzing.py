@@ -1,4 +1,4 @@
-"""The short form of scripts/fuzz: what is known to be hard, and a few mutations of it, within bounds on memory."""
+"""The short form of scripts/fuzz: known difficult inputs, and a few mutations of them, with bounds on memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.requirement("MTL-50", "MTL-51", "MTL-110", "MTL-111")
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_any_octets_are_a_value_or_the_one_error(target: Target) -> None:
+def test_any_octets_give_a_value_or_the_declared_error(target: Target) -> None:
     rng = random.Random(target.name)
     known = target.known()
     for data in [*known, *(mutated(rng, rng.choice(known)) for _ in range(MUTATIONS))]:
@@ -59,12 +59,12 @@ def test_any_octets_are_a_value_or_the_one_error(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_an_input_costs_memory_and_time_by_its_size(target: Target) -> None:
+def test_memory_and_time_are_bounded_by_the_size_of_the_input(target: Target) -> None:
     rng = random.Random(target.name)
     known = target.known()
     inputs = [*known, *(mutated(rng, rng.choice(known)) for _ in range(30))]
     for data in inputs:
-        target.run(data)  # what is made once, is made now
+        target.run(data)  # one-time allocations happen now
     for data in inputs:
         tracemalloc.start()
         began = time.perf_counter()
@@ -87,13 +87,13 @@ def test_another_error_is_a_failure() -> None:
         codec(lambda data: 1 // len(data))(b"")
 
 
-def test_a_value_that_does_not_come_back_is_a_failure() -> None:
+def test_a_value_that_changes_when_encoded_again_is_a_failure() -> None:
     codec(bytes.decode, str.encode)(b"x")
     with pytest.raises(AssertionError, match="came back"):
         codec(bytes.decode, lambda text: text.encode() + b"!")(b"x")
 
 
-def test_a_refusal_for_want_of_memory_is_a_failure() -> None:
+def test_a_memory_error_is_a_failure() -> None:
     def greedy(_data: bytes) -> bytes:
         raise Malformed("too much") from MemoryError()
 
@@ -101,7 +101,7 @@ def test_a_refusal_for_want_of_memory_is_a_failure() -> None:
         codec(greedy)(b"")
 
 
-def test_the_script_counts_what_it_gave(tmp_path: Path) -> None:
+def test_the_script_counts_its_inputs(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="has wheels for some platforms only")
     command = [
         sys.executable,

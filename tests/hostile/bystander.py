@@ -1,7 +1,7 @@
 """python -m tests.hostile.bystander ENDPOINT [asks]: writes, reads and asks until told to stop, or only asks; prints
 how that went.
 
-Nothing of it is more than pyzmq and struct: tests.support.minimal_client.
+It uses only pyzmq and struct: tests.support.minimal_client.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Bystander:
         self.slowest = max(self.slowest, time.perf_counter() - began)
 
     def live(self) -> None:
-        """Everything once."""
+        """One write, one read and one request."""
         if self._writes:
             self._timed(self._write)
             self._timed(self._read)
         self._timed(self._ask)
 
     def _write(self) -> None:
-        """Until it is confirmed: a broker whose memory is full pushes everybody's contents back, and says so."""
+        """Write until confirmed: a broker with full memory pushes all contents back."""
         self._written += 1
         while True:
             self._writer.content(self._written, b"%d" % self._written)
@@ -76,7 +76,7 @@ def main() -> None:
     with minimal_client(sys.argv[1]) as client:
         one = Bystander(client, writes=sys.argv[2:] != ["asks"])
         one.live()
-        one.slowest = 0.0  # what is slow once is not what this is about
+        one.slowest = 0.0  # the slow first round does not count
         print("served", flush=True)
         while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
             one.live()

@@ -1,4 +1,4 @@
-"""How a scenario is run: a broker process, a bystander that wants to be served meanwhile, and what it all cost."""
+"""Execution of a scenario: a broker process, a concurrent bystander that has to be served, and the measured cost."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PATIENCE_S = 3.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """`play(broker, heavy)` does its worst, asserts what it can see, and says in a few words what it did. `memory` is
-    what the broker may take meanwhile above what it had, in MiB; `config` lines are the broker's. Without `writes` the
-    bystander only asks.
+    """`play(broker, heavy)` attacks, checks its own results, and returns a short description. `memory` is the allowed
+    growth of the broker in MiB; `config` has lines of the broker's configuration. Without `writes` the bystander only
+    sends requests.
     """
 
     name: str
@@ -55,8 +55,8 @@ def scenario(
 
 @dataclass(frozen=True)
 class Measured:
-    """One row: what was done in how many seconds, the broker's own memory before and at most (MiB) and its open files
-    at most, how often the bystander was answered and after how many ms at the latest.
+    """One row: description and seconds, the broker's private memory before and at most (MiB), its largest number of
+    open files, the number of answers to the bystander and the longest delay of one in ms.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Measured:
 
 
 class Watch:
-    """Looks at the broker's process every few milliseconds."""
+    """Samples the broker's process every few milliseconds."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -91,7 +91,7 @@ class Watch:
 
 
 def own_memory(pid: int) -> float:
-    """MiB that only this process has: mapped files, which the system takes back when it needs to, left out."""
+    """Private MiB of this process, without mapped files, which the system can reclaim."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return sum(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon"))
 
@@ -102,8 +102,8 @@ def open_files(pid: int) -> int:
 
 @contextmanager
 def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
-    """A well-behaved client in a process of its own, so that an attack's own work does not slow it. What it saw is in
-    the yielded dict after the block.
+    """A well-behaved client in a separate process, so that the attack does not slow it. Its results are in the yielded
+    dict after the block.
     """
     seen: dict[str, Any] = {}
     with killed_after(
@@ -126,7 +126,7 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
 
 
 def measure(one: Scenario, place: Path, *, heavy: bool) -> Measured:
-    """Play a scenario against a broker of its own and judge it. AssertionError says what was not as it must be."""
+    """Play a scenario with its own broker and check it. Raises AssertionError for a violated bound."""
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
     config.write_text(one.config, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Kill everybody at every step, and print what came of it: scripts/kills, or python -m tests.kills --help.
+"""Kill every process at every step, and print the results: scripts/kills, or python -m tests.kills --help.
 
-What was played is kept in build/kills; the table there has every scenario as it was played last.
+Results are kept in build/kills; the table there has the last result of every scenario.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULTS, TABLE = BUILD / "played.json", BUILD / "kills.md"
 
 @dataclass
 class Played:
-    """What came of one scenario."""
+    """The result of one scenario."""
 
     name: str
     outcome: str
@@ -74,7 +74,7 @@ def report(played: dict[str, Played]) -> str:
 
 
 def earlier() -> dict[str, Played]:
-    """What came of the runs before."""
+    """The results of former runs."""
     if not RESULTS.exists():
         return {}
     found = (Played(**one) for one in json.loads(RESULTS.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""A Spark application that runs one streaming query after the other, as it is told: something to be killed.
+"""A Spark application that runs streaming queries on command, to be killed.
 
 python -m tests.kills.app MASTER: a job a line on standard input, as JSON; how each ended, a line on standard output.
 """
@@ -47,7 +47,7 @@ def sink(frame: DataFrame, job: Job) -> DataStreamWriter:
 
 
 def copy(spark: SparkSession, job: Job) -> DataStreamWriter:
-    """Every content into the resource of its own with "-copy" behind the name."""
+    """Copy every content into the resource named like its own with "-copy" appended."""
     contents = source(spark, job).where(job.get("where", "true"))
     return sink(contents.selectExpr("concat(resource, '-copy') as resource", "body"), job)
 
@@ -61,7 +61,7 @@ def join(spark: SparkSession, job: Job) -> DataStreamWriter:
 
 
 def lines(spark: SparkSession, job: Job) -> DataStreamWriter:
-    """Every content as a line of a file in the checkpoint, as its task comes by."""
+    """Write every content as a line of a file in the checkpoint, in its task."""
     path = f"{job['checkpoint']}/lines"
 
     def write(row: Row) -> None:
@@ -92,7 +92,7 @@ ENDLESS = {"lines", "trickle"}
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    """Everything there is now, to its end; `idle` only ends with an error. Raises what ended the query."""
+    """Run a query over all present contents; `idle` ends only with an error. Raises the error of the query."""
     writer = KINDS[job["kind"]](spark, job).option("checkpointLocation", job["checkpoint"])
     if job["kind"] in ENDLESS:
         query = writer.start()
@@ -106,7 +106,7 @@ def run(spark: SparkSession, job: Job) -> None:
 
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what anybody else says is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # other output is not an answer
     builder = SparkSession.builder.master(sys.argv[1]).appName("kills").config(map=SETTINGS)
     for variable in (VARIABLE, "PYTHONPATH"):  # executors of a cluster do not have them from here
         builder = builder.config(f"spark.executorEnv.{variable}", os.environ[variable])

@@ -1,4 +1,4 @@
-"""The Spark application as a process: started, told what to run, looked into, killed. Linux: it reads /proc."""
+"""The Spark application as a process: start, commands, inspection, kill. Only on Linux: it reads /proc."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Process:
 
 
 def processes() -> Iterator[Process]:
-    """Those that there are now."""
+    """The present processes."""
     for place in Path("/proc").glob("[0-9]*"):
         try:
             fields = (place / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -45,7 +45,7 @@ def processes() -> Iterator[Process]:
 
 
 class Application:
-    """tests.kills.app in a session of its own. What Spark says goes to `log`; `master` is as Spark has it."""
+    """tests.kills.app in its own session. The output of Spark goes to `log`; `master` is Spark's master URL."""
 
     def __init__(self, place: Path, master: str, holds_: Path) -> None:
         self.log = place / "spark.log"
@@ -80,20 +80,20 @@ class Application:
         return self._process.poll() is None
 
     def begin(self, job: Job) -> None:
-        """Let it run a query; `result` says how that went."""
+        """Start a query; `result` returns its end."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
 
     def over(self) -> str | None:
-        """What has ended the query, or the application, already; None while it runs."""
+        """The error that has ended the query or the application; None while it runs."""
         if not self.running:
             return f"the application ended; its log ends: {self.tail()}"
         assert self._process.stdout is not None
         return "the query is over" if select.select([self._process.stdout], [], [], 0)[0] else None
 
     def result(self) -> str | None:
-        """What ended the query: an error's text, or None where it came to its end."""
+        """The error text of the query, or None if it completed."""
         output = self._process.stdout
         assert output is not None
         assert select.select([output], [], [], PATIENCE_S)[0], f"no query ends: {self.tail()}"
@@ -124,7 +124,7 @@ class Application:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, and wait until the process is gone; it is not ours to reap."""
+    """SIGKILL, and wait until the process has ended; another process reaps it."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

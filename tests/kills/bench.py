@@ -1,4 +1,4 @@
-"""What every scenario is played on: one broker, the wire before it, Spark applications, and queries to run on them."""
+"""The environment of every scenario: one broker, a proxy for it, Spark applications, and their queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Bench:
     _applications: dict[str, Application] = field(default_factory=dict)
 
     def application(self, master: str = "local[2]") -> Application:
-        """One that runs; what was killed is started anew."""
+        """A running application; a killed one is replaced."""
         found = self._applications.get(master)
         if found is None or not found.running:
             found = self._applications[master] = Application(self.place, master, self.holds.directory)
@@ -69,7 +69,7 @@ class Bench:
 
 
 class Query:
-    """One streaming query from its first start to its end, however many runs that takes."""
+    """One streaming query from its first start to its end, in any number of runs."""
 
     def __init__(self, bench: Bench, name: str, job: dict[str, Any]) -> None:
         self.bench = bench
@@ -110,7 +110,7 @@ class Query:
                     writer.flush()
 
     def skip(self, resource: str) -> None:
-        """What is there already is not this query's."""
+        """Skip contents that exist already."""
         self._skipped[resource] = len(self.published[resource])
 
     # --- its runs -------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Query:
         return self.bench.holds.reached(hold, self.application.over)
 
     def end(self) -> str | None:
-        """The error that ended this run; None at the query's end."""
+        """The error that ended this run; None if the query completed."""
         error = self.application.result()
         if error is not None:
             self.errors.append(error)
@@ -147,13 +147,13 @@ class Query:
         return self.end()
 
     def recover(self, *, killed: bool) -> None:
-        """Go on to its end, as somebody would who watches over it: whatever ended, is started again."""
+        """Run to the end like a supervisor: restart each ended process."""
         if killed:
             self.start()
         while self.end() is not None:
             self.start()
 
-    # --- what it has done -----------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -163,7 +163,7 @@ class Query:
 
     @property
     def committed(self) -> int:
-        """The batch that the broker has published last; -1 for none."""
+        """The last batch published by the broker; -1 for none."""
         return max((one.version for one in self.bench.connection.stages(self.id).applications), default=-1)
 
     @property
@@ -173,7 +173,7 @@ class Query:
 
     @property
     def stages(self) -> set[str]:
-        """Those that are not committed; once the query is over nobody will, and they wait until they expire."""
+        """Uncommitted stages; after the end of the query they remain until they expire."""
         return {one.stage for one in self.bench.connection.stages(self.id).stages}
 
     def contents(self, target: str) -> list[str]:
@@ -181,7 +181,7 @@ class Query:
         return texts(self.bench.connection, target)
 
     def judge(self, *, suffix: str = "copy", ordered: bool = True) -> None:
-        """Every content once, in order of its resource; and nothing confirmed to the group that is not done."""
+        """Check that every content exists once, in order, and that the group's position is not ahead of the query."""
         for resource, published in self.published.items():
             bodies = published[self._skipped[resource] :]
             found = self.contents(f"{resource}-{suffix}")
@@ -191,21 +191,21 @@ class Query:
             assert self.position(resource) <= len(published) + 1, f"{resource}: the group is ahead"
 
     def position(self, resource: str) -> int:
-        """Of the group: the next content that it has not confirmed."""
+        """The group's position: its first unconfirmed content."""
         (cursor,) = self.bench.connection.cursors(group=self.job["read"]["group"], resource=resource)
         return cursor.position
 
     @property
     def confirmed(self) -> bool:
-        """Whether the group has all of it. A reader process that was killed holds it back while its lease lives, and
-        after that until somebody confirms again.
+        """Whether the group has confirmed all contents. The lease of a killed reader process holds the position back
+        until it expires and a later confirm arrives.
         """
         return all(self.position(name) == len(bodies) + 1 for name, bodies in self.published.items())
 
 
 @contextmanager
 def bench(place: Path) -> Iterator[Bench]:
-    """Everything, in `place`."""
+    """The environment, in `place`."""
     place.mkdir(parents=True, exist_ok=True)
     with (
         broker(place / "data") as running,

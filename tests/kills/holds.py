@@ -1,7 +1,7 @@
-"""Places where a process of Spark waits to be killed: files, for nothing else reaches all of its processes.
+"""Holds, where a process of Spark waits to be killed: files, because they reach all of its processes.
 
-A hold that is armed stops the first process that passes it, once: that process writes its number into the file and
-waits until the file is gone. `KILLS_HOLDS` names the directory; without it, or where nothing is armed, nothing happens.
+An armed hold stops the first process that passes it, once: that process writes its id into the file and waits until
+the file is removed. `KILLS_HOLDS` names the directory; without it, or without an armed hold, a hold has no effect.
 """
 
 from __future__ import annotations
@@ -35,36 +35,34 @@ def hold(name: str) -> None:
 
 
 class Holds:
-    """The other side: what may be held in processes that were given `directory`."""
+    """The controlling side: holds of the processes with this `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
 
     def arm(self, name: str) -> None:
-        """Stop the next process that comes to `name`."""
+        """Stop the next process that reaches `name`."""
         (self.directory / f"{name}.armed").touch()
 
     def reached(self, name: str, alive: Callable[[], str | None]) -> int:
-        """The number of the process that is held at `name`, once there is one. `alive` says what else has happened that
-        makes waiting vain.
-        """
+        """Wait for a process held at `name`; returns its id. `alive` returns the reason if waiting is useless."""
         held = self.directory / f"{name}.held"
         await_(held.exists, f"nothing came to {name!r}", alive)
         return int(held.read_text(encoding="ascii"))
 
     def let_go(self, name: str) -> None:
-        """Of whoever is held at `name`."""
+        """Release the process held at `name`."""
         (self.directory / f"{name}.held").unlink()
 
     def release(self) -> None:
-        """Let go of everybody who is held, and hold nobody any more."""
+        """Release all held processes, and disarm all holds."""
         for path in self.directory.iterdir():
             path.unlink(missing_ok=True)
 
 
 def await_(there: Callable[[], bool], otherwise: str, alive: Callable[[], str | None] = lambda: None) -> None:
-    """Wait until something is so that another process makes so. AssertionError says why it is not."""
+    """Wait for a condition met by another process. Raises AssertionError with the reason."""
     deadline = time.monotonic() + PATIENCE_S
     while not there():
         over = alive()

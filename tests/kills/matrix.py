@@ -18,7 +18,7 @@ GATE = f"trigger-{BATCH}"
 
 
 class Victim(Enum):
-    """Who is killed."""
+    """The killed process."""
 
     DRIVER = "driver"
     READER = "reader process"
@@ -29,8 +29,8 @@ class Victim(Enum):
 
 @dataclass(frozen=True)
 class Moment:
-    """A step of the trigger. `hold` is where it waits for the kill (stepped.py). With `wire` it goes on from there, and
-    what it says to the broker (or what the broker answers) is stopped on its way.
+    """A step of the trigger. `hold` is where it waits for the kill (stepped.py). With `wire` it continues from there,
+    and its request (or the broker's answer) is stopped in flight.
     """
 
     step: str
@@ -80,7 +80,7 @@ class Kill:
         return f"{self.victim.value} {self.moment.name}"
 
     def play(self, bench: Bench, label: str) -> str:
-        """Kill, let everything recover, and judge it. What happened, in words."""
+        """Kill, recover, and check the result; returns a description."""
         query = bench.query(label)
         reader = query.start_until(GATE)
         bench.holds.arm(self.moment.hold)
@@ -104,7 +104,7 @@ class Kill:
 
     @property
     def _must_be_known(self) -> bool:
-        """Whether somebody asks again for a batch that is published: Spark, or the sink whose answer was lost."""
+        """Whether a published batch is requested again: by Spark, or by the sink whose answer was lost."""
         if self.victim is Victim.BROKER:
             return self.moment.wire == FROM_BROKER
         published = self.moment.wire == FROM_BROKER or self.moment.hold in {"committed", "done"}
@@ -127,11 +127,11 @@ class Kill:
                 kill(pid)
         else:
             bench.broker.kill()
-            bench.wire.cut()  # what it had sent and nobody has, is gone with it
+            bench.wire.cut()  # octets in flight are lost with it
 
 
 def outcome(query: Query) -> str:
-    """How a query came to its end, in words."""
+    """A description of the end of a query."""
     said = ["went on" if query.starts == 1 else "started again"]
     if query.starts > 2:
         said[0] += f" {query.starts - 1} times"
@@ -145,7 +145,7 @@ def outcome(query: Query) -> str:
 
 
 def _kills() -> list[Kill]:
-    """Everybody at every step; the sink's process while there is one."""
+    """Every process at every step; the sink's process while it exists."""
     return [
         Kill(victim, moment)
         for victim in Victim

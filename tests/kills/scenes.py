@@ -1,6 +1,6 @@
-"""What else may happen to a query: retries, repeated batches, checkpoints that are not what they were.
+"""Other failures of a query: retries, repeated batches, changed checkpoints.
 
-Each is played on a bench, judges what it can see by itself, and says in a few words what came of it.
+Each is played on a bench, checks its own results, and returns a short description.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _with_a_stage_too_many(bench: Bench, query: Query) -> str:
     bench.holds.release()
     assert query.end() is None, query.errors
     query.judge()
-    # The last batch may have a stage too many itself: a slow machine lets Spark speculate about its tasks as well.
+    # The last batch may have a surplus stage as well: on a slow machine Spark runs its tasks speculatively.
     assert not stages & query.stages, "the next commit has not thrown the other stage away"
     return f"{outcome(query)}, the other attempt's stage went with the next commit"
 
@@ -113,7 +113,7 @@ def foreachBatch_with_two_writes_dies_between_them(bench: Bench, label: str) -> 
 
 @scene
 def batch_0_of_a_query_from_latest_fails(bench: Bench, label: str) -> str:
-    """What comes while it is down belongs to it: its start was logged."""
+    """Contents that arrive during its downtime belong to it: its start was logged."""
     query = bench.query(label, read={"startingOffsets": "latest"})
     query.start_until("logged")
     query.application.kill()
@@ -128,7 +128,7 @@ def batch_0_of_a_query_from_latest_fails(bench: Bench, label: str) -> str:
 
 @scene
 def an_aborted_batch_is_committed_later(bench: Bench, label: str) -> str:
-    """The broker is away for longer than the sink's patience: Spark aborts the batch, and comes again with it."""
+    """The broker is down for longer than the sink's deadline: Spark aborts the batch, and repeats it."""
     query = bench.query(label, write=IMPATIENT)
     query.start_until("committing")
     bench.broker.kill()
@@ -145,7 +145,7 @@ def an_aborted_batch_is_committed_later(bench: Bench, label: str) -> str:
 
 @scene
 def an_aborted_batch_was_published(bench: Bench, label: str) -> str:
-    """The same, when the broker has done what it was asked and only its answer is lost."""
+    """The same, when the broker has published the batch and only its answer is lost."""
     query = bench.query(label, write=IMPATIENT)
     query.start_until("committing")
     with bench.wire.stopped(FROM_BROKER):
@@ -169,7 +169,7 @@ def _forget(query: Query, batch: int) -> None:
 
 
 def _refused(query: Query) -> str:
-    """The error that ended the run, named; nothing was published by it."""
+    """Check the error of the run, and that it published no contents."""
     before = {name: query.contents(f"{name}-copy") for name in query.resources}
     error = query.run()
     assert error is not None, "a checkpoint that is not what it was is taken for what it was"
@@ -189,7 +189,7 @@ def the_last_two_entries_of_the_checkpoint_are_removed(bench: Bench, label: str)
 
 @scene
 def the_last_entry_is_removed_and_its_batch_would_be_larger(bench: Bench, label: str) -> str:
-    """Taken for a repetition, what is new in it would be lost in silence."""
+    """Treated as a repetition, its new contents would be lost silently."""
     query = bench.query(label, read={"maxOffsetsPerTrigger": str(2 * LIMIT)})
     assert query.run() is None
     _forget(query, 1)
@@ -200,7 +200,7 @@ def the_last_entry_is_removed_and_its_batch_would_be_larger(bench: Bench, label:
 
 @scene
 def the_last_entry_is_removed_and_its_batch_would_be_smaller(bench: Bench, label: str) -> str:
-    """Taken for a repetition, the rest would be published a second time."""
+    """Treated as a repetition, the remaining contents would be published twice."""
     query = bench.query(label)
     assert query.run() is None
     _forget(query, 2)
@@ -244,7 +244,7 @@ def _by_pattern(query: Query) -> None:
 
 @scene
 def a_query_that_found_no_resource_starts_again(bench: Bench, label: str) -> str:
-    """From `latest`: what came while it was down is not older than the query."""
+    """From `latest`: contents written during its downtime are not older than the query."""
     query = bench.query(label, read={"startingOffsets": "latest"})
     _by_pattern(query)
     for resource in query.resources:
@@ -291,13 +291,13 @@ def a_resource_is_made_again_just_before_an_idle_query_waits_for_news(bench: Ben
 
 
 def _told_of_the_deletion(query: Query) -> str:
-    """The run ends with it soon: the broker answers nothing else for so long that it could pass for the reason."""
+    """The run ends with this error soon: no other answer of the broker arrives for a long time."""
     began = time.monotonic()
     error = query.end()
     assert error is not None, "the run ended as if nothing had been lost"
     assert "was deleted" in error, error
     seconds = time.monotonic() - began
-    assert seconds < 0.8 * WATCH_WAIT_S, f"told after {seconds:.1f} s"  # Spark ends a query in 15 s at worst
+    assert seconds < 0.8 * WATCH_WAIT_S, f"error after {seconds:.1f} s"  # Spark ends a query in 15 s at worst
     return "an error: the resource was deleted"
 
 
@@ -330,7 +330,7 @@ def the_sink_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noq
 
 @scene
 def the_source_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
-    """Into a file, a line a row, which promises at least once: nothing is confirmed ahead of the checkpoint."""
+    """Into a file with a line per row, at least once: no position is confirmed ahead of the checkpoint."""
     query = bench.query(label, kind="lines", write={"asyncProgressTrackingEnabled": "true"})
     query.start_until("trigger-3")
     query.application.kill()

@@ -1,7 +1,7 @@
 """`format("stepped")`: the connector itself, whose every step of a trigger can be held (holds.py).
 
-It runs in all of Spark's Python processes. What Spark calls is overridden; what the connector asks of the client is
-wrapped where the client offers it, for a step such as "the lease is there" lies between the two.
+It runs in all Python processes of Spark. Methods called by Spark are overridden; calls of the connector to the client
+are wrapped in the client, because a step such as "the lease is granted" is between the two.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SteppedReader(LimitedStreamReader):
         hold("confirmed")
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Holds where no row, and where half of them, are with Spark."""
+        """Holds before the first row, and after half of the rows, are passed to Spark."""
         assert isinstance(partition, TaskPartition)
         seen, wanted = 0, partition.task.contents.count
         for batch in super().read(partition):

@@ -1,4 +1,4 @@
-"""The kill matrix in its small form: everybody once, at the hardest step. scripts/kills plays all of it."""
+"""The kill matrix in its small form: every process once, at the hardest step. scripts/kills plays all of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_every_content_comes_out_once_and_in_order(name: str, one: Bench) -> None:
+def test_every_content_is_copied_once_and_in_order(name: str, one: Bench) -> None:
     (kill,) = [kill for kill in KILLS if kill.name == name]
     try:
         kill.play(one, f"q{LIGHT.index(name)}")

@@ -1,4 +1,4 @@
-"""The wire between Spark and the broker's control port: it can be stopped in either direction, and looked at."""
+"""The connection between Spark and the broker's control port: it can be stopped in either direction, and inspected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Wire(CuttingProxy):
 
     @contextmanager
     def stopped(self, direction: int) -> Iterator[None]:
-        """Nothing arrives in this direction during the block; what was sent meanwhile arrives after it."""
+        """Octets sent in this direction during the block arrive after it."""
         with self._lock:
             self._stopped = direction
         try:

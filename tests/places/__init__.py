@@ -1,1 +1,3 @@
-"""The same cases wherever Spark runs: each place in a process of its own (run.py), by scripts/places and the suite."""
+"""The same cases in every place where Spark runs: each place in a separate process (run.py), by scripts/places and the
+suite.
+"""

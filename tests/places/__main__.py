@@ -21,7 +21,7 @@ INSTALLED = "installed"
 
 def main() -> int:
     """Exit code 1 when a case failed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that started processes are ended
     asked = _arguments()
     if asked.list:
         for name, what in _all():

@@ -1,6 +1,6 @@
-"""What must work wherever Spark runs. A case is a function of the ground it stands on; it fails by an exception.
+"""Cases for every place where Spark runs. A case is a function of its `Ground`; it fails by an exception.
 
-Nothing here is pytest's: with an older Spark the cases run in an environment that has only what the connector needs.
+This module does not use pytest: with an older Spark the environment has only the dependencies of the connector.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ground:
-    """A session in some place, a broker, and a name and a directory for one case alone."""
+    """A session in one place, a broker, and a separate name and directory for each case."""
 
     spark: SparkSession
     connection: mtl.Connection
@@ -91,7 +91,7 @@ def write_a_batch(on: Ground) -> None:
 
 @case
 def read_a_stream(on: Ground) -> None:
-    """Trigger.AvailableNow reads what is there; started again, the query goes on from its own checkpoint."""
+    """Trigger.AvailableNow reads the present contents; restarted, the query continues from its checkpoint."""
     source, checkpoint, output = on.resource("in"), on.directory / "checkpoint", on.directory / "output"
     frame = on.stream(source).selectExpr("sequence", "cast(body as string) as body")
     for first, last in ((1, 60), (61, 100)):
@@ -105,7 +105,7 @@ def read_a_stream(on: Ground) -> None:
 
 @case
 def write_a_stream_once(on: Ground) -> None:
-    """A batch whose commit Spark forgot is repeated, and is there once."""
+    """A batch whose commit is missing in Spark's log is repeated, and published once."""
     source, target, checkpoint = on.resource("in"), on.resource("out"), on.directory / "checkpoint"
 
     def copy() -> str:
@@ -126,7 +126,7 @@ def write_a_stream_once(on: Ground) -> None:
 
 @case
 def keep_to_limits_or_refuse_them(on: Ground) -> None:
-    """`maxOffsetsPerTrigger` bounds every batch; a Spark that knows no limits says so, with the option's name."""
+    """`maxOffsetsPerTrigger` bounds every batch; a Spark without limits refuses the option by name."""
     source, checkpoint, output = on.resource("in"), on.directory / "checkpoint", on.directory / "output"
     on.publish(source, 1, 50)
     frame = on.stream(source, maxOffsetsPerTrigger="20")
@@ -158,14 +158,14 @@ def typed_bodies(on: Ground) -> None:
 def wrong_options(on: Ground) -> None:
     """A misspelt option is an error that suggests the right one; a missing resource says what to do."""
     misspelt = on.spark.read.format("mtl").option("resorces", "a")
-    said = error_of(lambda: misspelt.load().collect())  # over Connect `load` asks nobody yet
+    said = error_of(lambda: misspelt.load().collect())  # over Connect `load` sends no request
     assert "did you mean 'resources'" in said, said
     said = error_of(lambda: on.batch("none").collect())
     assert "the resource 'none' to read does not exist; create it first" in said, said
 
 
 def error_of(action: Callable[[], object]) -> str:
-    """What Spark says of an action that must fail."""
+    """The error of Spark for an action that must fail."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 `--list` needs no Spark
 
     try:

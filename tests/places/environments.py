@@ -1,4 +1,4 @@
-"""A Python environment for each version of Spark, under build/places, made with pip when it is first asked for.
+"""A Python environment for each version of Spark, under build/places, created with pip at the first use.
 
 build/places/4.1/bin/python    the newest PySpark 4.1, and what the connector needs in the project's pinned versions
 """

@@ -39,7 +39,7 @@ def _standalone(place: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _connect(place: Path) -> Iterator[SparkSession]:
-    """A client of Spark Connect, and a server beside it."""
+    """A client of Spark Connect and its server."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 `--list` needs no Spark
 
     spark = SparkSession.builder.remote("local[2]").getOrCreate()

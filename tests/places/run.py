@@ -24,7 +24,7 @@ from tests.places.places import PLACES
 
 def main() -> None:
     """Run the cases named, or all. Always ends with 0; what failed is in the report."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a cluster is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a cluster is ended as well
     place, endpoint, report, *names = sys.argv[1:]
     here = Path.cwd()
     with (
@@ -35,7 +35,7 @@ def main() -> None:
         java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").first()
         _tell(lines, spark=pyspark.__version__, java=java[0] if java else "")
         for name in names or CASES:
-            # Places share a broker, so a resource is named after the place, too, and after this process.
+            # Places share a broker, so the name of a resource has the place and the process.
             own = f"{name.replace(' ', '-')}.{place}.{os.getpid()}"
             ground = Ground(spark, connection, endpoint, own, here / own)
             began, error = time.monotonic(), None

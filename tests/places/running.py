@@ -25,7 +25,7 @@ GRACE_S = 20.0
 
 @dataclass
 class Outcome:
-    """What came of one place: the versions that ran, and per case how long it took and its error, if any."""
+    """The result of one place: its versions, and the duration and error of each case."""
 
     spark: str = ""
     java: str = ""
@@ -34,7 +34,7 @@ class Outcome:
 
     @classmethod
     def of(cls, report: Path, names: Iterable[str], ended: str) -> Outcome:
-        """From a report; a case that is not in it failed by how the process `ended`."""
+        """Read a report; a case missing in it failed with the exit of the process, `ended`."""
         outcome = cls()
         lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
         for line in lines:
@@ -94,7 +94,7 @@ def _environment(python: str) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """By SIGTERM, on which it ends what it started, a cluster; then by SIGKILL, for a JVM outlives its Python."""
+    """End by SIGTERM, on which it ends its cluster; then by SIGKILL, because a JVM outlives its Python process."""
     process.terminate()
     try:
         process.wait(GRACE_S)

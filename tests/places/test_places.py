@@ -26,13 +26,13 @@ def broker() -> Iterator[mtl.testing.RunningBroker]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("place", [name for name in PLACES if name != "local"])
-def test_it_works_in_every_place(place: str, broker: mtl.testing.RunningBroker, tmp_path: Path) -> None:
+def test_a_case_passes_in_every_place(place: str, broker: mtl.testing.RunningBroker, tmp_path: Path) -> None:
     outcome = run(place, broker.endpoint, LIGHT, tmp_path / "place")
     assert outcome.errors == {}
     assert set(outcome.seconds) == set(LIGHT) <= set(CASES)
 
 
-def test_a_place_that_does_not_start_has_failed_with_its_reason(tmp_path: Path) -> None:
+def test_a_place_that_does_not_start_fails_with_its_reason(tmp_path: Path) -> None:
     names = ["read a batch", "write a batch"]
     outcome = run("nowhere", "tcp://127.0.0.1:1", names, tmp_path / "place")
     assert list(outcome.errors) == names
@@ -40,7 +40,7 @@ def test_a_place_that_does_not_start_has_failed_with_its_reason(tmp_path: Path) 
     assert row("4.1", "nowhere", names, outcome) == "| 4.1 |  | nowhere | FAILED | FAILED |"
 
 
-def test_a_case_that_failed_has_its_error_and_those_after_it_their_end(tmp_path: Path) -> None:
+def test_a_failed_case_has_its_error_and_later_ones_the_end_of_the_process(tmp_path: Path) -> None:
     report = tmp_path / "report"
     report.write_text(
         '{"spark": "4.1.4", "java": "17"}\n'

@@ -1,4 +1,4 @@
-"""Bounds of the code under test, made small enough to be met by small runs; another choice for every seed."""
+"""Bounds of the code under test, small enough to be reached in small runs; another choice for every seed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHOICES: dict[str, tuple[float, ...]] = {
 
 @contextmanager
 def drawn(random: Random) -> Iterator[None]:
-    """Set every bound to one of its choices for as long as the run takes."""
+    """Set every bound to one of its choices for the duration of the run."""
     before = {name: getattr(_home(name), name) for name in _CHOICES}
     try:
         for name, choices in _CHOICES.items():

@@ -1,9 +1,9 @@
-"""The promises, checked against what is on the disk: when all has settled, and after crashes that are only imagined.
+"""The guarantees, checked against the content of the disk: after the run has settled, and after hypothetical crashes.
 
-nothing confirmed is lost           nothing is there twice, and nothing that was refused or that nobody published
+no confirmed content is lost        no content exists twice, and none that was refused or never published
 sequences have no gaps              the contents of one writer are in its order
-what a reader was shown stays       stages are there whole, in order and once, or not at all
-what replaces is there instead of what it replaces, never beside it, and never is neither
+delivered contents stay             stages are complete, in order and once, or absent
+a replacing commit removes the replaced contents atomically
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_all(machine: Machine) -> tuple[Contents, Letters]:
 
 
 def interrupted_at(records: Sequence[AnyRecord]) -> dict[tuple[str, str], int]:
-    """Where commits that were interrupted begin, by virtual host and resource."""
+    """The start of interrupted commits, by virtual host and resource."""
     return {(p.vhost, e.resource): e.base for p in records if isinstance(p, PublishRecord) for e in p.entries}
 
 
@@ -94,8 +94,8 @@ def read_log(log: LogView, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
 
 
 def imagine_crash(machine: Machine, model: Model, keep: str) -> tuple[Machine, Contents]:
-    """If the power failed now: would everything that was confirmed or shown be there? What the next broker would start
-    from, and the contents that it would find.
+    """Check that confirmed and delivered contents would survive a power failure now. Returns the machine of the next
+    broker, and the contents that it would find.
     """
     state = machine.world.random.getstate()
     twin = machine.twin()
@@ -118,7 +118,7 @@ def check_letters(letters: Letters) -> None:
 
 
 def check_kept(model: Model, contents: Contents) -> None:
-    """What was confirmed, shown or told of is there; nothing is there twice."""
+    """Confirmed, delivered and described contents exist; none exists twice."""
     where = _places(model, contents)
     for tag, published in model.published.items():
         if tag in where and where[tag][0] != published.resource:
@@ -131,7 +131,7 @@ def check_kept(model: Model, contents: Contents) -> None:
     replaced = {name for names in model.snapshots.values() for name in names}
     for resource, end in model.ends.items():
         if resource.endswith(DEAD) or resource in replaced:
-            continue  # observers are told of these, too; `check_letters` and `check_snapshots` are about them
+            continue  # observers see these as well; `check_letters` and `check_snapshots` check them
         if end > max(contents.get(resource, {}), default=0) + 1:
             raise Violation(f"{resource} was told to end at {end}")
     for resource, shown in model.shown.items():
@@ -142,7 +142,7 @@ def check_kept(model: Model, contents: Contents) -> None:
 
 
 def _places(model: Model, contents: Contents) -> dict[Tag, tuple[str, int]]:
-    """Where every tag is; nothing is there twice that may not."""
+    """The positions of every tag; no tag is stored twice without permission."""
     where: dict[Tag, tuple[str, int]] = {}
     for resource, tags in contents.items():
         for sequence, tag in tags.items():
@@ -198,9 +198,7 @@ def check_order(model: Model, contents: Contents) -> None:
 
 
 def check_snapshots(model: Model, contents: Contents) -> None:
-    """Of an application that replaces there is one version, in all its resources: the last that was answered, or one
-    that was asked for since.
-    """
+    """A replacing application has one version in all its resources: the last answered one, or one requested since."""
     for application, resources in model.snapshots.items():
         known = {version: one for (name, version), one in model.versions.items() if name == application}
         answered = max((version for version, one in known.items() if one.first is not None), default=0)
@@ -212,7 +210,7 @@ def check_snapshots(model: Model, contents: Contents) -> None:
 
 
 def check_stages(model: Model, contents: Contents) -> None:
-    """Of every version either nothing is there, or all stages of one list that was asked for, in its order."""
+    """Every version has no contents, or all stages of one requested list, in its order."""
     found: dict[tuple[str, int], dict[str, dict[int, Tag]]] = {}
     for resource, tags in contents.items():
         for sequence, tag in tags.items():
@@ -247,7 +245,7 @@ def _check_version(
 
 
 def _contents_of(model: Model, stages: tuple[str, ...]) -> dict[str, list[Tag]]:
-    """What a commit of these stages puts into each resource."""
+    """The contents that a commit of these stages adds to each resource."""
     contents: dict[str, list[Tag]] = {}
     for stage in stages:
         for resource, tags in model.stages[stage].items():

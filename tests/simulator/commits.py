@@ -1,7 +1,7 @@
-"""Drivers commit one version after the other on a disk that fails in the middle of that and works again.
+"""Drivers commit one version after the other on a disk that fails during commits and recovers.
 
-A commit changes several files of several logs in many steps, and goes on where it failed. So the disk fails between two
-steps of most of the commits, also of those that are tried again; everything else that may go wrong does so seldom.
+A commit changes several files of several logs in many steps, and continues after a failure. So the disk fails between
+two steps of most commits and of their repetitions; other faults are rare.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Commits(Simulation):
             self.readers.append(ReaderApp(world, routers, model, f"read{n}", resource, packed=bool(n % 2)))
 
     def chaos(self) -> Chaos:
-        """What goes wrong. The broker is killed so often that many commits are interrupted."""
+        """The faults of the run. The broker is killed so often that many commits are interrupted."""
         killable = [app.kill for app in self.apps()]
         chaos = Chaos(self.world, self.routers, self.machine, self.processes, killable, share=0.1)
         self.machine.spoilt_share = self.world.random.choice((0.5, 0.8))
@@ -59,7 +59,7 @@ class Commits(Simulation):
 
 
 def simulate_commits(seed: int, steps: int, trace: Callable[[str], None] | None = None) -> Outcomes:
-    """Run one seed; raises `Violation`, or whatever else the code under test raises."""
+    """Run one seed; raises `Violation`, or an exception of the code under test."""
     world = World(seed, trace)
     with drawn(world.random):
         storage_limits.ADOPT_OCTETS = world.random.choice(_ADOPT_OCTETS)

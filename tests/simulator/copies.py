@@ -1,8 +1,8 @@
-"""A system whose data is replaced, now and then, by an older copy of itself when the broker starts.
+"""A system whose data is sometimes replaced by an older copy at the start of the broker.
 
-Under durability "os" a power failure takes contents, too. Readers and writers live on. Whenever the broker binds the
-lease of one, everything that it was given, or that was confirmed to it, has to be in the log as it is now, at the same
-place: who lost something must have been told. And nobody is told of a loss that is none (PROTOCOL.md 5.1.1).
+Under durability "os" a power failure loses contents as well. Readers and writers continue. Whenever the broker binds
+a lease, all contents delivered or confirmed to its client have to be in the present log at the same positions: every
+loss must have been reported. No false loss may be reported (PROTOCOL.md 5.1.1).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COPIES = 4
 
 
 class CopiedMachine(Machine):
-    """A machine on which somebody copies the data while the broker is down, or puts a copy back."""
+    """A machine whose data is copied while the broker is down, or replaced by a copy."""
 
     def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
         super().__init__(world, routers, habits)
@@ -45,7 +45,7 @@ class CopiedMachine(Machine):
         self._copies: list[tuple[DirectoryImage, FaultyStore]] = []
 
     def start(self) -> None:
-        """Start the broker; something may have happened to its data before."""
+        """Start the broker, possibly with changed data."""
         if self.process is None and self.copying:
             if self._copies and self.world.chance(0.3):
                 disk, store = self.world.random.choice(self._copies)
@@ -58,7 +58,7 @@ class CopiedMachine(Machine):
         super().start()
 
     def contents(self, lease: str | None = None) -> dict[int, Tag] | None:
-        """What the log has now; None while there is no broker, or none that knows the lease."""
+        """The contents of the log; None without a broker that knows the lease."""
         broker: Broker | None = self.process.broker if self.process is not None else None
         if broker is None or (lease is not None and broker.parts.leases.find(lease) is None):
             return None
@@ -67,7 +67,7 @@ class CopiedMachine(Machine):
 
 
 class Seer(ReaderApp):
-    """Reads in order, and remembers what it was given; a new life begins at a place and its epoch."""
+    """Reads in order, and records its contents; a new process starts at a position and its epoch."""
 
     def __init__(
         self, world: World, machine: CopiedMachine, model: Model, name: str, *, packed: bool
@@ -79,7 +79,7 @@ class Seer(ReaderApp):
         super().__init__(world, machine.routers, model, name, RESOURCE, packed=packed)
 
     def begin(self) -> None:
-        """The next life. What it is told is looked at first."""
+        """Start the next process. Its first error is checked."""
         super().begin()
         feed, bound, request = self.feed, self.feed.bound, self.feed.lease_request
 
@@ -94,16 +94,16 @@ class Seer(ReaderApp):
         feed.bound, feed.lease_request = checked, asked  # type: ignore[method-assign]
 
     def asked(self) -> ReaderOptions:
-        """Go on at the place and the epoch."""
+        """Continue at the position and the epoch."""
         return options(self.resource, self.position, packed=self._packed, log_epoch=self.epoch)
 
     def kill(self) -> None:
-        """The process dies, and remembers where it was."""
+        """Kill the process; its position is kept."""
         self.process.kill()
         self.begin()
 
     def check(self) -> None:
-        """A loss is what it was looking for: it accepts that, and goes on where the log says."""
+        """Accept a reported loss, and continue at the position given by the log."""
         error = self.feed.error
         if not isinstance(error, DataLoss):
             super().check()
@@ -118,7 +118,7 @@ class Seer(ReaderApp):
         self.kill()
 
     def done(self, end: int) -> None:
-        """It is there, behind a content of that epoch."""
+        """The content exists, behind one of that epoch."""
         super().done(end)
         self.epoch = self.feed.log_epoch(end)
 
@@ -128,7 +128,7 @@ class Seer(ReaderApp):
         self.done(delivery.end)
 
     def _given(self) -> dict[int, Tag]:
-        """What it has taken, and what is there to be taken."""
+        """Contents already read, and those queued."""
         given = dict(self.seen)
         for one in list(self.feed.queue):
             given |= dict(enumerate(tags_of(one, packed=self._packed), one.first))
@@ -146,7 +146,7 @@ class Seer(ReaderApp):
 
 
 class Scribe:
-    """Writes, and remembers what was confirmed; one that lost something is followed by another, of another name."""
+    """Writes, and records the confirmed contents; after a loss a writer of another name follows."""
 
     def __init__(
         self, world: World, machine: CopiedMachine, model: Model, name: str, *, packed: bool
@@ -212,7 +212,7 @@ class Scribe:
 def simulate_copies(
     seed: int, steps: int = 8_000, trace: Callable[[str], None] | None = None
 ) -> dict[str, int]:
-    """Run one seed; what happened how often. Raises `Violation`, or whatever else the code under test raises."""
+    """Run one seed; returns the counts of events. Raises `Violation`, or an exception of the code under test."""
     world = World(seed, trace)
     with drawn(world.random):
         return _simulate(world, steps)

@@ -1,9 +1,8 @@
-"""Damage to a log after a crash, only imagined: it is reported or does no harm, and nothing else is ever shown.
+"""Hypothetical damage to a log after a crash: it is reported or harmless, and no wrong contents are returned.
 
-What is damaged is one file of one resource's log: a bit of it flips, it is cut, it is gone, or it is exchanged for that
-of another log. Contents that the log
-had recorded as durable are all there afterwards, or reading them raises. Of those behind, some may be missing: a log
-cannot tell that from a group that was never finished (mtl.log.recovery).
+One file of one resource's log is damaged: a bit flips, or the file is truncated, removed, or exchanged for that of
+another log. Contents recorded as durable are all returned afterwards, or reading them raises. Some of those behind may
+be missing: a log cannot distinguish that from an unfinished group (mtl.log.recovery).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _EXCHANGED = 0.3
 
 
 def imagine_damage(machine: Machine, contents: Contents) -> None:
-    """`contents` are what a broker would find on `machine`, which nobody uses any more. Only files can be damaged."""
+    """`contents` are those that a broker would find on `machine`, which is unused. Only files can be damaged."""
     if isinstance(machine, MemoryMachine):
         return
     rng = Random(machine.world.seed * 1_000_003 + machine.world.steps)
@@ -76,7 +75,7 @@ def _damage(machine: Machine, rng: Random, directory: str, others: list[str]) ->
 
 
 def _exchange(machine: Machine, rng: Random, directory: str, other: str) -> str:
-    """Two files of the same name: with another name they would be told by it."""
+    """Exchange two files of the same name; different names would reveal the exchange."""
     disk = machine.disk
     others = disk.list_dir(other)
     name = rng.choice([name for name in disk.list_dir(directory) if name in others])
@@ -87,7 +86,7 @@ def _exchange(machine: Machine, rng: Random, directory: str, other: str) -> str:
 
 
 def _read(machine: Machine, record: ResourceRecord, base: int | None) -> dict[int, Tag] | None:
-    """Every content of a resource as a broker shows it; None when it is reported as damaged."""
+    """Every content of a resource as served by a broker; None if it is reported as damaged."""
     engine = machine.engine()
     engine.restore()
     log = open_log_of(machine, engine, record, base)

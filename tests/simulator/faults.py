@@ -1,6 +1,6 @@
-"""What goes wrong, and how often. Every run draws its own mixture, so that faults also meet without the others around.
+"""The faults and their rates. Every run draws its own mixture, so that faults also occur without the others.
 
-`Chaos` lets things happen until `heal`: then everything is repaired, and the system has to settle.
+`Chaos` injects faults until `heal`: then all faults are repaired, and the system has to settle.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _CLOCK_S = ((0.001, 600.0), (3_600.0, 1_000_000.0))
 
 
 class Chaos:
-    """See the module. `processes` are those that may be suspended, `killable` what may be killed and goes on; `share`
-    of the kinds of faults happen.
+    """See the module. `processes` may be suspended, `killable` may be killed and continue; `share` is the part of the
+    kinds of faults that occur.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Chaos:
         machine.spoilt_share = world.random.choice((0.0, 0.1, 0.3, 0.6))
 
     def heal(self) -> None:
-        """No more of it."""
+        """Stop injecting faults."""
         self.on = False
         self._machine.heal()
         self._machine.disk.heal()
@@ -176,7 +176,7 @@ class Chaos:
         self.world.after(seconds, "free", disk.heal)
 
     def _nearly_fill_disk(self) -> None:
-        """Writers are refused before it is full, and everybody else is served."""
+        """Writers are refused before the disk is full, and other clients are served."""
         seconds = self.world.between(0.05, 3.0)
         self._note(f"disk nearly full {seconds:.3f}")
         self._machine.fill(True)
@@ -200,7 +200,7 @@ class Chaos:
         self.world.after(seconds, "well", well)
 
     def _start_on_a_bad_disk(self) -> None:
-        """The broker starts again and cannot open its logs, all or some of them, until the disk is well again."""
+        """The broker restarts and cannot open all or some of its logs until the disk recovers."""
         if self._machine.process is None:
             return
         error = self.world.random.choice((errno.ENOSPC, errno.EIO))
@@ -232,7 +232,7 @@ class Chaos:
         store.hook = hook
 
     def _refuse_records(self) -> None:
-        """The store of the records takes nothing for a while, and then works again."""
+        """The store of the records fails for a while, and then works again."""
         seconds = self.world.between(0.05, 2.0)
         full = self.world.chance(0.5)
         self._note(f"records refused {seconds:.3f}")
@@ -249,13 +249,13 @@ class Chaos:
         self.world.after(seconds, "records", again)
 
     def _copy_records(self) -> None:
-        """Somebody copies the records, and puts the copy back when the broker stops."""
+        """Copy the records, and restore the copy when the broker stops."""
         if self._machine.older is None:
             self._note("records copied")
             self._machine.older = self._machine.store.copy()
 
     def _crash_within(self) -> None:
-        """At one of the next steps of the disk, in the middle of whatever it belongs to."""
+        """Crash at one of the next steps of the disk, in the middle of its operation."""
         steps = self.world.upto(40)
         self._note(f"crash within {steps} disk steps")
         self._machine.disk.crash_after(steps)

@@ -16,7 +16,7 @@ from tests.simulator.world import World
 
 
 class Driver(ReaderApp):
-    """One driver: reads as the holder, confirms what it has done, and hears by a Pong that it counts."""
+    """One driver: reads as the holder, confirms processed contents, and gets the position in a Pong."""
 
     def __init__(
         self, group: GroupApp, world: World, routers: Routers, model: Model, number: int, *, packed: bool
@@ -41,7 +41,7 @@ class Driver(ReaderApp):
 
     @property
     def settled(self) -> bool:
-        """Whether the group's cursor is durably behind everything that any reader was given."""
+        """Whether the group's cursor is durably behind all contents delivered to any reader."""
         end = self._model.end(self.resource)
         return self._model.cursors.get((self.group.name, self.resource), 1) >= end
 
@@ -67,7 +67,7 @@ class Driver(ReaderApp):
             self.group.kill()
 
     def check(self) -> None:
-        """Confirm now and then, and ask where that leads."""
+        """Confirm sometimes, and request the position."""
         if self.epoch and not self._busy and self._confirmed < self.position and self.world.chance(0.5):
             self._busy = True
             self._confirmed = self.position
@@ -84,7 +84,7 @@ class Driver(ReaderApp):
     def _ponged(self, position: int | None) -> None:
         self._busy = False
         if position is None or position < self._confirmed:
-            # Nobody shares the holding, so no lease may hold the cursor back: one whose 202 was lost, say.
+            # The holder has one lease, so no other one may hold the cursor back, such as a lease whose 202 was lost.
             raise Violation(f"{self.name} confirmed up to {self._confirmed} and is told of {position}")
         request = w.CursorDescribe(group=self.group.name, resource=self.resource)
         self.process.ask(self.channel, request, self._described)
@@ -132,12 +132,12 @@ class GroupApp:
         self.take_over()
 
     def take_over(self) -> None:
-        """Another driver comes, whether the former one lives or not."""
+        """Start another driver, whether the former one is alive or not."""
         number = len(self.drivers) + 1
         self.drivers.append(Driver(self, self.world, self._routers, self._model, number, packed=self._packed))
 
     def fenced(self, driver: Driver) -> None:
-        """A driver was told that there is a newer one."""
+        """A driver was fenced by a newer one."""
         self.world.note("fenced", lambda: driver.name)
         others = [other for other in self.drivers if other is not driver]
         if all(0 < other.epoch < driver.epoch for other in others):
@@ -146,7 +146,7 @@ class GroupApp:
             self.take_over()  # by the first request of a driver that died over it, or was suspended
 
     def check_start(self, position: int) -> None:
-        """A new driver begins where the group is: not before what is durable, not after what was confirmed."""
+        """A new driver starts at the group's position: not before the durable one, not after the confirmed one."""
         key = self.name, self.resource
         low, high = self._model.cursors.get(key, 1), self._model.allowed.get(key, 1)
         if not low <= position <= high:
@@ -154,7 +154,7 @@ class GroupApp:
 
 
 class MemberApp(RangeApp):
-    """Reads ranges as one of a driver's tasks: with the group and the epoch of its holder, whose cursor stays put."""
+    """Reads ranges as a task of a driver: with the group and the epoch of its holder, without moving the cursor."""
 
     def __init__(
         self, world: World, routers: Routers, model: Model, name: str, group: GroupApp, *, packed: bool
@@ -164,13 +164,13 @@ class MemberApp(RangeApp):
         super().__init__(world, routers, model, name, group.resource, packed=packed)
 
     def asked(self) -> ReaderOptions:
-        """The rest of the range, in the epoch of whoever holds the group."""
+        """The rest of the range, in the epoch of the present holder."""
         self._epoch = max(driver.epoch for driver in self._group.drivers)
         asked = super().asked()
         return replace(asked, group=self._group.name, epoch=self._epoch) if self._epoch else asked
 
     def check(self) -> None:
-        """When another driver has taken over, the task is tried again."""
+        """After a takeover by another driver the task is repeated."""
         if isinstance(self.feed.error, Fenced):
             self.world.note("fenced", lambda: f"{self.name} in {self._epoch}")
             if all(0 < driver.epoch <= self._epoch for driver in self._group.drivers):

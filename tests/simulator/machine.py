@@ -1,8 +1,8 @@
-"""The broker's machine: a disk and records that outlive its process, and the process, turned by the world.
+"""The broker's machine: a disk and records that outlive its process, and the process, run by the world.
 
 `BrokerProcess` is `mtl.broker.runtime.server` without sockets, threads and clocks: the same core, storage and sender,
-in the same order of work. What takes a thread there is two events here: the action is carried out at one time, its
-result is handed over at a later one, in any order between logs.
+in the same order of work. Work of a thread there is two events here: the action is performed at one time, its result
+is delivered at a later one, in any order between logs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SPOILT_STEPS = 40
 
 @dataclass
 class Habits:
-    """How the machine is: seconds that the disk takes, and how the broker on it is configured."""
+    """Properties of the machine: the delays of the disk in seconds, and the configuration of the broker."""
 
     disk_s: tuple[float, float] = (0.0001, 0.01)
     turn_s: tuple[float, float] = (0.00001, 0.0005)
@@ -107,7 +107,7 @@ class BrokerProcess:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """A message, a result or a time has come: a turn, soon."""
+        """Schedule a turn: a message, a result or a timer is due."""
         if self._turning or not self.alive:
             return
         self._turning = True
@@ -116,12 +116,12 @@ class BrokerProcess:
         self.world.after(due - self.world.mono, "turn", self._turn)
 
     def look(self) -> None:
-        """Tell the core what room there is on the disk."""
+        """Report the free space of the disk to the core."""
         self.broker.room(0 if self.machine.nearly_full else LARGE, LARGE, self.world.now())
         self.wake()
 
     def suspend(self, seconds: float) -> None:
-        """Stand still."""
+        """Suspend the process."""
         self._suspended_until = self.world.mono + seconds
 
     def close(self) -> None:
@@ -190,11 +190,11 @@ class BrokerProcess:
             self._later(partial(self._perform, action))
 
     def end_turn(self) -> list[tuple[int, object]]:
-        """Nothing is performed at once."""
+        """No action is performed at once."""
         return []
 
     def _later(self, work: Callable[[], None]) -> None:
-        """Some time, as long as this process lives; it may die in the middle of it."""
+        """Run at a later time if this process is alive; it may die during the action."""
 
         def run() -> None:
             if not self.alive:
@@ -214,7 +214,7 @@ class BrokerProcess:
         self.engine.perform((action,))
 
     def die_halfway(self) -> None:
-        """What the threads had in hand when the process died is done in part, each for itself."""
+        """Actions of the threads at the end of the process are performed in part, independently."""
         disk = self.machine.disk
         for action in self._waiting:
             if self.world.chance(0.5):
@@ -226,7 +226,7 @@ class BrokerProcess:
                     continue
 
     def _answer(self, action: AnsweredAction) -> Callable[[], None]:
-        """Carry it out now; what is given back hands the result over."""
+        """Perform the action now; returns a function that delivers the result."""
         with self.machine.spoilt(action):
             (result,) = self.engine.perform((action,))
         if isinstance(result, Damaged):
@@ -242,7 +242,7 @@ class BrokerProcess:
         return hand_over
 
     def _next_record(self) -> None:
-        """Saves and removals have one thread: one after the other, and so have their results."""
+        """Saves and removals have one thread: actions and results are in order."""
         action = self._records[0]
         if isinstance(action, Save):
             self._results.append(self._answer(action))
@@ -291,7 +291,7 @@ class Machine:
         return FaultyEngine(storage)
 
     def twin(self) -> Machine:
-        """A machine that keeps the same, and that nobody uses."""
+        """An unused copy of the machine."""
         twin = type(self).__new__(type(self))
         twin.world = self.world
         twin.habits = self.habits
@@ -300,15 +300,15 @@ class Machine:
         return twin
 
     def faults(self) -> list[Callable[[], None]]:
-        """What else may go wrong with this machine."""
+        """Further faults of this machine."""
         return []
 
     def heal(self) -> None:
-        """Nothing is wrong with it any more."""
+        """Repair the machine."""
 
     @contextmanager
     def spoilt(self, action: AnsweredAction) -> Iterator[None]:
-        """The disk may fail once or twice between the steps of an action, and works again after it."""
+        """The disk may fail once or twice between the steps of an action, and recovers after it."""
         share = self.spoilt_share if isinstance(action, _MANY_STEPS) else self.spoilt_share / 10
         if not self.world.chance(share):
             yield
@@ -321,7 +321,7 @@ class Machine:
             self.disk.spare(rule)
 
     def start(self) -> None:
-        """Start the broker, unless it runs; again after a while when it dies of that."""
+        """Start the broker, unless it runs; retry after a while if the start kills it."""
         if self.process is not None:
             return
         try:
@@ -336,8 +336,8 @@ class Machine:
             self._restart()
 
     def _start_on_older_records(self) -> None:
-        """The start has to refuse them. Then somebody finds the newest again. A copy that lacks no more than a save
-        that failed is not an older one: nobody was told of that save.
+        """The start has to refuse them. Then the newest records are restored. A copy that lacks only a failed save is
+        not an older one: that save was not reported as done.
         """
         older, self.older = self.older, None
         if older is None or older.generation >= self.store.mark:
@@ -354,7 +354,7 @@ class Machine:
             self.store.put_back(newest)
 
     def fill(self, nearly_full: bool) -> None:
-        """The room on the disk changes, and the broker looks."""
+        """Change the free space of the disk, and let the broker check it."""
         self.nearly_full = nearly_full
         if self.process is not None:
             self.process.look()
@@ -381,7 +381,7 @@ class Machine:
         self._restart()
 
     def crashed(self) -> None:
-        """The broker's process is gone, or the machine with it."""
+        """The broker's process has died, or the machine with it."""
         power = self.world.chance(self.power_share)
         self.world.note("power-loss" if power else "kill")
         if self.process is not None:
@@ -406,7 +406,7 @@ def _shown(result: object) -> str:
 
 
 class MemoryMachine(Machine):
-    """A machine whose broker keeps everything in a memory that outlives it. Its disk is there and has nothing on it."""
+    """A machine whose broker keeps its state in a memory that outlives it. Its disk is empty."""
 
     def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
         super().__init__(world, routers, habits)
@@ -415,7 +415,7 @@ class MemoryMachine(Machine):
         self.memory = Memory()
 
     def engine(self) -> Engine:
-        """What the process before kept is in the memory."""
+        """The memory has the state of the former process."""
         return MemoryEngine(self.memory, at_hand=False, random=self.world.random.randbytes)
 
     def twin(self) -> Machine:

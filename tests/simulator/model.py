@@ -1,7 +1,7 @@
-"""What the clients know: everything they published, what was confirmed to them, and what readers were shown.
+"""The clients' view: contents published, confirmed, and delivered to readers.
 
-A content's body is its tag, unlike any other; so a log can be read back and compared. `Violation` is raised as soon as
-something cannot be true; the rest is for checks.py.
+A content's body is its unique tag, so that a log can be read and compared. `Violation` is raised as soon as a guarantee
+is broken; other checks are in checks.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Tag = str
 
 
 class Violation(AssertionError):
-    """A promise was broken."""
+    """A guarantee was broken."""
 
 
 @dataclass(slots=True)
 class Published:
-    """One content: where it was meant to go, and whether its writer may send it twice."""
+    """One content: its target, and whether its writer may send it twice."""
 
     resource: str
     writer: str
@@ -31,7 +31,7 @@ class Published:
 
 @dataclass(slots=True)
 class Version:
-    """One version of an application: the lists of stages that it was asked to commit, and what was answered."""
+    """One version of an application: the lists of stages of its commit requests, and the answer."""
 
     asked: list[tuple[str, ...]] = field(default_factory=list)
     first: dict[str, int] | None = None
@@ -64,12 +64,12 @@ class Model:
         self.published[tag] = Published(resource, writer, number, once)
 
     def confirm(self, tags: Iterable[Tag]) -> None:
-        """The client says that these are durable."""
+        """The client reports these contents as durable."""
         for tag in tags:
             self.published[tag].confirmed = True
 
     def refuse(self, tags: Iterable[Tag]) -> None:
-        """The client says that these were rejected for good."""
+        """The client reports these contents as rejected for good."""
         for tag in tags:
             if self.published[tag].confirmed:
                 raise Violation(f"{tag} was confirmed and then refused")
@@ -91,22 +91,22 @@ class Model:
                 raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
 
     def end(self, resource: str) -> int:
-        """The sequence after the last one that anybody was given, or told of."""
+        """The sequence after the last one delivered or reported to any client."""
         return self.ends.get(resource, 1)
 
     def tell_end(self, resource: str, end: int) -> None:
-        """The broker says where a resource ends: what is before that is there for good."""
+        """The broker reports the end of a resource: contents before it are durable."""
         self.ends[resource] = max(self.end(resource), end)
 
     # --- groups ---------------------------------------------------------------------------------------------
 
     def ask_cursor(self, group: str, resource: str, position: int) -> None:
-        """A holder confirms everything before `position`."""
+        """A holder confirms all contents before `position`."""
         key = group, resource
         self.allowed[key] = max(position, self.allowed.get(key, 1))
 
     def tell_cursor(self, group: str, resource: str, position: int) -> None:
-        """The broker says where a group is, durably."""
+        """The broker reports the durable position of a group."""
         key = group, resource
         if position < self.cursors.get(key, 1):
             raise Violation(f"{group} went back on {resource} from {self.cursors[key]} to {position}")

@@ -1,13 +1,13 @@
-"""The network between simulated clients and the broker, in place of libzmq: the same seams, and everything it may do.
+"""The network between simulated clients and the broker, in place of libzmq: the same interfaces and failures.
 
-A `Wire` is one connection: a pipe each way, first in first out, with room for so many messages; at the client's end a
-`SimLink` (REQ or DEALER), at the broker's an identity of `Routers`. What libzmq and TCP do to them:
+A `Wire` is one connection: a bounded first-in-first-out pipe in each direction; at the client's end a `SimLink` (REQ
+or DEALER), at the broker's an identity of `Routers`. Failures of libzmq and TCP:
 
-    reset     both ends hear of it; what was under way arrives in part
-    silent    a DEALER that reconnects by itself: bytes are lost in mid-stream, what follows comes under a new identity
-    dead      nobody hears anything, and nothing arrives any more
-    late      messages of a connection that is over are delivered long after its successor's
-    stalled   a direction moves nothing for a while, until its sender finds the pipe full
+    reset     both ends get the end; messages in flight arrive in part
+    silent    a DEALER reconnects by itself: bytes are lost in mid-stream, later ones have a new identity
+    dead      no end gets an event, and no message arrives
+    late      messages of an ended connection are delivered long after those of its successor
+    stalled   a direction delivers no messages for a while, until its sender finds the pipe full
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Message = tuple[bytes, bytes]
 
 @dataclass
 class Weather:
-    """How the network is: the usual delay of a message in seconds, messages that a pipe has room for, and how many of
-    the 202s are lost with their connection: the broker has granted a lease then that its client does not know.
+    """Properties of the network: the usual delay of a message in seconds, the capacity of a pipe in messages, and the
+    share of 202s lost with their connection: then the broker has granted a lease unknown to its client.
     """
 
     delay_s: tuple[float, float] = (0.0001, 0.003)
@@ -65,7 +65,7 @@ class Pipe:
         return self.held < self._weather.room
 
     def put(self, message: Message) -> bool:
-        """Send; False when there is no room."""
+        """Send; False without room."""
         if not self.room:
             return False
         self.held += 1
@@ -81,38 +81,38 @@ class Pipe:
         self.taken()
 
     def begin(self) -> None:
-        """The connection stands."""
+        """The connection is established."""
         self.open = True
         self._schedule(0.0)
 
     def stall(self, seconds: float) -> None:
-        """Move nothing for a while."""
+        """Deliver no messages for a while."""
         if self._move is not None:
             self._move.cancel()
         self._move = None
         self._schedule(seconds)
 
     def lose(self, *, keep: int) -> None:
-        """All but the first `keep` messages under way are lost."""
+        """Lose all messages in flight except the first `keep`."""
         while len(self._flying) > keep:
             self._flying.pop()
             self.held -= 1
 
     def end(self, keep: int, late: float) -> None:
-        """The connection is over; the first `keep` messages still arrive, `late` seconds from now."""
+        """End the connection; the first `keep` messages still arrive, `late` seconds from now."""
         self.lose(keep=keep)
         if self._flying:
             self.stall(late)
 
     def cut(self, gap: int, keep: int) -> list[Message]:
-        """Lose `gap` messages after the first `keep`; what follows is for another connection."""
+        """Lose `gap` messages after the first `keep`; later ones belong to another connection."""
         flying = list(self._flying)
         self.lose(keep=keep)
         return flying[keep + gap :]
 
     @property
     def flying(self) -> int:
-        """Messages under way."""
+        """Messages in flight."""
         return len(self._flying)
 
     def _schedule(self, extra: float) -> None:
@@ -162,7 +162,7 @@ class SimLink(OneByOne):
         self.inbox: deque[tuple[Pipe, Message]] = deque()
         self._before: deque[Message] = deque()
 
-    # --- what the client does -------------------------------------------------------------------------------
+    # --- calls of the client --------------------------------------------------------------------------------
 
     def send(self, first: bytes, second: Buffer) -> bool:
         """Into the pipe; before the handshake into a queue."""
@@ -183,13 +183,13 @@ class SimLink(OneByOne):
         return message
 
     def close(self) -> None:
-        """Whatever was sent a moment ago may still arrive, even after messages of the next connection."""
+        """Messages just sent may still arrive, even after messages of the next connection."""
         if not self.closed:
             self.closed = True
             if self.wire is not None:
                 self._network.routers.hang_up(self.wire)
 
-    # --- what happens to it ---------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------
 
     def connected(self, wire: Wire) -> None:
         """The handshake is done."""
@@ -218,7 +218,7 @@ class SimLink(OneByOne):
             self._network.wake()
 
     def ready(self) -> LinkEvents:
-        """Everything there is to say now; UP and DOWN once."""
+        """The present events; UP and DOWN once."""
         what, self.happened = self.happened, LinkEvents(0)
         if self.inbox:
             what |= LinkEvents.READABLE
@@ -249,7 +249,7 @@ class SimPoll:
         self._links[link] = watcher
 
     def remove(self, link: Link) -> None:
-        """Watch it no longer."""
+        """Stop watching a link."""
         assert isinstance(link, SimLink)
         self._links.pop(link, None)
 
@@ -259,7 +259,7 @@ class SimPoll:
         link.wants_room = wanted
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
-        """What happened so far; messages before the news of an end."""
+        """The events so far; messages before the end of a connection."""
         news = [(watcher, link, link.ready()) for link, watcher in self._links.items()]
         ends = [(watcher, link, LinkEvents.DOWN) for watcher, link, what in news if LinkEvents.DOWN in what]
         return [
@@ -270,7 +270,7 @@ class SimPoll:
 
     @property
     def may_have_events(self) -> bool:
-        """Whether the next `wait` would have something to tell."""
+        """Whether the next `wait` would return events."""
         return any(
             link.happened or link.inbox or (link.wants_room and link.wire is not None and link.wire.up.room)
             for link in self._links
@@ -281,14 +281,14 @@ class SimPoll:
         return -1
 
     def wake(self) -> None:
-        """Nobody waits."""
+        """No thread waits."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""
 
 
 class ClientNetwork:
-    """The network as one client process sees it: `wake` is called when a link of its has something to say."""
+    """The network of one client process: `wake` is called when one of its links has events."""
 
     def __init__(self, routers: Routers, wake: Callable[[], None]) -> None:
         self.routers = routers
@@ -328,7 +328,7 @@ class _Control:
 
 
 class Routers:
-    """The broker's three sockets. `listening` is whether there is a broker; `wake` is called when a message came in."""
+    """The broker's three sockets. `listening`: whether a broker runs; `wake` is called when a message arrives."""
 
     def __init__(self, world: World, weather: Weather) -> None:
         self.world = world
@@ -340,7 +340,7 @@ class Routers:
         self._inbox: dict[Port, deque[tuple[Wire, Message]]] = {port: deque() for port in PORTS}
         self._identities = 0
 
-    # --- what the broker does -------------------------------------------------------------------------------
+    # --- calls of the broker --------------------------------------------------------------------------------
 
     def open(self, wake: Callable[[], None]) -> None:
         """A broker binds its sockets."""
@@ -349,7 +349,7 @@ class Routers:
         self._identities = self.world.random.getrandbits(32)
 
     def take_in(self) -> Iterator[tuple[Port, bytes, Message]]:
-        """What has arrived, control before data, some of it."""
+        """Receive some of the arrived messages, control before data."""
         for port, inbox in self._inbox.items():
             for _ in range(min(len(inbox), net_limits.DRAIN_MESSAGES)):
                 wire, message = inbox.popleft()
@@ -379,7 +379,7 @@ class Routers:
                 return number, sent
         return len(headers), SendOutcome.OK
 
-    # --- what the network does ------------------------------------------------------------------------------
+    # --- failures of the network ----------------------------------------------------------------------------
 
     def arrived(self, wire: Wire, message: Message) -> None:
         """A message of a client came in."""
@@ -388,7 +388,7 @@ class Routers:
             self.wake()
 
     def connect(self, link: SimLink) -> None:
-        """A client connects: refused when nobody listens."""
+        """Connect a client: refused without a listening broker."""
         delay = self.world.between(*self.weather.delay_s)
 
         def arrive() -> None:
@@ -408,7 +408,7 @@ class Routers:
         return wire
 
     def hang_up(self, wire: Wire) -> None:
-        """The client closed: what it sent last may still come, later; the broker hears of the end some time."""
+        """The client closed: its last messages may still arrive later; the broker gets the end at some time."""
         world = self.world
         late = world.between(*self.weather.late_s) if world.chance(0.5) else 0.0
         wire.link = None
@@ -425,7 +425,7 @@ class Routers:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def reset(self, wire: Wire) -> None:
-        """The connection breaks, and both ends hear of it."""
+        """Reset the connection; both ends get the event."""
         world, link = self.world, wire.link
         wire.up.end(world.upto(wire.up.flying), 0.0)
         wire.down.end(world.upto(wire.down.flying), 0.0)
@@ -434,7 +434,7 @@ class Routers:
         self._forget(wire)
 
     def reconnect(self, wire: Wire) -> None:
-        """As a plain DEALER's library does: silently, with what it had already given away lost."""
+        """Reconnect as the library of a plain DEALER does: silently, with messages in flight lost."""
         link, world = wire.link, self.world
         if link is None or not self.listening:
             return
@@ -454,14 +454,14 @@ class Routers:
             fresh.up.put(message)
 
     def die(self, wire: Wire) -> None:
-        """Nothing arrives any more, either way, and nobody is told; the broker's library notices in the end."""
+        """No more messages arrive in either direction, without an event; the broker's library detects it in the end."""
         for pipe in (wire.up, wire.down):
             pipe.lose(keep=0)
             pipe.dead = True
         self._forget(wire)
 
     def crash(self, *, silent: bool) -> None:
-        """The broker's process is gone; its clients hear of it, or (the machine is gone too) do not."""
+        """The broker's process has died; its clients get the end, or (if the machine has died) do not."""
         self.listening = False
         self.wake = lambda: None
         for inbox in self._inbox.values():
@@ -480,5 +480,5 @@ class Routers:
                 self._tell_down(link)
 
     def _tell_down(self, link: SimLink) -> None:
-        """The client hears of the end some time."""
+        """The client gets the end at some time."""
         self.world.after(self.world.between(*self.weather.late_s), "down", lambda: link.tell(LinkEvents.DOWN))

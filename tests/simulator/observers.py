@@ -1,4 +1,4 @@
-"""Whoever looks at resources: describes them, waits for news, and remembers what it was told."""
+"""Observers of resources: describe them, wait for news, and record the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulator.world import World
 
 
 class ObserverApp:
-    """Asks again and again what there is, now and then waiting for more."""
+    """Describes resources repeatedly, sometimes with a wait for news."""
 
     def __init__(self, world: World, routers: Routers, model: Model, name: str) -> None:
         self.world = world
@@ -22,11 +22,11 @@ class ObserverApp:
 
     @property
     def settled(self) -> bool:
-        """There is nothing that it has to finish."""
+        """It has no pending work."""
         return True
 
     def kill(self) -> None:
-        """It comes back."""
+        """It restarts."""
         self.process.kill()
         self._begin()
 

@@ -1,4 +1,4 @@
-"""A writer that knows nothing but RFC 11: no name, numbers from 1 in every lease, everything unconfirmed sent again.
+"""A writer of RFC 11 alone: no name, numbers from 1 in every lease, unconfirmed contents are resent.
 
 Such a writer is at least once across a broker's restart, and exactly once within a lease.
 """
@@ -20,7 +20,7 @@ from tests.simulator.world import World
 
 
 class PlainWriter:
-    """The user of a `ClientFlow`; keeps what is not confirmed, in order, by its number in the present lease."""
+    """The user of a `ClientFlow`; keeps unconfirmed contents in order, by their numbers in the present lease."""
 
     def __init__(self, process: Process, model: Model, resource: str, left: deque[Tag]) -> None:
         self.error: MtlError | None = None
@@ -36,7 +36,7 @@ class PlainWriter:
         process.wake()
 
     def publish(self) -> None:
-        """Send what is left, as far as there is room."""
+        """Send remaining contents while there is room."""
         while self.left and len(self.unconfirmed) < 100:
             self.unconfirmed.append((self._next, self.left.popleft()))
             self._next += 1
@@ -53,11 +53,11 @@ class PlainWriter:
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.ConnectionWriter:
-        """What RFC 11 knows."""
+        """Only members of RFC 11."""
         return w.ConnectionWriter(resources=[self._resource], confirm="full")
 
     def granted(self, lease: w.DataLease) -> None:
-        """Numbers begin again, with what is not confirmed."""
+        """Numbers restart with the unconfirmed contents."""
         again = deque(tag for _, tag in self.unconfirmed)
         self.unconfirmed.clear()
         self.left.extendleft(reversed(again))
@@ -73,7 +73,7 @@ class PlainWriter:
         self.publish()
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """Confirms settle; a Reject with recycle goes back."""
+        """Confirms settle contents; a Reject with recycle resends them."""
         if isinstance(command, c.Confirm) and command.sequence <= self._sent:
             while self.unconfirmed and self.unconfirmed[0][0] <= command.sequence:
                 self._model.confirm([self.unconfirmed.popleft()[1]])
@@ -84,14 +84,14 @@ class PlainWriter:
             self._process.after(0.01, self._send)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """Nothing is summoned."""
+        """A writer sends no Summon."""
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """A writer gets none."""
+        """A writer gets no contents."""
         return 0
 
     def drained(self) -> None:
-        """Nothing waits for that."""
+        """No work depends on it."""
 
     def writable(self) -> None:
         """Go on."""
@@ -106,7 +106,7 @@ class PlainWriter:
 
 
 class PlainApp:
-    """Publishes with a `PlainWriter`; its process may die, and remembers what it has to publish."""
+    """Publishes with a `PlainWriter`; its process may die, and its unpublished contents are kept."""
 
     def __init__(
         self, world: World, routers: Routers, model: Model, name: str, resource: str, pace_s: float
@@ -128,14 +128,14 @@ class PlainApp:
         self.process.after(0.01, self._work)
 
     def kill(self) -> None:
-        """What was not confirmed is published again by the next one."""
+        """The next process publishes unconfirmed contents again."""
         self.process.kill()
         self._left.extendleft(reversed([tag for _, tag in self.writer.unconfirmed]))
         self._begin()
 
     @property
     def settled(self) -> bool:
-        """Whether everything is confirmed."""
+        """Whether all contents are confirmed."""
         return not (self._left or self.writer.unconfirmed)
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""A client process: the client's real IO loop, run by the world instead of a thread; and what an application does."""
+"""A client process: the client's real IO loop, run by the world instead of a thread, and the application's work."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _AT_ONCE_S = (0.00001, 0.0005)
 
 
 def is_of_the_disk(error: object) -> bool:
-    """Whether this refusal is the failing disk's fault: an application hears of it, and tries again."""
+    """Whether this refusal is caused by the failing disk: an application retries then."""
     return isinstance(error, Refused) and error.reason == w.STORAGE
 
 
 class Process:
-    """One process with its IO loop. It may be suspended; what arrives meanwhile waits."""
+    """One process with its IO loop. While it is suspended, messages wait."""
 
     def __init__(self, world: World, routers: Routers, name: str) -> None:
         self.world = world
@@ -34,7 +34,7 @@ class Process:
         self.network = ClientNetwork(routers, self.wake)
         chance = Random(f"{world.seed} {name}")
         self.loop = Loop(self.network, world.clock, lambda: chance.randbytes(16).hex())
-        # Some notice by themselves, and sooner, that the broker has given them up; the others have to be told.
+        # Some detect earlier by themselves that the broker ended their flow; others depend on the broker's answer.
         self.settings = replace(SETTINGS, heartbeat=chance.choice((None, 5.0)))
         self._suspended_until = 0.0
         self._due: Event | None = None
@@ -42,11 +42,11 @@ class Process:
         self.alive = True
 
     def channel(self, profile: str = "log") -> Channel:
-        """A control session of its own, with a socket of its own."""
+        """A separate control session with its own socket."""
         return Channel(self.loop, replace(self.settings, profile=profile), None)
 
     def watch(self, call: Callable[[], None]) -> None:
-        """Call after every round of the loop: what an application's thread would see."""
+        """Call after every round of the loop, in place of an application's thread."""
         self._watchers.append(call)
 
     def unwatch(self, call: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class Process:
         self._turn_in(self.world.between(*_AT_ONCE_S))
 
     def after(self, delay: float, call: Callable[[], None]) -> None:
-        """What the application does later, unless the process is gone or suspended then."""
+        """Schedule work of the application, unless the process has died or is suspended then."""
 
         def run() -> None:
             if not self.alive:
@@ -82,7 +82,7 @@ class Process:
         self._suspended_until = max(self._suspended_until, self.world.mono + seconds)
 
     def kill(self) -> None:
-        """The process is gone; its connections end."""
+        """Kill the process; its connections end."""
         self.alive = False
         for link in self.network.links:
             link.close()

@@ -1,7 +1,7 @@
-"""Queues: consumers that share a resource's contents, are killed, reject and recycle; and what must come of that.
+"""Queues: consumers that share a resource's contents, are killed, reject and recycle, and the required result.
 
-Every content is confirmed or dead in the end, none is dead twice, and none comes again without its mark. What a
-consumer does with a content is decided by its tag: some are always rejected, some are recycled now and then.
+Every content is confirmed or dead in the end, none is dead twice, and every redelivery is marked. The tag of a content
+decides the answer of a consumer: some are always rejected, some are recycled sometimes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LOOK_S = 1.0
 
 
 def is_bad(tag: Tag) -> bool:
-    """Whether consumers always reject it."""
+    """Whether consumers always reject this content."""
     return crc32(tag.encode()) % _BAD_OF == 0
 
 
 class QueueApp:
-    """One queue of a resource, and what is known of its contents: seen, confirmed, by position."""
+    """One queue of a resource, and the positions of contents delivered and confirmed."""
 
     def __init__(
         self, world: World, routers: Routers, model: Model, name: str, resource: str, consumers: int
@@ -51,11 +51,11 @@ class QueueApp:
 
     @property
     def settled(self) -> bool:
-        """Whether the broker says that everything is settled."""
+        """Whether the broker reports all contents as settled."""
         return self.told is not None and self.told.unsettled == 0
 
     def written(self) -> None:
-        """Everything is written: what was said of the queue before does not count."""
+        """All contents are written: earlier descriptions of the queue do not count."""
         self.since = self.world.mono
         self.told = None
 
@@ -75,8 +75,9 @@ class QueueApp:
         return tag
 
     def check(self, contents: Mapping[int, Tag], letters: Sequence[Mapping[str, Any]]) -> None:
-        """When all has settled: `contents` of the resource, and the properties of the dead letters of this queue. What
-        was lost with its flows again and again is among them without anybody having seen it (PROTOCOL.md 6).
+        """Check the settled state: `contents` of the resource, and the properties of this queue's dead letters.
+        Contents lost repeatedly with their flows are among them without a delivery to an application (PROTOCOL.md
+        6).
         """
         dead = [letter["dead-letter-sequence"] for letter in letters]
         if len(dead) != len(set(dead)):
@@ -92,7 +93,7 @@ class QueueApp:
 
 
 class ConsumerApp:
-    """One consumer: takes contents, answers them after a while, and is killed now and then."""
+    """One consumer: gets contents, answers them after a while, and is killed sometimes."""
 
     def __init__(self, queue: QueueApp, routers: Routers, name: str) -> None:
         self.queue = queue
@@ -118,7 +119,7 @@ class ConsumerApp:
         self.process.after(_LOOK_S, self._look)
 
     def kill(self) -> None:
-        """The process dies with what it has in hand."""
+        """Kill the process with its unsettled contents."""
         self.process.kill()
         self.begin()
 

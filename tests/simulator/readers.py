@@ -1,4 +1,4 @@
-"""Applications that read a resource in order, from where they were; and ranges of it, as Spark's tasks do."""
+"""Applications that read a resource in order from their last position, and ranges of it, as Spark's tasks do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WINDOW = (50, 16 << 10)
 
 
 def options(resource: str, start: Start, *, packed: bool, **more: object) -> ReaderOptions:
-    """What a simulated reader asks for: a small window, so that credit matters."""
+    """Options of a simulated reader: a small window, so that credit is needed."""
     asked: dict[str, object] = {
         "until": None,
         "group": None,
@@ -71,22 +71,22 @@ class ReaderApp:
 
     @property
     def settled(self) -> bool:
-        """Whether it was given everything that any reader was."""
+        """Whether it has got all contents delivered to any reader."""
         return self.position >= self._model.end(self.resource)
 
     def asked(self) -> ReaderOptions:
-        """What to ask the broker for."""
+        """The next lease request."""
         return options(self.resource, self.position, packed=self._packed)
 
     def kill(self) -> None:
-        """The process dies, and the next one begins where this one had remembered to be: now or a while ago."""
+        """Kill the process; the next one starts at a stored position, of now or a while ago."""
         self.process.kill()
         if self.world.chance(0.5):
             self.position = max(1, self.position - self.world.upto(20))
         self.begin()
 
     def done(self, end: int) -> None:
-        """The application is done with everything below `end`."""
+        """The application has processed all contents below `end`."""
         self.position = end
         self.feed.finished = end
         self.feed.credit()
@@ -107,7 +107,7 @@ class ReaderApp:
         self._consume_later()
 
     def check(self) -> None:
-        """Nothing ends a reader here."""
+        """This reader has no end."""
         if self.feed.error is not None:
             raise Violation(f"reader {self.name} failed at {self.position}: {self.feed.error!r}")
 
@@ -146,7 +146,7 @@ class RangeApp(ReaderApp):
         self.begin()
 
     def check(self) -> None:
-        """At its end, begin another one."""
+        """At the end of the range, start another one."""
         super().check()
         if self.position < self.end or not self.feed.ended or self.feed.queue:
             return

@@ -1,4 +1,4 @@
-"""One seed, one run: build a system, let it go wrong for a number of steps, heal it, let it settle, check it all."""
+"""One seed, one run: build a system, inject faults for a number of steps, heal it, let it settle, check it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STEPS_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How a run went: its steps, virtual seconds, what happened how often, and a digest that a replay has to repeat."""
+    """The result of a run: steps, virtual seconds, counts of events, and a digest that a replay has to repeat."""
 
     steps: int
     seconds: float
@@ -55,7 +55,7 @@ class Outcomes:
 
 
 class App(Protocol):
-    """An application: may be killed at any time, and goes on. `settled`: it has nothing in hand."""
+    """An application: may be killed at any time, and continues. `settled`: it has no pending work."""
 
     name: str
 
@@ -152,7 +152,7 @@ class Simulation:
             self.queues.append(QueueApp(world, routers, model, f"q{n}", resource, consumers))
 
     def chaos(self) -> Chaos:
-        """What goes wrong."""
+        """The faults of the run."""
         killable = [app.kill for app in self.apps()] + [group.take_over for group in self.groups]
         killable += [writer.rival for writer in self.writers]
         return Chaos(self.world, self.routers, self.machine, self.processes, killable)
@@ -181,7 +181,7 @@ class Simulation:
     # --- running --------------------------------------------------------------------------------------------
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> None:
-        """Run until `done`; a Violation when that takes more than so many virtual seconds."""
+        """Run until `done`; a Violation after this many virtual seconds."""
         end = self.world.mono + seconds
         while not done():
             for _ in range(_STEPS_AT_ONCE):
@@ -194,7 +194,7 @@ class Simulation:
         return [app.name for app in self.apps() if not app.settled]
 
     def settle(self) -> None:
-        """Nobody begins anything new; everything that was begun ends well."""
+        """No new work starts; all started work completes."""
         for writer in self.writers:
             writer.stopped = True
         for plain in self.plain:
@@ -206,7 +206,7 @@ class Simulation:
         self.run_until(self._is_open, OPEN_S)
         writing: list[App] = [*self.writers, *self.plain, *self.sparks]
         self.run_until(lambda: self._broken() or all(app.settled for app in writing), SETTLE_S)
-        self.machine.stop()  # a log that a failing disk stopped while it was written goes on after a restart
+        self.machine.stop()  # a log stopped by a failed write continues after a restart
         self.run_until(lambda: all(app.settled for app in writing), SETTLE_S)
         for queue in self.queues:
             queue.written()
@@ -223,7 +223,7 @@ class Simulation:
         )
 
     def _is_open(self) -> bool:
-        """Whether the broker has opened every log, without anybody's help."""
+        """Whether the broker has opened every log by itself."""
         process = self.machine.process
         return process is not None and not process.closing and not process.broker.opening.unopened
 
@@ -241,8 +241,8 @@ def simulate(
     trace: Callable[[str], None] | None = None,
     machine: type[Machine] = Machine,
 ) -> Outcomes:
-    """Run one seed on a machine of this kind, with the storage engine that it has; raises `Violation`, or whatever else
-    the code under test raises.
+    """Run one seed on a machine of this kind, with its storage engine; raises `Violation`, or an exception of the code
+    under test.
     """
     world = World(seed, trace)
     with drawn(world.random):
@@ -250,7 +250,7 @@ def simulate(
 
 
 def run(system: Simulation, steps: int) -> Outcomes:
-    """Build a system, let things go wrong for so many steps, heal it, and check everything."""
+    """Build a system, inject faults for this number of steps, heal it, and check all guarantees."""
     world = system.world
     system.build()
     chaos = system.chaos()

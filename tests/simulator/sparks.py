@@ -1,8 +1,8 @@
 """Applications that write as Spark does: a driver with a checkpoint, tasks that fill stages, one commit per version.
 
-The checkpoint outlives the driver: the version in hand is remembered before its tasks begin, and done after its commit
-was answered. A driver that dies in between is followed by one that runs that version again, with tasks of its own, and
-commits it again.
+The checkpoint outlives the driver: it has the current version before its tasks start, and marks it as done after the
+answer to its commit. After a crash in between, the next driver runs that version again with its own tasks, and commits
+it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulator.writers import Outlet
 
 
 class Task:
-    """One attempt of a task: fills a stage, flushes, seals it; may die, or finish and not be wanted."""
+    """One attempt of a task: fills a stage, flushes, seals it; may die, or finish without being used."""
 
     def __init__(
         self,
@@ -111,12 +111,12 @@ class Task:
         elif not (isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE):
             self._fail(outcome)
             return
-        # A lease that is gone (the broker restarted) leaves a stage whose contents are all confirmed: good enough.
+        # A lost lease (after a restart of the broker) leaves a stage whose contents are all confirmed, which suffices.
         self._spark.model.seal(self.stage, self._contents)
         self._done(self)
 
     def abandon(self) -> None:
-        """Nobody wants it: thrown away, or just left."""
+        """The attempt is not used: its stage is aborted, or left."""
         if not self.over:
             self.over = True
             self._process.unwatch(self._outlet.observe)
@@ -154,11 +154,11 @@ class SparkApp:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is in hand."""
+        """Whether no work is pending."""
         return not self.busy
 
     def kill(self) -> None:
-        """The driver dies with its tasks; the next one looks into the checkpoint."""
+        """Kill the driver with its tasks; the next one reads the checkpoint."""
         self.process.kill()
         self._begin()
 
@@ -169,7 +169,7 @@ class SparkApp:
         self._channel = self.process.channel()
         self._slots: list[list[Task]] = []
         self._sealed: list[Task | None] = []
-        # The checkpoint may not have heard of the last commit: then that version comes once more.
+        # The checkpoint may lack the last commit: then that version is repeated.
         if self.busy or (self.version and self.world.chance(0.3)):
             self.busy = True
             self.process.after(0.05, self._run_version)
@@ -192,7 +192,7 @@ class SparkApp:
             self._commit()
 
     def _attempt(self, slot: int) -> None:
-        """Start an attempt at a partition; sometimes it is given up, sometimes it has a rival."""
+        """Start an attempt at a partition; sometimes it is abandoned, sometimes it has a rival."""
         world = self.world
         self._attempts += 1
         label = f"{self.name}/{self.version}/{slot}/{self._attempts}"
@@ -260,7 +260,7 @@ class SparkApp:
         self.world.note("committed", lambda: f"{self.name} {version} already={outcome.already}")
         first = {name: published.first for name, published in outcome.resources.items()}
         self.model.tell_commit(self.name, version, first)
-        if self.world.chance(0.1):  # an abort that comes too late changes nothing
+        if self.world.chance(0.1):  # a late abort has no effect
             stages = [task.stage for task in self._sealed if task is not None]
             self._channel.submit(Call(w.StageAbort(stages=stages), lambda _: None))
         self.busy = False

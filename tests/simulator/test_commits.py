@@ -1,4 +1,4 @@
-"""Commits that fail in the middle, again and again."""
+"""Commits that fail repeatedly in the middle."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_commit_is_there_once_whatever_failed(seed: int) -> None:
+def test_commits_are_exactly_once_with_disk_failures(seed: int) -> None:
     simulate_commits(seed, STEPS)
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+def test_seeds_that_once_failed_pass(seed: int) -> None:
     simulate_commits(seed, 3_000)

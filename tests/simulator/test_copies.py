@@ -1,4 +1,4 @@
-"""Older copies of the data that are put back: whoever lost something is told, and nobody else."""
+"""Restored older copies of the data: every loss is reported, and no false one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_whoever_lost_something_is_told_and_nobody_else() -> None:
+def test_exactly_the_clients_with_losses_get_data_loss() -> None:
     counts: Counter[str] = Counter()
     for seed in SEEDS:
         counts.update(simulate_copies(seed))
@@ -30,8 +30,8 @@ def test_whoever_lost_something_is_told_and_nobody_else() -> None:
     assert min(counts["loss"], counts["writer-loss"], counts["compared"]) >= len(SEEDS), counts
 
 
-def test_without_the_check_of_epochs_somebody_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation is sensitive to what it is there for."""
+def test_without_the_check_of_epochs_a_loss_stays_unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation detects the defect that it is made for."""
     monkeypatch.setattr("mtl.broker.writing.resources.Resource.check_place", lambda *_: None)
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A fixed set of seeds, every seed that ever failed, and that a seed replays."""
+"""A fixed set of seeds, every seed that ever failed, and the replay of a seed."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_promises_are_kept_whatever_goes_wrong(seed: int) -> None:
+def test_guarantees_hold_under_all_faults(seed: int) -> None:
     simulate(seed, STEPS)
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
-def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+def test_seeds_that_once_failed_pass(seed: int) -> None:
     simulate(seed, 4_000)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:12])
-def test_promises_are_kept_by_the_engine_in_memory(seed: int) -> None:
+def test_guarantees_hold_for_the_engine_in_memory(seed: int) -> None:
     simulate(seed, STEPS, machine=MemoryMachine)
 
 
-def test_a_seed_replays() -> None:
+def test_a_seed_gives_the_same_run_twice() -> None:
     def run() -> tuple[list[str], Outcomes]:
         lines: list[str] = []
         return lines, simulate(1, STEPS, lines.append)

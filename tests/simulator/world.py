@@ -1,7 +1,7 @@
-"""Time, chance, and what happens next. Nothing else in a simulation has a source of any of them.
+"""Time, random numbers, and the order of events: the only source of each in a simulation.
 
-An event is a call at a virtual time; `step` runs the next one. One `random.Random(seed)` decides everything that is
-left to chance, so the same seed runs the same events, and `digest` is the same at the end.
+An event is a call at a virtual time; `step` runs the next one. One `random.Random(seed)` makes all random choices, so
+the same seed runs the same events, and `digest` is the same at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Event:
 
     @property
     def pending(self) -> bool:
-        """Whether it will still be called."""
+        """Whether the call is still pending."""
         return self.call is not None
 
     def cancel(self) -> None:
@@ -41,7 +41,7 @@ class Event:
 
 
 class World:
-    """See the module. `trace` gets a line for everything that is noted; times are in seconds."""
+    """See the module. `trace` gets a line for every note; times are in seconds."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.random = Random(seed)
@@ -67,20 +67,20 @@ class World:
 
     @property
     def wall_us(self) -> int:
-        """What the clock on the wall says; it may step back."""
+        """The wall clock in microseconds; it may step back."""
         return self._wall_us + int(self.mono * 1e6)
 
     def now(self) -> a.Now:
-        """Both, as the broker's core wants them."""
+        """Both clocks, in the form of the broker's core."""
         return a.Now(self.mono, self.wall_us, self.mono - self._booted)
 
     def boot(self) -> None:
-        """The machine of the broker begins to count what passes."""
+        """Boot the broker's machine: its uptime starts at 0."""
         self._booted = self.mono
         self.machine = f"booted at step {self.steps}"
 
     def set_clock_by(self, seconds: float) -> None:
-        """Somebody sets the clock on the wall."""
+        """Change the wall clock."""
         self._wall_us += int(seconds * 1e6)
 
     # --- events ---------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class World:
         return event
 
     def step(self) -> bool:
-        """Run the next event; False when there is none."""
+        """Run the next event; False if there is none."""
         while self._events:
             at, _, event = heapq.heappop(self._events)
             call, event.call = event.call, None
@@ -119,10 +119,10 @@ class World:
         """A whole number from 0 to `most`."""
         return self.random.randrange(most + 1)
 
-    # --- what happened --------------------------------------------------------------------------------------
+    # --- notes ----------------------------------------------------------------------------------------------
 
     def note(self, kind: str, text: Callable[[], str] = str) -> None:
-        """Count, and tell whoever traces."""
+        """Count the event, and write it to the trace."""
         self.counts[kind] += 1
         if self._trace is not None:
             self._trace(f"{self.steps:7d} {self.mono:12.6f} {kind:14s} {text()}")

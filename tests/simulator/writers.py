@@ -1,4 +1,4 @@
-"""Applications that write: they publish numbered contents through the real client, and see what is settled."""
+"""Applications that write: they publish numbered contents through the real client, and check their settlement."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Outlet:
 
     @property
     def epoch(self) -> int:
-        """Of the name, as it was granted last; 0 before it was."""
+        """The epoch of the name in its last grant; 0 before the first."""
         return self.pump.lease.epoch or 0 if self.pump.lease is not None else 0
 
     @property
@@ -77,7 +77,7 @@ class Outlet:
         return True
 
     def observe(self) -> None:
-        """Take out what was settled."""
+        """Remove the settled contents."""
         writer = self.pump.writer
         while writer.refused:
             refused = writer.refused.pop(0)
@@ -126,7 +126,7 @@ class WriterApp:
         self._begin([])
 
     def _begin(self, unknown: list[Item]) -> None:
-        """A new life; of what the former one left unsettled the lease will tell what is stored."""
+        """Start a new process; its lease shows which unsettled contents of the former one are stored."""
         self.process = Process(self.world, self._routers, self.name)
         holder = f"{self.name} {self.world.random.getrandbits(32)}"
         options = WriterOptions(
@@ -154,12 +154,12 @@ class WriterApp:
         self._again.extendleft(reversed(lost))
 
     def kill(self) -> None:
-        """The process dies; its application starts another one that goes on."""
+        """Kill the process; its application starts another one, which continues."""
         self.process.kill()
         self._begin(self._unknown + list(self.outlet.pending))
 
     def rival(self) -> None:
-        """Another process opens the name, with contents of its own; the former one has to hear of it, and ends."""
+        """Another process opens the name with its own contents; the former one has to be fenced, and ends."""
         former, outlet, label = self.process, self.outlet, self._label
 
         def look() -> None:
@@ -180,7 +180,7 @@ class WriterApp:
 
     @property
     def settled(self) -> bool:
-        """Whether everything it published is confirmed or refused."""
+        """Whether all its published contents are confirmed or refused."""
         return self.outlet.ready and not (self.outlet.pending or self._again or self._unknown)
 
     def _work(self, outlet: Outlet) -> None:
@@ -217,7 +217,7 @@ class WriterApp:
         return tag
 
     def _failed(self) -> bool:
-        """Whether the disk made an end of this life; then the application begins another one, after a while."""
+        """Whether the disk ended this process; then the application starts another one after a while."""
         error = self.outlet.pump.error
         if error is None:
             return False
@@ -230,7 +230,7 @@ class WriterApp:
         return True
 
     def _fenced(self) -> None:
-        """By the first request of an earlier life, which came late; then another one takes the name back."""
+        """Fenced by a delayed first request of an earlier process; then another one opens the name again."""
         epochs = [outlet.epoch for outlet in self._lives if outlet is not self.outlet]
         if all(0 < epoch < self.outlet.epoch for epoch in epochs):
             raise Violation(f"{self._label} was fenced in epoch {self.outlet.epoch} by none of {epochs}")

@@ -35,7 +35,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig(heartbeat_s=60.0)  # nobody is given up for silence
+        self.rig = Rig(heartbeat_s=60.0)  # no flow ends by silence
         self.model = Model()
         self.clients: dict[str, Client] = {p: self.rig.client(p) for p in PROFILES}
         self.flows = [Flow(self.rig, PORTS[Port.PLAIN]) for _ in range(FLOWS)]
@@ -43,7 +43,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @initialize(full=st.booleans(), window=st.integers(1, 4), apart=st.booleans())
     def begin(self, full: bool, window: int, apart: bool) -> None:
-        """Somebody writes and somebody reads in each profile, on connections of their own or not."""
+        """A writer and a reader in each profile, on separate connections or a shared one."""
         for turn, (profile, name) in enumerate((("log", "a"), ("test", TEST_RESOURCE))):
             if profile == "log":
                 self.create(name)
@@ -100,7 +100,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     def _granted(
         self, profile: str, name: str, full: bool, request: w.ConnectionReader | w.ConnectionWriter
     ) -> str | None:
-        """The lease that the documents grant; else the refusal is theirs, too."""
+        """The lease granted according to the documents; otherwise the refusal must agree as well."""
         if profile == "test":
             status = 404 if name != TEST_RESOURCE else 501 if full else 202
         else:
@@ -108,14 +108,14 @@ class BrokerAndModel(RuleBasedStateMachine):
         if status == 202:
             return self.clients[profile].ask(request, w.DataLease).lease
         found = self.clients[profile].refused(request).status
-        # Which of two mistakes is told first is nobody's business.
+        # The order of two errors is not specified.
         assert found == status or (profile == "test" and full and found == 501), (found, status)
         return None
 
     @rule(data=st.data())
     @precondition(lambda self: self.model.leases)
     def close(self, data: st.DataObject) -> None:
-        """Whoever has the token may close it; a second time it is not there."""
+        """Any session with the token may close the lease; a second close finds no lease."""
         token = data.draw(st.sampled_from(sorted(self.model.leases)))
         try:
             self.clients["log"].ask(w.LeaseClose(lease=token), w.LeaseClosed)
@@ -127,7 +127,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @rule(frames=st.lists(st.binary(max_size=20), max_size=4))
     def garbage_on_the_control_socket(self, frames: list[bytes]) -> None:
-        """Never an answer, but for a command that there is not in a body that is JSON."""
+        """No answer, except to an unknown command with a JSON body."""
         replies = self.rig.control(b"somebody", b"", *frames)
         assert all(reply[2] in {b"400", b"501"} for reply in replies)
 
@@ -154,7 +154,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 5), off=st.sampled_from((0, 0, 0, 0, -1, 1, 7)))
     def contents(self, data: st.DataObject, count: int, off: int) -> None:
-        """As a writer goes on: mostly the numbers that come next."""
+        """Contents of a writer: mostly with the next numbers."""
         writers = [x for x in self.model.leases.values() if isinstance(x, Writer) and x.flow is not None]
         if not writers:
             return
@@ -172,7 +172,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         how=st.sampled_from(("confirm", "confirm", "reject", "recycle")),
     )
     def answer(self, data: st.DataObject, multiple: bool, how: str) -> None:
-        """As a reader goes on: something of what it was sent is done with, or not."""
+        """Answers of a reader: some of its contents are settled or recycled."""
         readers = [x for x in self.model.leases.values() if not isinstance(x, Writer) and x.unsettled]
         if readers:
             reader = data.draw(st.sampled_from(readers))
@@ -181,7 +181,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), rounds=st.integers(1, DELIVERIES))
     def send_back(self, data: st.DataObject, rounds: int) -> None:
-        """A consumer that can do nothing with what it gets, and gets it again."""
+        """A consumer that recycles its contents, and gets them again."""
         consumers = [x for x in self.model.leases.values() if isinstance(x, Consumer) and x.having]
         if consumers:
             consumer = data.draw(st.sampled_from(consumers))
@@ -200,7 +200,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def describe_queue(self, name: str) -> None:
-        """What it says of itself, and what is among its dead letters, once they are moved: two looks later."""
+        """The description of a queue, and its dead letters once they are moved: two checks later."""
         found = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
         assert bool(found) is (name in self.model.queues)
         if found:
@@ -251,7 +251,7 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     @rule(flow=flows, header=st.binary(max_size=30), body=st.binary(max_size=3))
     def garbage(self, flow: int, header: bytes, body: bytes) -> None:
-        """Nothing well-formed is as short as this and begins so."""
+        """Octets that cannot be a well-formed command."""
         self.flows[flow].raw(b"\xf0" + header, body)
         self._sent({})
 
@@ -260,7 +260,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         self._sent(expected)
 
     def _sent(self, expected: Sent) -> None:
-        """Every flow got what the model says. Contents have an order of their own beside other commands."""
+        """Check that every flow got the commands of the model. Contents are ordered separately from other commands."""
         given: dict[Consumer, list[Handed]] = {}
         for number, flow in enumerate(self.flows):
             contents, others = parts([x for x in flow.sent() if not isinstance(x, c.Ping)])
@@ -292,7 +292,7 @@ def plain(content: c.Content) -> c.Content:
 
 
 def handed(content: c.Content) -> Handed:
-    """What a consumer is told by the broker's properties."""
+    """The delivery data in the broker's properties for a consumer."""
     told = decode_table(content.properties)
     position = told[c.SEQUENCE]
     assert isinstance(position, int)

@@ -1,4 +1,4 @@
-"""What the two documents say that a broker answers, in as few words as possible. Knows nothing of the broker.
+"""The answers of a broker according to the two documents, in the shortest form. It uses no code of the broker.
 
 A call is one command on a data flow; it returns what every flow is sent because of it, in order. Leases are known by
 the tokens that the broker made up. Profiles `test` (RFC 11 "The Test Profile") and `log` (PROTOCOL.md 5), plain; of
@@ -57,7 +57,7 @@ class Reader:
         self.flow = None
 
     def bound(self, flow: int) -> None:
-        """Nothing is summoned; delivery goes on at the lowest unsettled content."""
+        """No resource is summoned; delivery continues at the lowest unsettled content."""
         self.flow = flow
         self.summoned = False
         self.next = min([self.next, *self.unsettled])
@@ -76,7 +76,7 @@ class Reader:
 
 
 class Model:
-    """Resources of the profile log, leases, and who holds which."""
+    """Resources of the profile log, leases, and their flows."""
 
     def __init__(self) -> None:
         self.contents: dict[str, list[bytes]] = {}
@@ -85,10 +85,10 @@ class Model:
         self.now = 0.0
         self._sent: Sent = defaultdict(list)
 
-    # --- what clients do ------------------------------------------------------------------------------------
+    # --- commands of clients --------------------------------------------------------------------------------
 
     def lease(self, flow: int, sequence: int, token: str) -> Sent:
-        """The last presenter wins; one of a kind on a flow."""
+        """The lease moves to the last flow that presents it; a flow has at most one lease of a kind."""
         lease = self.leases.get(token)
         rival = self._writer(flow) if isinstance(lease, Writer) else self._reading(flow)
         if lease is None or rival not in {None, lease}:
@@ -109,7 +109,7 @@ class Model:
         return self._turn(flow, sequence, resource, summoned=False)
 
     def _turn(self, flow: int, sequence: int, resource: str, *, summoned: bool) -> Sent:
-        """Summon or Dismiss: each only after the other, and only what the lease names."""
+        """Summon or Dismiss: in alternation, and only for resources of the lease."""
         reader = self._reading(flow)
         if reader is None:
             code = CANNOT if self._writer(flow) else FORBIDDEN
@@ -123,7 +123,7 @@ class Model:
     def content(self, flow: int, number: int, resource: str, body: bytes) -> Sent:
         writer = self._writer(flow)
         if writer is None:
-            return {}  # nobody's: silence
+            return {}  # of no lease: no answer
         known = resource in {"", writer.resource}
         if writer.profile == "test":
             return self._fan_out(body) if known else self._answer(flow, Reject(number, False, False))
@@ -141,7 +141,7 @@ class Model:
         return self._delivered(*self._readers_of(writer.resource))
 
     def _is_in_turn(self, writer: Writer, number: int) -> bool:
-        """0 is no number, and after a gap one Reject is all that there is until what is missing comes."""
+        """0 is not a number, and after a gap there is one Reject until the missing number arrives."""
         assert writer.flow is not None
         if number == 0:
             self._sent[writer.flow].append(Reject(0, False, False))
@@ -175,10 +175,10 @@ class Model:
         there = self._reading(flow) or self._writer(flow)
         return self._answer(flow, Pong()) if there else {}
 
-    # --- what follows from it -------------------------------------------------------------------------------
+    # --- deliveries -----------------------------------------------------------------------------------------
 
     def _delivered(self, *readers: Reader) -> Sent:
-        """Readers of the profile log are sent what they have room for."""
+        """Readers of the profile log get contents within their window."""
         for reader in readers:
             stored = self.contents.get(reader.resource, []) if reader.profile == "log" else []
             while (

@@ -1,6 +1,6 @@
-"""Random Describes that wait, beside resources that come, grow and go; and what PROTOCOL.md 5.1 says of their answers.
+"""Random long polls, while resources are created, grow and are deleted; their answers according to PROTOCOL.md 5.1.
 
-The client knows of each resource what it was told last, or nothing. So what it knows is often out of date when it asks.
+The client knows the last description of each resource, or none, so its knowledge is often outdated in a request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ some = st.lists(names, unique=True, min_size=1)
 
 
 class Known(NamedTuple):
-    """A resource, as somebody knows it."""
+    """The last known state of a resource."""
 
     incarnation: str
     next: int
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
 @dataclass(eq=False)
 class Poll:
-    """A question that waits: for these names (None: for whatever there is), by somebody who knows this."""
+    """A waiting request: for these names (None: all resources), with this known state."""
 
     waiting: Waiting
     asked: list[str] | None
@@ -42,7 +42,7 @@ class Poll:
     left_s: float = WAIT_S
 
     def is_news(self, there: Mapping[str, Known]) -> bool:
-        """What the document says ends the wait, in words as close to it as possible."""
+        """Whether the wait ends, in terms close to the document."""
         asks = [name for name in NAMES if self.asked is None or name in self.asked]
         found = {name: there[name] for name in asks if name in there}
         known = {name: self.known[name] for name in asks if name in self.known}
@@ -98,7 +98,7 @@ class PollsAndModel(RuleBasedStateMachine):
 
     @rule(name=names, count=st.integers(0, 3))
     def make_again(self, name: str, count: int) -> None:
-        """In one step for somebody who asks before and after it."""
+        """Delete and recreate a resource in one step."""
         if name in self.state.there:
             self.delete(name)
             self.create(name)
@@ -106,14 +106,14 @@ class PollsAndModel(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """The client is told what there is."""
+        """Describe all resources."""
         found = self.client.ask(w.ResourceDescribe(), w.DescriptionList).resources
         self.state.told = {one.resource: Known(one.incarnation, one.next) for one in found}
         assert self.state.told == self.state.there
 
     @rule(asked=st.none() | some, by_pattern=st.booleans(), known=st.sets(names))
     def ask(self, asked: list[str] | None, by_pattern: bool, known: set[str]) -> None:
-        """For names, a pattern, or everything; the client may not say all that it knows."""
+        """Poll for names, a pattern, or all resources; the client may send only a part of its knowledge."""
         knows = {name: one for name, one in self.state.told.items() if name in known or by_pattern}
         about: dict[str, Any] = {} if asked is None else {"resources": asked}
         if asked is not None and by_pattern:
@@ -143,7 +143,7 @@ class PollsAndModel(RuleBasedStateMachine):
                 self._says_what_there_is(poll)
 
     def _says_what_there_is(self, poll: Poll) -> None:
-        """What is asked for, no further than it is now; or that a name is missing, where names were asked for."""
+        """The answer has the requested resources, not beyond their present ends, or names a missing resource."""
         try:
             found = poll.waiting.reply(w.DescriptionList).resources
         except Refused as refused:

@@ -1,7 +1,7 @@
-"""The profile queue in the model (PROTOCOL.md 6): what a queue may hand out, and what it has to.
+"""The profile queue in the model (PROTOCOL.md 6): allowed and required deliveries of a queue.
 
-Which consumer gets which content the document leaves open, so nothing is predicted here: `Queue.handed_out` judges what
-was sent, and `Queue.waiting` says what should have been.
+The document does not say which consumer gets which content, so there is no prediction: `Queue.handed_out` checks sent
+contents, and `Queue.waiting` gives those that should have been sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAUSE_S = 0.1
 
 
 class Handed(NamedTuple):
-    """A content as a consumer got it: its number on the lease, its position in the resource, whether it is marked."""
+    """A delivered content: its number on the lease, its position in the resource, its redelivered mark."""
 
     number: int
     position: int
@@ -42,7 +42,7 @@ class Queue:
     avoided: dict[int, Consumer] = field(default_factory=dict)
 
     def handed_out(self, given: dict[Consumer, list[Handed]]) -> None:
-        """What the consumers were sent because of one command. AssertionError for what the document does not allow."""
+        """Check the contents sent to consumers after one command. AssertionError for a forbidden delivery."""
         new = sorted(one.position for got in given.values() for one in got if one.position >= self.fresh)
         assert new == list(range(self.fresh, self.fresh + len(new))), f"not in order, or twice: {new}"
         for consumer, got in given.items():
@@ -57,7 +57,7 @@ class Queue:
         self.fresh += len(new)
 
     def _in_order(self, consumer: Consumer, positions: list[int]) -> None:
-        """What came back goes first, if it is not this one that sent it back; then the positions ascend."""
+        """Returned contents go first, unless this consumer returned them; then positions ascend."""
         first_time = [p for p in positions if p >= self.fresh]
         assert first_time == sorted(first_time)
         if first_time:
@@ -76,7 +76,7 @@ class Queue:
                 del self.delayed[position]
                 self.back[position] = consumer
 
-    # --- what became of a delivery --------------------------------------------------------------------------
+    # --- results of a delivery ------------------------------------------------------------------------------
 
     def rejected(self, position: int) -> None:
         self.ended[position] += 1
@@ -94,21 +94,21 @@ class Queue:
             self.returned(position)
 
     def returned(self, position: int) -> None:
-        """In good order: it does not count as a delivery."""
+        """Returned without fault: it does not count as a delivery."""
         self.back[position] = self.avoided.get(position)
 
     def _counted(self, position: int) -> bool:
-        """Whether another delivery is left after this one; else it is dead."""
+        """Whether another delivery is allowed after this one; otherwise the content is dead."""
         self.ended[position] += 1
         if self.ended[position] >= self.most:
             self.dead.append(position)
         return self.ended[position] < self.most
 
-    # --- what is told ---------------------------------------------------------------------------------------
+    # --- descriptions ---------------------------------------------------------------------------------------
 
     @property
     def numbers(self) -> dict[str, int]:
-        """What Queue.Describe says once every dead letter is where it belongs."""
+        """The answer of Queue.Describe after all dead letters are moved."""
         delivered = [p for one in self.consumers for p in one.having.values()]
         unsettled = {*self.back, *self.delayed, *delivered, *range(self.fresh, len(self.stored) + 1)}
         return {
@@ -147,16 +147,16 @@ class Consumer:
 
     @property
     def taking(self) -> bool:
-        """Whether it takes part in the queue."""
+        """Whether the consumer takes part in the queue."""
         return self.flow is not None and self.summoned
 
     @property
     def able(self) -> bool:
-        """Whether it could be sent something now."""
+        """Whether the consumer can be sent a content now."""
         return self.taking and (not self.full or len(self.having) < self.window)
 
     def got(self, one: Handed) -> None:
-        """It was sent a content: with confirm "none" that is settled, else it is in its hands."""
+        """Record a delivery: with confirm "none" the content is settled, otherwise it is held by the consumer."""
         assert self.taking
         assert one.number == self.next, "deliveries are counted by the lease"
         self.next += 1
@@ -177,7 +177,7 @@ class Consumer:
                 self.queue.recycled(position, self, now)
 
     def bound(self, flow: int) -> None:
-        """On another flow: what it had on the former is lost, and nothing is summoned."""
+        """Bind to another flow: contents held on the former one are lost, and no resource is summoned."""
         self.flow = flow
         self.summoned = False
         having, self.having = list(self.having.values()), {}

@@ -1,4 +1,4 @@
-"""The model notices small faults of the core; else it would say little about a core that has none of these."""
+"""The model detects small faults of the core; otherwise its success would mean little."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAULTS: dict[str, Fault] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_core_is_detected(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(

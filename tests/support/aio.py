@@ -1,4 +1,4 @@
-"""Tests that are coroutines: each runs in an event loop of its own, and never longer than a while."""
+"""Tests that are coroutines: each runs in its own event loop, with a timeout."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Wait until `done` says so; the test's own time is the limit."""
+    """Wait until `done()` is true; the limit is the timeout of the test."""
     while not done():  # noqa: ASYNC110 what is waited for happens in another thread or process
         await asyncio.sleep(0.002)

@@ -33,7 +33,7 @@ class Page:
         self._session: str | None = None
 
     async def evaluate(self, script: str) -> Any:
-        """The value of an expression of the page's; of a promise, what it promised. Raises `AssertionError`."""
+        """The value of an expression in the page; a promise is awaited. Raises `AssertionError`."""
         asked = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = await self._command("Runtime.evaluate", **asked)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
@@ -50,13 +50,13 @@ class Page:
         await self._command("Emulation.setDeviceMetricsOverride", **metrics)
 
     async def screenshot(self, path: Path, width: int, height: int) -> None:
-        """What one sees in a window of this size, as a PNG."""
+        """A picture of the page in a window of this size, as a PNG."""
         await self.size(width, height)
         taken = await self._command("Page.captureScreenshot", format="png")
         await asyncio.to_thread(path.write_bytes, base64.b64decode(taken["data"]))
 
     async def open(self, url: str) -> None:
-        """Go there."""
+        """Load this URL."""
         target = await self._command("Target.createTarget", url="about:blank")
         attached = await self._command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]

@@ -1,4 +1,4 @@
-"""What the tests of commits share: stages with contents for the resources "a" and "b", and what may be left of them."""
+"""Helpers for tests of commits: stages with contents for the resources "a" and "b", and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def applications(client: Client) -> dict[str, w.ApplicationInfo]:
 
 
 def leavings(rig: Rig) -> list[object]:
-    """What a finished commit must not leave behind."""
+    """Files and records that a finished commit must not leave."""
     kept = [r for r in rig.store.load().records if isinstance(r, StageRecord | PublishRecord)]
     return [*kept, *rig.disk.list_dir("/data/stages")]

@@ -1,4 +1,4 @@
-"""Numbered contents, written and read through a connection: the bodies say what was lost, doubled or out of order."""
+"""Numbered contents, written and read through a connection: the bodies show losses, duplicates and wrong order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def visible(connection: Connection, resource: str) -> list[Content]:
         return list(reader)
 
 
-# --- for Spark, which shows them as text ---------------------------------------------------------------------
+# --- for Spark, which shows them as text --------------------------------------------------------------------
 
 
 def numbers(first: int, last: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A copy of a broker's data directory, put in its place again: what an administrator's backup does."""
+"""A copy of a broker's data directory, and its restoration, as an administrator's backup does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtl.testing import RunningBroker
 
 
 def copy(broker: RunningBroker, to: Path, *, stopped: bool) -> Path:
-    """Copy the data of a broker that has nothing to do, or that is stopped for it and started again."""
+    """Copy the data of an idle broker, or of one that is stopped for the copy and started again."""
     if stopped:
         broker.stop()
     shutil.copytree(broker.data, to)
@@ -19,7 +19,7 @@ def copy(broker: RunningBroker, to: Path, *, stopped: bool) -> Path:
 
 
 def put_back(broker: RunningBroker, copied: Path) -> None:
-    """Stop, put the copy in the place of the data, and start."""
+    """Stop the broker, replace its data by the copy, and start it."""
     broker.stop()
     shutil.rmtree(broker.data)
     shutil.copytree(copied, broker.data)

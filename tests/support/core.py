@@ -1,8 +1,8 @@
-"""The broker's core with everything around it made of memory: no sockets, threads or clocks.
+"""The broker's core with an environment in memory: no sockets, threads or clocks.
 
 `Rig` is a disk and records that outlive the broker, and a broker that can be stopped, killed and started again on them.
-`Client` is a control session and its data flows. Everything happens at once: after each input the actions are carried
-out until nothing is left to do, unless the rig is told to hold the disk back.
+`Client` is a control session and its data flows. After each input all actions are performed until none is left, unless
+the rig holds disk actions back.
 
     rig = Rig()
     client = rig.client()
@@ -44,8 +44,8 @@ START_US = 1_700_000_000_000_000
 
 
 class Sockets:
-    """What the sender writes to. `room` bounds the messages that a peer takes before it reads; a peer in `gone` is not
-    there any more.
+    """The sockets of the sender. `room` bounds the messages that a peer accepts before it reads; a peer in `gone` has
+    disconnected.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Rig:
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self, *held: type) -> None:
-        """Start a broker on what is there; actions of the kinds `held` are kept back from the disk."""
+        """Start a broker on the present data; actions of the kinds `held` are held back from the disk."""
         self.storage = Storage(self.disk, ROOT, self.store, self.settings.get("segment_bytes", 1 << 20))
         self.engine = FaultyEngine(self.storage)
         restored = self.engine.restore()
@@ -154,7 +154,7 @@ class Rig:
         self.start()
 
     def reincarnate(self, name: str) -> None:
-        """Start again on records that give a resource another incarnation, as if it was made again meanwhile."""
+        """Restart with records that give a resource another incarnation, as if it had been recreated."""
         self.stop()
         for record in self.store.load().records:
             if isinstance(record, ResourceRecord) and record.name == name:
@@ -166,8 +166,8 @@ class Rig:
         self.crash(power=False)
 
     def crash(self, *, power: bool = True, keep: str = "none", landed: bool = False) -> None:
-        """The process is gone, and with `power` what was not synced; start again. `landed`: whether a save that
-        failed, or was under way, is on the disk all the same.
+        """Kill the process, with `power` lose unsynced octets as well; start again. `landed`: whether a failed or
+        unfinished save reached the disk.
         """
         self.disk.crash(power=power, keep=keep)
         self.disk.heal()
@@ -181,7 +181,7 @@ class Rig:
         return a.Now(self.mono, self.wall_us)
 
     def run(self) -> None:
-        """Carry out what the core wants until it wants nothing more."""
+        """Perform the actions of the core until there are none left."""
         for _ in range(100_000):
             self.broker.advance()
             actions = self.broker.pop_actions()
@@ -195,7 +195,7 @@ class Rig:
         assert carry_out(actions, self.sender, self) == []
 
     def begin(self, action: StorageAction | a.CheckPassword) -> None:
-        """At once, unless it is held back."""
+        """Perform the action at once, unless it is held back."""
         if isinstance(action, self._hold):
             self.held.append(action)
         else:
@@ -219,7 +219,7 @@ class Rig:
         self._hold = kinds
 
     def let_go(self, count: int | None = None) -> None:
-        """Carry out held actions, oldest first; all of them (and what comes of it) without `count`."""
+        """Perform held actions, oldest first; without `count` all of them, and the actions that follow."""
         if count is None:
             self._hold = ()
         left = len(self.held) if count is None else count
@@ -256,19 +256,19 @@ class Rig:
         return b"peer-%d" % self._identities
 
     def control(self, *frames: bytes) -> list[tuple[bytes, ...]]:
-        """A raw message on the control socket, and what was answered so far and not looked at."""
+        """Send a raw message to the control socket; returns the replies since the last call."""
         self.broker.control(frames, self.now())
         self.run()
         replies, self.sockets.replies = self.sockets.replies, []
         return replies
 
     def inbound_octets(self) -> int:
-        """What the broker says it has taken in and not settled."""
+        """The broker's count of octets received and not settled."""
         return self.broker.statistics()["inbound-octets"]
 
 
 def void(_: object) -> None:
-    """Nothing but the exception matters."""
+    """Only an exception of the call matters."""
 
 
 __all__ = ["PORTS", "ROOT", "START_US", "Client", "Crashed", "Flow", "Rig", "Waiting", "packed", "unpacked"]

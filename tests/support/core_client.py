@@ -1,4 +1,4 @@
-"""A client of the broker's core, as its sockets would bring it: requests, and data flows. See `tests.support.core`."""
+"""A client of the broker's core without sockets: requests and data flows. See `tests.support.core`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Waiting:
         return self._client.answers(self._request) is not None
 
     def reply(self, kind: type[T]) -> T:
-        """The answer; raises what the client would raise."""
+        """The reply; raises the errors of the client."""
         frames = self._client.answers(self._request)
         assert frames is not None, "no answer yet"
         reply = w.decode_reply(frames, type(self._request))
@@ -46,8 +46,8 @@ class Waiting:
 
 
 class Client:
-    """A REQ socket and the DEALERs beside it. `session` is the token that requests repeat; None: the identity does.
-    `origin` is what the transport knows of it.
+    """A REQ socket and its DEALERs. `session` is the token in requests; with None the identity identifies the session.
+    `origin` is the origin that the transport reports.
     """
 
     def __init__(self, rig: Rig, origin: Origin = NO_ORIGIN) -> None:
@@ -62,7 +62,7 @@ class Client:
     # --- requests -------------------------------------------------------------------------------------------
 
     def begin(self, request: w.Request) -> Waiting:
-        """Send a request whose answer may take its time."""
+        """Send a request whose reply may arrive later."""
         if self.session is not None:
             request = msgspec.structs.replace(request, session=self.session)
         self._number += 1
@@ -74,7 +74,7 @@ class Client:
         return Waiting(self, request)
 
     def answers(self, request: w.Request) -> tuple[bytes, ...] | None:
-        """The reply to a request, by the mark in its envelope (MTL-113: it comes back as it was)."""
+        """The reply to a request, found by the mark in its envelope (MTL-113: the envelope is unchanged)."""
         mine = [x for x in self.rig.sockets.replies if x[0] == self.identity]
         for frames in mine:
             self.rig.sockets.replies.remove(frames)
@@ -99,7 +99,7 @@ class Client:
     # --- shorthands -----------------------------------------------------------------------------------------
 
     def refused_in_time(self, request: w.Request) -> Refused:
-        """The refusal of a request that the disk holds up: within the time that a client waits for it."""
+        """The refusal of a request delayed by the disk, within the request timeout of a client."""
         waiting = self.begin(request)
         self.rig.sleep(limits.REQUEST_TIMEOUT_S / 2, step=0.1)
         try:
@@ -157,7 +157,7 @@ class Client:
         return lease.stage
 
     def read(self, resource: str, start: Any = "earliest") -> list[bytes]:
-        """Everything visible, by a plain reader."""
+        """All visible contents, read by a plain reader."""
         lease = self.reader(resource, start=start, window=w.Window(contents=1_000_000, bytes=1 << 30))
         flow = self.flow(lease)
         flow.summon(resource)
@@ -180,7 +180,7 @@ class Client:
 
 
 class Flow:
-    """One DEALER. What the broker sent is taken out with `sent`; Pings are answered by nobody."""
+    """One DEALER. `sent` returns and removes the commands of the broker; Pings are not answered."""
 
     def __init__(self, rig: Rig, port: int, connection: Connection = "") -> None:
         self.rig = rig
@@ -199,7 +199,7 @@ class Flow:
         self.rig.run()
 
     def queue(self, header: bytes, body: Buffer = b"") -> None:
-        """Send without letting the broker act: what is queued so arrives in one turn."""
+        """Send without a turn of the broker: queued commands arrive in one turn."""
         self.rig.broker.data(self.peer, header, body, self.rig.now(), self.connection)
         self.rig.sender.on_frame(self.peer)
 
@@ -247,7 +247,7 @@ class Flow:
         return self.pong() is not None
 
     def pong(self) -> c.Pong | None:
-        """The answer to a Ping, taken out; None where there is none."""
+        """The answer to a Ping, removed from `sent`; None without one."""
         self.send(c.Ping())
         sent = self.rig.sockets.sent.get(self.peer, [])
         for message in sent:
@@ -260,11 +260,11 @@ class Flow:
     # --- in -------------------------------------------------------------------------------------------------
 
     def sent(self) -> list[c.Command]:
-        """Everything that the broker sent since the last time."""
+        """All commands of the broker since the last call."""
         return [c.decode(*message) for message in self.rig.sockets.sent.pop(self.peer, [])]
 
     def contents(self) -> list[c.Content]:
-        """The same; there must be nothing but contents (and Pings) in it."""
+        """The same; all commands must be contents or Pings."""
         found = [x for x in self.sent() if not isinstance(x, c.Ping)]
         assert all(isinstance(x, c.Content) for x in found), found
         return cast("list[c.Content]", found)
@@ -276,19 +276,19 @@ class Flow:
         return [x.sequence for x in self.contents()]
 
     def room(self, messages: int | None) -> None:
-        """How many messages the peer takes before it is full; None: any number."""
+        """Set how many messages the peer accepts before it is full; None: any number."""
         if messages is None:
             self.rig.sockets.room.pop(self.peer, None)
         else:
             self.rig.sockets.room[self.peer] = messages
 
     def vanish(self) -> None:
-        """The peer is not there any more."""
+        """Disconnect the peer."""
         self.rig.sockets.gone.add(self.peer)
 
 
 def packed(sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None) -> c.Content:
-    """A pack as a writer sends it; with `count` it lies about its number."""
+    """A pack as a writer sends it; `count` gives it a wrong number of contents."""
     properties = c.packed_properties(count if count is not None else len(bodies))
     return c.Content(sequence, resource, properties, bytes(encode_pack(bodies)))
 

@@ -1,5 +1,5 @@
-"""A TCP proxy that cuts: what a broker offers on 127.0.0.1 is there on 127.0.0.2 as well, until somebody cuts it
-or holds it up.
+"""A TCP proxy that can cut and hold connections: the ports of a broker on 127.0.0.1 are available on 127.0.0.2 as
+well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HERE, BEHIND = "127.0.0.2", "127.0.0.1"
 
 
 class CuttingProxy:
-    """The same ports on another address of the machine, so that a port in a reply leads through the proxy, too."""
+    """The same ports on another address of the machine, so that a port in a reply leads through the proxy as well."""
 
     def __init__(self, *ports: int) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class CuttingProxy:
         self._thread.start()
 
     def cut(self) -> None:
-        """End every connection with a reset, in the middle of whatever it was sending."""
+        """Reset every connection, in the middle of its transfers."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
             for pair in pairs:
@@ -44,7 +44,7 @@ class CuttingProxy:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A half-open network: during the block nothing arrives and nobody notices; what was sent arrives later."""
+        """A half-open network: octets sent during the block arrive after it, and no end sees a disconnection."""
         self._holding = True
         try:
             yield
@@ -78,7 +78,7 @@ class CuttingProxy:
     def _ways(
         self, pair: tuple[socket.socket, socket.socket]
     ) -> Iterable[tuple[socket.socket, socket.socket]]:
-        """From where to where something is passed on."""
+        """The directions of forwarding, as pairs of sockets."""
         return pair, pair[::-1]
 
     def _accept(self, listener: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The minimal server of the RFC with one thing wrong: for each defect the requirement that it breaks."""
+"""The minimal server of the RFC with one defect each, and the requirement that the defect violates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ContentsAfterDismiss(MinimalServer):
 
 
 class RepeatedDismiss(MinimalServer):
-    """It accepts each Dismiss of a resource that was summoned before."""
+    """Accepts a repeated Dismiss of a resource."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class RepeatedDismiss(MinimalServer):
 
 
 class CaseSensitiveProfiles(MinimalServer):
-    """It knows `test` and not `TEST`."""
+    """Accepts `test` but not `TEST`."""
 
     def decide(self, peer: bytes, name: str, body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         if name == "connection.profile" and body.get("profile") not in self.profiles:
@@ -47,7 +47,7 @@ class CaseSensitiveProfiles(MinimalServer):
 
 
 class AnyConfirmation(MinimalServer):
-    """It grants readers what it does not do."""
+    """Grants readers a confirmation model that it does not implement."""
 
     def lease(self, profile: str, name: str, body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         return super().lease(
@@ -56,7 +56,7 @@ class AnyConfirmation(MinimalServer):
 
 
 class LastReaderOnly(MinimalServer):
-    """A content goes to one reader instead of all."""
+    """Sends a content to one reader instead of all."""
 
     def fan_out(self, name: str, table: bytes, body: bytes) -> None:
         for peer in self.readers(name)[-1:]:

@@ -1,4 +1,6 @@
-"""What this process has open. Counting all of it would count what other tests leave to the garbage collector, too."""
+"""Open descriptors of this process, by name: a count of all would include those that other tests leave to the
+collector.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 
 def descriptors(prefix: str) -> list[int]:
-    """The inode of every open descriptor whose name begins so, deleted files among them."""
+    """The inodes of open descriptors whose name starts with this prefix, including deleted files."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile

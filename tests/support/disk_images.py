@@ -1,4 +1,4 @@
-"""What a system's cache shows and what the disk has, of a file and of a directory: the images behind FaultyDisk."""
+"""Images of files and directories, in the page cache and on the disk: the data behind FaultyDisk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Step: TypeAlias = "Callable[[Names], None]"
 
 @dataclass(eq=False)
 class FileImage:
-    """A file: `data` is what the system shows, `disk` what is on the disk."""
+    """A file: `data` is the content in the cache, `disk` the content on the disk."""
 
     data: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
@@ -62,7 +62,7 @@ class FileImage:
         self.sizes.clear()
 
     def lose(self, rng: random.Random, keep: str = "some") -> None:
-        """What was not synced reaches the disk or not; nothing of it will be written any more."""
+        """Each unsynced octet reaches the disk or is lost; none is written later."""
         if keep == "all":
             self.sync()
         elif keep == "some":
@@ -96,7 +96,7 @@ class FileImage:
         self.disk.extend(bytes(size - len(self.disk)))
 
     def forget_cache(self) -> None:
-        """Clean pages may be dropped from the cache at any time: what is read then is what is on the disk."""
+        """Drop clean pages from the cache, possible at any time: later reads return the content on the disk."""
         for page in range((len(self.data) + PAGE - 1) // PAGE):
             if page not in self.versions:
                 end = min((page + 1) * PAGE, len(self.data))
@@ -105,7 +105,7 @@ class FileImage:
 
 @dataclass(eq=False)
 class DirectoryImage:
-    """Names: `names` is what the system shows, `disk` what is on the disk, `steps` what leads from one to the other."""
+    """Names: `names` in the cache, `disk` on the disk, `steps` the changes from the latter to the former."""
 
     names: Names = field(default_factory=dict)
     disk: Names = field(default_factory=dict)
@@ -151,7 +151,7 @@ def move(old: str, new: str, node: FileImage | DirectoryImage) -> Step:
 
 
 def move_across(source: DirectoryImage, old: str, target: DirectoryImage, new: str) -> None:
-    """Give a name of one directory to another: whole or not at all, whichever of the two reaches the disk first."""
+    """Move a name from one directory to another, atomically, whichever of the two reaches the disk first."""
     node = source.names.pop(old)
     target.names[new] = node
 

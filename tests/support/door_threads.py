@@ -25,7 +25,7 @@ PEERS: dict[str, Any] = {
 
 
 async def pass_contents(name: str, endpoint: str) -> None:
-    """Publish through the door, and read it back."""
+    """Publish through the door, and read the contents."""
     address = "topic/orders" if name == "micromessage" else "orders"
     async with (
         door(name, endpoint, "127.0.0.1:0") as (listening, _),

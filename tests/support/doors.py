@@ -36,7 +36,7 @@ async def door(
     create: Sequence[str] = ("*",),
     **members: Any,
 ) -> AsyncIterator[tuple[Door, Connection]]:
-    """The door, and a client of the broker behind it. `members` are the configuration's."""
+    """The door, and a client of its broker. `members` are those of the door's configuration."""
     config = DoorConfig(listen=listen, max_sessions=max_sessions, create=tuple(create), **members)
     async with (
         aio.connect(broker, request_timeout=2.0) as inner,
@@ -59,8 +59,8 @@ def await_line(stream: int, pattern: str, patience_s: float = PATIENCE_S) -> str
 
 @contextmanager
 def door_process(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """`mtl door` with these arguments, which makes any resource; those `before` are of all commands: as whom to come in
-    at the broker.
+    """`mtl door` with these arguments, which creates any resource; `before` has the options of all commands, such as
+    the credentials for the broker.
     """
     command = [sys.executable, "-m", "mtl.cli.main", *before, "door", "--create", "*", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Messages of Reactive Streams as they are on the wire, however many of them came together."""
+"""Messages of Reactive Streams as on the wire, independent of how many were decoded together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mtl.doors.reactive import codec as m
 
 
 def apart(messages: Iterable[m.Message]) -> list[m.Message]:
-    """Each onNext by itself."""
+    """Split groups of onNext into single ones."""
     return [
         one
         for message in messages

@@ -113,7 +113,7 @@ PLACES: dict[str, Callable[[Path], Place]] = {
 
 
 def copied(memory: Memory) -> Memory:
-    """A memory with the same in it."""
+    """A copy of this memory."""
     twin = Memory(memory.octets, memory.record_octets)
     twin.logs, twin.records = deepcopy(memory.logs), dict(memory.records)
     twin.used, twin.record_used = memory.used, memory.record_used
@@ -143,7 +143,7 @@ class Caller:
         return result
 
     def reopen(self, bases: dict[LogKey, int] | None = None) -> None:
-        """Close the engine; open it, and every log that a record names. `bases`: where commits were interrupted."""
+        """Close the engine; open it, and every log that a record names. `bases`: the start of interrupted commits."""
         assert self.engine.close(lambda _: None) == {}
         for view in self.views.values():
             view.close()
@@ -168,7 +168,7 @@ class Caller:
             self.views[key], self.numbers[key] = opened
         return opened
 
-    # --- what brokers do ------------------------------------------------------------------------------------
+    # --- actions of a broker --------------------------------------------------------------------------------
 
     def save(self, *put: AnyRecord, forget: tuple[AnyRecord, ...] = ()) -> Any:
         return self.perform(Save(self.id(), put, forget))
@@ -197,7 +197,7 @@ class Caller:
         return self.change(key, Publish(self.id(), key, base, stages, contents, self.now_us))
 
     def change(self, key: LogKey, action: StorageAction) -> Any:
-        """Perform it, and show what it changed."""
+        """Perform the action, and apply its changes to the view."""
         result = self.perform(action)
         if not isinstance(result, StorageError):
             for change in result:

@@ -1,6 +1,6 @@
 """A broker and its client in memory, as far as the connector uses them: the shapes of mtl.client without sockets.
 
-It appends, delivers, stages and commits as the real one does, and records what it was asked. Faults are put in by hand.
+It appends, delivers, stages and commits as the real one does, and records its calls. Faults are set by the tests.
 """
 
 from __future__ import annotations
@@ -147,9 +147,7 @@ class FakeWriter:
 
 @dataclass
 class FakeWatch:
-    """Answers when one of the resources has grown or was made again, one is there that was not named or the other way
-    round, or `time_is_up`.
-    """
+    """Answers when a resource has grown or was recreated, when one appeared or is missing, or when `time_is_up`."""
 
     client: FakeClient
     names: Sequence[str] | None
@@ -378,6 +376,6 @@ DEFAULT: Settings = read_settings(parse({"resources": "any"}), streaming=True).c
 
 
 def install(client: FakeClient, monkeypatch: Any, connect: Settings = DEFAULT) -> FakeClient:
-    """Make it the process's connection."""
+    """Make this client the connection of the process."""
     monkeypatch.setitem(connections._connections, (os.getpid(), connect), client)
     return client

@@ -1,15 +1,15 @@
-"""A disk in memory that loses what was not synced, fails, fills up and loses power on demand; its seed decides all.
+"""A disk in memory that loses unsynced octets, fails, fills up and loses power on demand, controlled by its seed.
 
-Every file has two images: what the system shows (the page cache), and what is on the disk. Between two syncs every
-page (4 KiB) may reach the disk or not, in any of the versions that it had since, and sometimes torn at a sector (512
-octets); so may the file's size. Names (made, linked, renamed, removed) reach it in any subset until their directory
-is synced; a rename reaches it whole or not at all. Nothing here sleeps, starts a thread or touches a real file.
+Every file has two images: one in the page cache, one on the disk. Between two syncs every page (4 KiB) may reach the
+disk or not, in any of its versions since, and sometimes torn at a sector (512 octets); the same holds for the size of
+the file. Changes of names (create, link, rename, remove) reach it in any subset until their directory is synced; a
+rename is atomic. This module does not sleep, starts no thread and uses no real file.
 
     disk = FaultyDisk(random.Random(1))
     disk.fail("sync", nth=2)             # the second sync from now fails, and its pages are lost: clean in the cache
     disk.fail("write", error=errno.ENOSPC)
     disk.crash_after(17)                 # the 18th operation that changes something raises Crashed
-    disk.crash()                         # power failure: what was not synced is there or not
+    disk.crash()                         # power failure: unsynced octets survive or are lost
     disk.kill()                          # SIGKILL: all that was written is there
     disk.flip("/log/x.segment", 100, 3)  # a bit of the disk changes
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Crashed(BaseException):
-    """The process is gone. Not an Exception: no code that handles failures may handle this one."""
+    """The process has ended. Not an Exception: no code that handles failures may handle it."""
 
 
 def _error(code: int, path: str = "") -> OSError:
@@ -47,7 +47,7 @@ ANY = "any"
 
 @dataclass(eq=False)
 class Rule:
-    """A failure to come: the calls of `op` on paths that match, from the `nth` on, `count` of them."""
+    """A planned failure: `count` calls of `op` on matching paths, from the `nth` on."""
 
     op: str
     nth: int
@@ -114,7 +114,7 @@ class FaultyFile:
         inode.truncate(size)
 
     def begin_sync(self, offset: int, size: int) -> None:
-        """Which of the pages are on the disk by then is open, as ever."""
+        """Afterwards any of the pages may be on the disk."""
         inode = self._open_inode(writing=True)
         assert offset + size <= len(inode.data), "the disk is to begin with octets that nobody wrote"
         if self._disk.interrupted("begin_sync", self._path):
@@ -147,8 +147,8 @@ class FaultyLock:
 
 
 class FaultyDisk:
-    """The twin of mtl.log.files.RealDisk. `capacity`: octets that all files together may take, None for no bound;
-    `short_writes`: how many of the writes write less than asked, 0 to 1."""
+    """The twin of mtl.log.files.RealDisk. `capacity`: the largest sum of octets of all files, None for no bound;
+    `short_writes`: the share of writes that are short, 0 to 1."""
 
     def __init__(self, rng: random.Random, *, capacity: int | None = None, short_writes: float = 0.0) -> None:
         self.rng = rng
@@ -166,7 +166,7 @@ class FaultyDisk:
         self._mapped: dict[int, tuple[FileImage, str]] = {}
         """The files of mappings, by the id of the mapping."""
 
-    # --- what the tests ask for -----------------------------------------------------------------------------
+    # --- requests of tests ----------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -189,23 +189,23 @@ class FaultyDisk:
         return rule
 
     def spare(self, rule: Rule) -> None:
-        """What is left of this failure is not to come."""
+        """Cancel the rest of this failure."""
         if rule in self._rules:
             self._rules.remove(rule)
 
     def heal(self) -> None:
-        """No failure is to come any more, and there is space."""
+        """Cancel all planned failures, and give the disk free space."""
         self._rules.clear()
         self.capacity = None
 
     def crash_after(self, steps: int | None) -> None:
-        """After so many more operations that change something Crashed is raised, and by every call from then on."""
+        """Raise Crashed after this number of changing operations, and in every later call."""
         self._steps_left = steps
 
     def crash(self, *, power: bool = True, keep: str = "some") -> None:
-        """The process is gone, and with `power` the machine; afterwards the disk is what the next one finds.
+        """End the process, with `power` the machine; afterwards the disk has the state that the next process finds.
 
-        What was not synced survives a power failure "some" (at random), "all" or "none"; without one all of it does.
+        `keep`: unsynced octets survive a power failure at random ("some"), all or none; without one all survive.
         Locks are free; files that were open raise Crashed.
         """
         if power:
@@ -238,7 +238,7 @@ class FaultyDisk:
             inode.forget_cache()
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Change one bit, on the disk, in the cache and in what is mapped."""
+        """Change one bit, on the disk, in the cache and in mappings."""
         inode = self._file(path)
         mapped = [
             mapping for weak, length in inode.maps if offset < length and (mapping := weak()) is not None
@@ -247,7 +247,7 @@ class FaultyDisk:
             image[offset] ^= 1 << bit
 
     def shorten(self, path: str, size: int) -> None:
-        """Somebody cuts a file."""
+        """Truncate a file, as another process would."""
         inode = self._file(path)
         del inode.data[size:], inode.disk[size:]
 
@@ -266,11 +266,11 @@ class FaultyDisk:
         parent.names[name] = parent.disk[name] = inode
 
     def copy(self) -> DirectoryImage:
-        """A copy of all that the system shows, for `put_back`."""
+        """A copy of the state in the cache, for `put_back`."""
         return deepcopy(self._root)
 
     def put_back(self, copy: DirectoryImage) -> None:
-        """Somebody puts a copy in the place of everything. Files that were open raise Crashed."""
+        """Replace the whole content by a copy. Files that were open raise Crashed."""
         self._root = deepcopy(copy)
         for directory in self._directories(self._root):
             directory.sync()
@@ -316,7 +316,7 @@ class FaultyDisk:
         return self._pending
 
     def step(self, op: str, path: str) -> None:
-        """An operation that changes something, whole or not at all."""
+        """An atomic changing operation."""
         if self.interrupted(op, path):
             self.fail_now()
 
@@ -326,7 +326,7 @@ class FaultyDisk:
         )
 
     def room(self, inode: FileImage, end: int) -> int:
-        """Octets that are free for a write that ends at `end`: those that it overwrites, and what else there is."""
+        """Octets available to a write that ends at `end`: those that it overwrites, and the free ones."""
         if self.capacity is None:
             return end
         return max(0, len(inode.data) + self.capacity - self.used)

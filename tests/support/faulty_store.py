@@ -1,11 +1,10 @@
-"""The broker's records in memory, as SQLite would keep them on a disk that fails and a machine that stops.
+"""The broker's records in memory, as SQLite keeps them on a failing disk and a machine that stops.
 
-A save is one transaction: after a crash all of it is there or nothing. One that failed is not gone for good: its pages
-may have reached the disk before the error, so a crash may bring it back, until a later save that succeeds takes its
-place in the write-ahead log.
+A save is one atomic transaction. A failed one is undecided: its pages may have reached the disk before the error, so
+it may appear after a crash, until a later successful save replaces it in the write-ahead log.
 
-Rows can be damaged or lost, and an older copy can be put back: the generation beside the rows tells, as that of the
-real store does.
+Rows can be damaged or lost, and an older copy can be restored: the generation beside the rows reveals it, as in the
+real store.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ Hook = Callable[[str], None]
 
 
 class FaultyStore:
-    """A `RecordStore`. `rows` are what a process sees; `crash` leaves what a new process would find.
+    """A `RecordStore`. `rows` are those of the process; `crash` leaves the rows that a new process would find.
 
-    Set `hook` to inject: a `StorageError` raised at "begin" leaves nothing behind, at "commit" it leaves the save in
-    limbo; anything else that is raised is the crash itself.
+    Set `hook` to inject failures: a `StorageError` at "begin" has no effect, at "commit" it leaves the save undecided;
+    any other exception is the crash itself.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class FaultyStore:
         self.format = VERSION
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
-        """All of it or nothing; raises what the hook raises."""
+        """Save atomically; raises the exception of the hook."""
         after = dict(self.rows)
         for record in put:
             after[record.kind, record.key] = msgspec.json.encode(record)
@@ -86,14 +85,14 @@ class FaultyStore:
         self.generation += 1
 
     def complete(self, kinds: Sequence[str]) -> None:
-        """Nothing of these kinds counts as lost any more."""
+        """Rows of these kinds no longer count as lost."""
         self.damages = [d for d in self.damages if d.key is not None or d.kind not in kinds]
 
     def close(self) -> None:
         """Nothing is held open."""
 
     def crash(self, *, landed: bool) -> None:
-        """The process or the machine is gone; `landed` decides about a save that was in limbo."""
+        """End the process or the machine; `landed`: whether an undecided save is kept."""
         if landed and self._limbo is not None:
             self._take(self._limbo)
         self._limbo = None
@@ -104,16 +103,16 @@ class FaultyStore:
         self.damages.append(RecordDamage(kind, key, "its checksum does not fit"))
 
     def lose(self, kind: str, key: str) -> None:
-        """The row of this record is gone, and which one it was is not known."""
+        """Lose the row of this record; its key becomes unknown."""
         del self.rows[kind, key]
         self.damages.append(RecordDamage(kind, None, "1 of them is missing"))
 
     def put_back(self, older: FaultyStore) -> None:
-        """An older copy takes the place of the rows; what is kept beside them stays."""
+        """Replace the rows by an older copy; the generation beside them stays."""
         self.rows, self.generation = dict(older.rows), older.generation
 
     def copy(self) -> FaultyStore:
-        """Another one with the same rows, for a look at what a crash would leave."""
+        """A copy with the same rows, to inspect the state after a crash."""
         twin = FaultyStore()
         twin.rows = dict(self.rows)
         twin.format, twin.generation, twin.mark = self.format, self.generation, self.mark
@@ -123,7 +122,7 @@ class FaultyStore:
 
 
 def refuse(full: bool) -> StorageError:
-    """What SQLite says when the disk does not take a transaction."""
+    """The error of SQLite when the disk fails in a transaction."""
     if full:
         return StorageFull("no space left for the broker's records; free some and try again")
     return StorageFailed("disk I/O error")

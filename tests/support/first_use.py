@@ -1,7 +1,7 @@
 """Whether a module can be used by several threads right after its import: python -m tests.support.first_use MODULE CALL
 
-Each round imports the module again, so its types are new, and calls in six threads at once. A library that prepares a
-type when it is first used, without a lock, ends the process. CALL is an expression in the module's names.
+Each round imports the module again, so that its types are new, and calls in six threads at once. A library that
+prepares a type at its first use, without a lock, crashes the process. CALL is an expression in the module's names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ THREADS = 6
 
 
 def main(name: str, call: str) -> None:
-    """Call it for the first time, in many threads, many times."""
+    """Repeat the first call in many threads."""
     sys.setswitchinterval(1e-6)
     module = importlib.import_module(name)
     code = compile(call, "call", "eval")

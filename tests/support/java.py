@@ -1,4 +1,4 @@
-"""Java in tests: it lives for seconds, so that its optimizing compiler costs more than it brings."""
+"""Java in tests: its processes are short-lived, so that the optimizing compiler costs more than it saves."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def options(scratch: Path) -> str:
-    """Those of a short-lived JVM whose temporary files lie in `scratch`, since it may be killed."""
+    """Options of a short-lived JVM; its temporary files are in `scratch`, because it may be killed."""
     return f"-Djava.io.tmpdir={scratch} {SHORT_LIVED}"

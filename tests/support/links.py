@@ -1,4 +1,4 @@
-"""What every link of the tests does the same way: many messages are so many single ones."""
+"""The common part of all test links: many messages are sent and received singly."""
 
 from __future__ import annotations
 

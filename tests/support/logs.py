@@ -1,9 +1,8 @@
 """A log beside a model of what it must hold, for tests that fail and crash it.
 
-`LogUnderTest` does to a log what a broker does, in the same order and with the same records beside it (they survive
-every crash, as a database does), and knows after every step what a reader must find: everything acknowledged, in
-order, without gaps, and nothing that was refused. What was on its way when the machine stopped may be there or not,
-but only as a prefix.
+`LogUnderTest` performs the actions of a broker on a log, in the same order and with the same records (which survive
+every crash, as in a database). After every step it knows the contents that a reader must find: all acknowledged ones,
+in order, without gaps, and no refused ones. Of contents in flight when the machine stopped, any prefix may exist.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Stored:
 
 @dataclass
 class Commit:
-    """The record of a commit that is not applied yet: where it begins, its stages' parts, what they hold."""
+    """The record of a commit that is not applied yet: its start, the parts of its stages, and their contents."""
 
     base: int
     parts: tuple[StagePart, ...]
@@ -70,7 +69,7 @@ def files(disk: Disk, directory: str = LOG) -> list[str]:
 
 
 def read_all(reader: LogReader) -> list[Stored]:
-    """Everything a reader finds, and that it finds it in one piece."""
+    """All contents that a reader finds, with a check for gaps."""
     found = []
     ref = reader.snapshot().find(reader.earliest)
     while ref is not None:
@@ -90,14 +89,14 @@ def place(base: int, chunks: Sequence[NewChunk]) -> list[Stored]:
 
 
 class LogUnderTest:
-    """Opens the log at `/data/log` of `disk`, made if it is not there."""
+    """Opens the log at `/data/log` of `disk`; creates it if it does not exist."""
 
     def __init__(self, disk: FaultyDisk, options: LogOptions | None = None) -> None:
         self.disk = disk
         self.options = options or LogOptions(segment_bytes=2048)
         self.now = 1_000_000
-        self.held: list[Stored] = []  # everything acknowledged, also what retention took since
-        self.maybe: list[NewChunk] = []  # what was on its way
+        self.held: list[Stored] = []  # all acknowledged contents, including those removed by retention
+        self.maybe: list[NewChunk] = []  # contents in flight
         self.synced = 0  # durability "os": how many of `held` are there after a power failure, at least
         self.lost_power = False  # since it was last opened
         self.earliest = 1  # the metadata's
@@ -123,18 +122,18 @@ class LogUnderTest:
 
     @property
     def visible(self) -> list[Stored]:
-        """What a reader must find."""
+        """The contents that a reader must find."""
         return [Stored(one.base, one.count, one.body) for one in self.held if one.end > self.earliest]
 
     @property
     def numbers(self) -> dict[int, int]:
-        """The dedup table, from everything that was ever held."""
+        """The dedup table, computed from all contents ever stored."""
         numbers: dict[int, int] = {}
         for run in (run for one in self.held for run in one.runs):
             numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
         return numbers
 
-    # --- what a broker does ---------------------------------------------------------------------------------
+    # --- actions of a broker --------------------------------------------------------------------------------
 
     def append(self, *chunks: NewChunk) -> None:
         self.now += 1000
@@ -172,7 +171,7 @@ class LogUnderTest:
         directories = [self._write_stage(chunks) for chunks in stages]
         parts = tuple(part for directory in directories for part in stage_parts(self.disk, directory))
         if self.options.durability == "os":
-            self.sync()  # what the record builds on must be there as long as the record
+            self.sync()  # contents before the commit must be as durable as its record
         chunks = [NewChunk(chunk.count, chunk.body) for stage in stages for chunk in stage]
         self.record = Commit(
             self.next, parts, chunks, adopt
@@ -182,7 +181,7 @@ class LogUnderTest:
             delete_log(self.disk, directory)
 
     def apply_commit(self) -> None:
-        """Also the redo: truncate_to does nothing the first time."""
+        """Also used for the redo: truncate_to has no effect the first time."""
         record = self.record
         assert record is not None
         self.now += 1000
@@ -219,7 +218,7 @@ class LogUnderTest:
                 self.maybe = []
             raise
 
-    # --- what happens to it ---------------------------------------------------------------------------------
+    # --- crashes and checks ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         self.writer.close()
@@ -227,7 +226,7 @@ class LogUnderTest:
         self.synced = len(self.held)
 
     def crash(self, *, power: bool = True, keep: str = "some") -> None:
-        """The machine or the process stops; then everything is opened again and checked."""
+        """Stop the machine or the process; then open the log again and check it."""
         self.disk.crash(power=power, keep=keep)
         self.lost_power |= power
         self.open()
@@ -255,7 +254,7 @@ class LogUnderTest:
         self.check()
 
     def _take_stock(self) -> None:
-        """What was on its way is acknowledged from now on as far as it is there; nothing else may be there."""
+        """Contents in flight that exist count as acknowledged from now on; no others may exist."""
         coming = self.maybe if self.record is None else self.record.chunks
         candidates = [*self.held, *place(self.next, coming)]
         may_lose = self.lost_power and self.options.durability == "os"

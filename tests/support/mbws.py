@@ -1,4 +1,4 @@
-"""The MBWS door in front of a broker, and bare WebSockets that know the document."""
+"""The MBWS door with a broker, and bare WebSockets that implement only the document."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bare:
         return frame
 
     async def messages(self, count: int) -> list[Message]:
-        """The next ones; acknowledgements between them are passed over."""
+        """The next messages; acknowledgements between them are skipped."""
         found: list[Message] = []
         while len(found) < count:
             frame = await self.hear()
@@ -61,7 +61,7 @@ class Bare:
         return found
 
     async def acknowledged(self, sequence: int) -> None:
-        """Wait for it; messages before it are passed over."""
+        """Wait for this acknowledgement; messages before it are skipped."""
         while True:
             frame = await self.hear()
             if isinstance(frame, Acknowledge):
@@ -70,7 +70,7 @@ class Bare:
                     return
 
     async def closed(self) -> int | None:
-        """The code; what comes before it is passed over."""
+        """The close code; frames before it are skipped."""
         try:
             while True:
                 await self.socket.recv()
@@ -114,7 +114,7 @@ def bodies_of(messages: list[Message]) -> list[int]:
 
 
 async def in_log(beside: Connection, resource: str) -> list[bytes]:
-    """All that is there."""
+    """The bodies of all contents."""
     end = (await beside.describe([resource]))[resource].next
     async with beside.reader(resource, start="earliest", until=end) as log:
         return [content.body async for content in log]

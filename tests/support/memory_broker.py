@@ -1,4 +1,4 @@
-"""A small broker in memory behind the client's network seam, for tests of what an application's threads see.
+"""A small broker in memory behind the client's network interface, for tests with application threads.
 
 It answers at once, in the client's IO thread. It knows one resource, packs nothing, loses nothing, and does what its
 switches say: `silent` answers nothing (and counts that in `ignored`), `holding` keeps Confirms back, `refuse` rejects
@@ -24,7 +24,7 @@ RESOURCE = "orders"
 
 
 class BrokerLink(MemoryLink):
-    """Whatever the client sends is answered by the broker."""
+    """A link whose commands are answered by the broker."""
 
     broker: MemoryBroker
     resource_summoned = False
@@ -35,7 +35,7 @@ class BrokerLink(MemoryLink):
 
 
 class WaitingPoll(MemoryPoll):
-    """Waits for a wake-up or for something to read, as a real one does."""
+    """Waits for a wake-up or for messages, as a real poll does."""
 
     def __init__(self, network: MemoryBroker) -> None:
         super().__init__(network)
@@ -161,7 +161,7 @@ class MemoryBroker(MemoryNetwork):
             link.command(c.Pong())
 
     def deliver(self, link: BrokerLink | None = None) -> None:
-        """Send everything there is to a reader that summoned it."""
+        """Send all stored contents to a reader that summoned the resource."""
         for one in [link] if link is not None else self.links:
             if isinstance(one, BrokerLink) and one.resource_summoned:
                 for sequence, body in enumerate(self.stored, 1):
@@ -183,7 +183,7 @@ class MemoryBroker(MemoryNetwork):
             link.command(confirm)
 
     def let_go(self, loop: Loop) -> None:
-        """Confirm what was held back."""
+        """Send the Confirms held back."""
 
         def confirm() -> None:
             self.holding = False

@@ -1,9 +1,9 @@
-"""The client's network in memory: links whose other end is the test, and a loop that the test steps and times.
+"""The client's network in memory: links whose other end is the test, and a loop driven by the test.
 
 bench = Bench()
-bench.loop.post(...)            # whatever an application's thread would
+bench.loop.post(...)            # in place of an application's thread
 bench.run()                     # until nothing happens any more
-link = bench.last("request")    # the newest REQ; `link.asked()` is what the client said, `link.answer(reply)` replies
+link = bench.last("request")    # the newest REQ; `link.asked()` is the client's request, `link.answer(reply)` replies
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDPOINT = "tcp://broker:5975"
 
 
 class MemoryLink(OneByOne):
-    """One end is the client's, the other the test's."""
+    """A link between the client and the test."""
 
     def __init__(self, network: MemoryNetwork, kind: str, endpoint: str, *, packed: bool = False) -> None:
         self.endpoint = endpoint
@@ -43,7 +43,7 @@ class MemoryLink(OneByOne):
 
     @property
     def happened(self) -> LinkEvents:
-        """What the poll would tell."""
+        """The events that the poll would report."""
         what = self.pending
         if self.inbox:
             what |= LinkEvents.READABLE
@@ -79,11 +79,11 @@ class MemoryLink(OneByOne):
         self.pending |= LinkEvents.UP
 
     def down(self) -> None:
-        """The connection ends, after what was put before."""
+        """End the connection, after the messages put before."""
         self.pending |= LinkEvents.DOWN
 
     def make_room(self, count: int = 1 << 30) -> None:
-        """The socket takes so many messages more."""
+        """Let the socket accept this number of further messages."""
         self.room = count
 
     def asked(self) -> w.Request:
@@ -104,7 +104,7 @@ class MemoryLink(OneByOne):
         self.put(name, text)
 
     def commands(self) -> list[c.Command]:
-        """The data commands that the client sent since the last look."""
+        """The data commands that the client sent since the last call."""
         said = [c.decode(*frames) for frames in self.said]
         self.said.clear()
         return said
@@ -115,7 +115,7 @@ class MemoryLink(OneByOne):
 
 
 class MemoryPoll:
-    """Never waits: time is the test's."""
+    """A poll that never waits: the test sets the time."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self.watched: dict[MemoryLink, Watcher] = {}
@@ -163,7 +163,7 @@ class MemoryPoll:
 
 
 class MemoryNetwork:
-    """Makes links and remembers them."""
+    """Creates links and records them."""
 
     def __init__(self) -> None:
         self.links: list[MemoryLink] = []
@@ -187,7 +187,7 @@ class MemoryNetwork:
 
 
 class Bench:
-    """A client's loop that runs when the test says so, at the time that the test says."""
+    """A client's loop that runs on request of the test, at the time set by the test."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.now = 1_000.0
@@ -197,7 +197,7 @@ class Bench:
         self.channel = Channel(self.loop, self.settings, None)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Let time pass, in steps small enough for every timer, and then let everything happen."""
+        """Let time pass, in steps small enough for every timer, and run all pending calls."""
         until = self.now + seconds
         while True:
             for _ in range(20):
@@ -227,7 +227,7 @@ class Bench:
         return link
 
     def lease(self, link: MemoryLink, lease: w.DataLease) -> MemoryLink:
-        """Grant the lease that was asked for on `link`, and bind it; the data link."""
+        """Grant the lease requested on `link`, and bind it; returns the data link."""
         link.answer(lease)
         self.run()
         return self.bind()

@@ -1,6 +1,6 @@
-"""A client of RFC 11/MTL as somebody would write it who has read the RFC and PROTOCOL.md, and none of our code.
+"""A client of RFC 11/MTL written from the RFC and PROTOCOL.md alone.
 
-pyzmq, json and struct are all it knows; it shares nothing with the project, and tests/integration/minimal sees to that.
+It uses pyzmq, json and struct, and no code of the project, which tests/integration/minimal checks.
 No session token, no member beyond the RFC's unless a test names one, one REQ, and a DEALER for each lease or for two.
 """
 
@@ -68,7 +68,7 @@ class Flow:
         self.send(REJECT, u64(sequence) + bytes([multiple, recycle]))
 
     def receive(self) -> tuple[bytes, bytes]:
-        """The next command that is no Ping; a Ping is answered."""
+        """The next command except Pings, which are answered."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while time.monotonic() < deadline:
             header, body = self.dealer.recv_multipart()
@@ -96,7 +96,7 @@ class Flow:
             pass
 
     def quiet(self) -> None:
-        """Nothing is under way to us: the answer to a Ping is the next command."""
+        """Check that no command is in flight: the answer to a Ping is the next command."""
         self.send(PING)
         assert self.receive() == (PONG, b"")
 
@@ -147,7 +147,7 @@ class MinimalClient:
         return Flow(dealer)
 
     def lease(self, kind: str, **body: Any) -> Flow:
-        """Ask for a lease and present it on a connection of its own."""
+        """Request a lease and present it on a new connection."""
         hwm = body.pop("hwm", 1_000)
         lease = self.granted(kind, **body)
         flow = self.connect(lease["port"], hwm)

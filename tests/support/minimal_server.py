@@ -1,7 +1,7 @@
 """A server of RFC 11/MTL without the additions of PROTOCOL.md: one ROUTER, profiles of any name.
 
-Its encoding is its own; it shares the thread and the socket with `mtl conformance` and nothing else. It gives no
-session token, echoes nothing and says nothing of heartbeats; its data flows use the control socket (MTL-56). In every
+It has its own encoding, and shares only the thread and the socket with `mtl conformance`. It gives no session token,
+no echo and no heartbeat interval; its data flows use the control socket (MTL-56). In every
 profile a content goes to all readers that summoned the resource. `test` has one resource and no confirmation. The
 others have any resource and, if `full`, confirmation.
 
@@ -24,7 +24,7 @@ OK, READY, LEASED, BAD, NOT_FOUND, NOT_IMPLEMENTED = b"200", b"201", b"202", b"4
 
 
 class Answer(NamedTuple):
-    """A Confirm (6) or Reject (7), as it came from a reader or is sent to a writer."""
+    """A Confirm (6) or Reject (7), received from a reader or sent to a writer."""
 
     kind: int
     number: int
@@ -40,12 +40,12 @@ class Received(NamedTuple):
 
 
 def confirm_each(content: Received) -> Sequence[Answer]:
-    """What is usual."""
+    """Confirm each content singly: the default."""
     return [Answer(6, content.number)]
 
 
 class MinimalServer(RouterThread):
-    """A context manager; what happened is in `requests`, `leases`, `received` and `answers`."""
+    """A context manager; `requests`, `leases`, `received` and `answers` record the session."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class MinimalServer(RouterThread):
                 self.deliver(peer, number + 1, name, table, body)
 
     def readers(self, name: str) -> list[bytes]:
-        """Who has summoned a resource."""
+        """The identities of readers that summoned a resource."""
         return [peer for peer, resource in self._numbers if resource == name]
 
     def deliver(self, peer: bytes, number: int, name: str, table: bytes, body: bytes) -> None:
@@ -199,7 +199,8 @@ class MinimalServer(RouterThread):
     def send(
         self, numbers: Sequence[int], *, name: str = "resource", shown: str | None = None, table: bytes = b""
     ) -> None:
-        """Send contents with these numbers, whose bodies are their places in the list, to all who summoned `name`.
+        """Send contents with these numbers, whose bodies are their indexes in the list, to all readers that summoned
+        `name`.
 
         `shown` is the name that they carry; without a `table` there is none.
         """

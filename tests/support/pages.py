@@ -1,4 +1,4 @@
-"""The code in README.md and docs: found, and run as a reader would who follows a page from its top to its end.
+"""The code in README.md and docs: found, and run like a reader does from the top of a page to its end.
 
     python    run in one namespace for the page; `spark` is there as in the shell of pyspark
     sql       run by spark.sql, statement by statement; the last one's rows are printed
@@ -101,7 +101,7 @@ def needs_spark(page: Path) -> bool:
 
 @dataclass
 class Run:
-    """A page that is run: everything lies in `place`, and `close` ends what it left running."""
+    """A page being run: all its files are in `place`, and `close` ends its background processes."""
 
     page: Path
     place: Path
@@ -118,7 +118,7 @@ class Run:
             self.names["spark"] = self.spark
 
     def all(self) -> None:
-        """Run every block, and compare what it prints with the block behind it where that is its output."""
+        """Run every block, and compare its output with the following block if that is an output block."""
         found = blocks(self.page)
         for at, block in enumerate(found):
             if block.is_output:
@@ -207,7 +207,7 @@ class Run:
 
 
 def compare(printed: str, output: Block, page: Path) -> None:
-    """AssertionError when what was printed is not what the page shows."""
+    """Raises AssertionError if the printed output differs from the page."""
     found, shown = (text.rstrip().splitlines() for text in (printed, output.text))
     same = len(found) == len(shown) and all(map(_alike, found, shown))
     assert same, f"{page}:{output.line} shows\n{output.text}\nbut it prints\n{printed}"
@@ -219,7 +219,7 @@ def _alike(found: str, shown: str) -> bool:
 
 
 def check(block: Block) -> str:
-    """What can be said about a block without running it. Raises when it cannot be what it says it is."""
+    """Check a block without running it. Raises an error for invalid code."""
     if block.language == "json":
         msgspec.json.decode(block.text)
     elif block.language == "sh":

@@ -10,8 +10,8 @@ from typing import AnyStr
 
 @contextmanager
 def killed_after(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
-    """Killed at the end of the block if it still runs: `Popen` as a context manager waits for it without end, also when
-    the test has failed.
+    """A process that is killed at the end of the block if it still runs: `Popen` as a context manager waits for it
+    without limit, even after a failure of the test.
     """
     with process:
         try:

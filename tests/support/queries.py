@@ -1,4 +1,4 @@
-"""Queries of tests: begin them, run them to their end, look at what they did."""
+"""Queries of tests: start, run to the end, inspect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bodies(frame: DataFrame) -> list[str]:
 
 
 def run_now(frame: DataFrame, checkpoint: Path, *, sink: str = "noop", **options: str) -> StreamingQuery:
-    """Write all there is now, as batches, and end. Raises what ended the query."""
+    """Write all present contents in batches, and end. Raises the error of the query."""
     writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint)).options(**options)
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(PATIENCE_S), "the query did not end"
@@ -41,7 +41,7 @@ def run_now(frame: DataFrame, checkpoint: Path, *, sink: str = "noop", **options
 
 
 def collect_now(frame: DataFrame, checkpoint: Path, output: Path) -> StreamingQuery:
-    """Write all there is now into Parquet files, whose sink is exactly-once."""
+    """Write all present contents into Parquet files, whose sink is exactly-once."""
     return run_now(frame, checkpoint, sink="parquet", path=str(output))
 
 
@@ -63,6 +63,6 @@ def offset(checkpoint: Path, batch: int) -> dict[str, Any]:
 
 
 def forget_commit(checkpoint: Path, batch: int) -> None:
-    """As if Spark had died after the sink's commit and before its own: it will repeat the batch."""
+    """Remove Spark's commit, as if Spark had died after the sink's commit: it will repeat the batch."""
     for path in (checkpoint / "commits").glob(f"*{batch}*"):
         path.unlink()

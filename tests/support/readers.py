@@ -1,4 +1,4 @@
-"""Readers of the connector made by hand: their settings, and what they planned."""
+"""Readers of the connector without Spark: their settings and plans."""
 
 from __future__ import annotations
 

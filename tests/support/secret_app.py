@@ -1,4 +1,4 @@
-"""A Spark application that logs in with a password in every way, fails in many, and writes down all that Spark shows.
+"""A Spark application that logs in with a password in every way, fails in many ways, and records all output of Spark.
 
 python -m tests.support.secret_app ENDPOINT SERVER_KEY PASSWORD_FILE DIRECTORY, the password also in MTL_PLANTED
 """
@@ -29,7 +29,7 @@ ANSWERS = ("environment", "sql?details=true&planDescription=true", "jobs", "stag
 
 
 class Job:
-    """One run; `told` is the file of what was shown to the user."""
+    """One run; `told` is the file of all output for the user."""
 
     def __init__(self, login: dict[str, str], place: Path) -> None:
         self.login = login
@@ -68,7 +68,7 @@ class Job:
         else:
             raise AssertionError("it was to fail")
 
-    # --- what is done with a password -----------------------------------------------------------------------
+    # --- uses of a password ---------------------------------------------------------------------------------
 
     def read(self, **options: str) -> DataFrame:
         return self.spark.read.format("mtl").options(**self.login, **options).load()
@@ -101,7 +101,7 @@ class Job:
             )
 
     def show(self) -> None:
-        """Plans of a read, what is sent to its tasks, and the objects themselves."""
+        """Write the plans of a read, the data sent to its tasks, and the repr of the objects."""
         frame = self.read(resources="events")
         with self.telling():
             for mode in PLANS:
@@ -116,7 +116,7 @@ class Job:
         self.tell(f"{source} {vars(reader)}")
 
     def fail(self) -> None:
-        """In the planner, in the reader process, in tasks that read and that write, with and without the broker."""
+        """Fail in the planner, in the reader process, in reading and writing tasks, with and without the broker."""
         password = self.login["password"]
         self.fails(lambda: self.read(resources="salaries").count())
         self.fails(lambda: self.read(resources="events", passwrod=password).count())
@@ -129,7 +129,7 @@ class Job:
         self.fails(lambda: self.copy("events-away", self.login))
 
     def look(self) -> None:
-        """What the web pages and their REST answers say, by file."""
+        """The web pages and REST answers of Spark, by file."""
         context = self.spark.sparkContext
         pages = [*PAGES, *(f"SQL/execution/?id={number}" for number in range(5))]
         pages += [f"api/v1/applications/{context.applicationId}/{answer}" for answer in ANSWERS]

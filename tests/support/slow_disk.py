@@ -1,4 +1,4 @@
-"""A broker whose disk takes its time for every read, and a writer's latency beside a reader of such a disk.
+"""A broker with a delay in every read of its disk, and the latency of a writer during reads of such a disk.
 
 python -m tests.support.slow_disk serve SECONDS ARGUMENTS    `mtl ARGUMENTS` with so many seconds for each read
 python -m tests.support.slow_disk measure SECONDS            the latency of a writer, without and with a cold reader
@@ -64,7 +64,7 @@ def fill(data: Path) -> None:
 
 @contextmanager
 def slow_broker(data: Path, seconds: float) -> Iterator[str]:
-    """The endpoint of a broker whose disk takes so many seconds for each read."""
+    """The endpoint of a broker whose disk needs this many seconds for each read."""
     command = [
         sys.executable,
         "-m",

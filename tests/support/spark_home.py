@@ -1,6 +1,6 @@
 """The Spark of the pip package, with bytecode in the archives that each of its Python processes imports PySpark out of.
 
-A streaming query starts one for its source and one for each commit, and Spark gives it ten seconds to come up.
+A streaming query starts a process for its source and one for each commit, with a start timeout of ten seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MADE = Path(__file__).parents[2] / "build" / "tests"
 
 
 def compiled() -> Path:
-    """Made when it is first asked for; all but the archives are links to the package's."""
+    """Created at the first call; all files except the archives are links to the package."""
     home = MADE / f"spark-{version('pyspark')}-{sys.implementation.cache_tag}"
     if not home.exists():
         MADE.mkdir(parents=True, exist_ok=True)

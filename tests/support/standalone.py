@@ -28,7 +28,7 @@ _JOINED = re.compile(r"Successfully registered with master")
 
 
 def spark_home() -> Path:
-    """With `bin` and `jars`: what the environment says, else the directory of the pip package."""
+    """The directory with `bin` and `jars`: SPARK_HOME if set, otherwise that of the pip package."""
     if given := os.environ.get("SPARK_HOME"):
         return Path(given)
     package = find_spec("pyspark")
@@ -59,7 +59,7 @@ def cluster(
 
 @contextmanager
 def _daemon(place: Path, role: str, host: str, *arguments: str) -> Iterator[Path]:
-    """A daemon of Spark's, whose log says when it is ready: the settings of this project would silence that."""
+    """A daemon of Spark, whose log shows when it is ready: the settings of this project would hide it."""
     place.mkdir(parents=True)
     home, log = spark_home(), place / f"{role.lower()}.log"
     environment = {
@@ -88,7 +88,7 @@ def _daemon(place: Path, role: str, host: str, *arguments: str) -> Iterator[Path
 
 
 def _await(log: Path, line: re.Pattern[str]) -> re.Match[str]:
-    """The first such line of the log."""
+    """The first matching line of the log."""
     deadline = time.monotonic() + READY_S
     while (found := line.search(log.read_text(errors="replace"))) is None:
         assert time.monotonic() < deadline, (

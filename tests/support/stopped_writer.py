@@ -1,4 +1,4 @@
-"""A process that writes: one content, then, when its standard input says so, three more. It is stopped in between.
+"""A process that writes one content and, after a line on standard input, three more. It is suspended in between.
 
 python -m tests.support.stopped_writer ENDPOINT plain|packed|shared|aio
 """
@@ -17,7 +17,7 @@ PATIENCE = {"request_timeout": 2.0, "retry_deadline": 10.0, "heartbeat": 5.0}
 
 
 def write(endpoint: str, how: str) -> None:
-    """By the blocking client."""
+    """Write with the blocking client."""
     with (
         mtl.connect(endpoint, **PATIENCE) as connection,  # type: ignore[arg-type]
         connection.writer("orders", packed=how != "plain") as writer,
@@ -46,7 +46,7 @@ def _send(writer: Any, how: str, packs: list[list[bytes]]) -> None:
 
 
 async def write_in_a_loop(endpoint: str) -> None:
-    """By the asyncio client."""
+    """Write with the asyncio client."""
     async with mtl.aio.connect(endpoint, **PATIENCE) as connection, connection.writer("orders") as writer:  # type: ignore[arg-type]
         await writer.send(b"0")
         await writer.flush()

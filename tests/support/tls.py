@@ -1,4 +1,4 @@
-"""A certificate of 127.0.0.1, and who trusts it, from an authority of the moment."""
+"""A certificate for 127.0.0.1 from a temporary authority, and TLS contexts that trust it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import trustme
 
 
 class Certificates:
-    """`certificate` and `key` are files, as a door's configuration names them, `authority` is that of clients;
-    `trusting` is a client's side. A client of an authority of its own may still trust the door's: `trusting`.
+    """`certificate` and `key` are files for the configuration of a door, `authority` is the file of the client
+    authority; `trusting` is the context of a client that trusts the door's authority.
     """
 
     def __init__(self, directory: Path, trusting: Certificates | None = None) -> None:
@@ -28,7 +28,7 @@ class Certificates:
             blob.write_to_path(self.certificate, append=True)
 
     def client(self, user: str) -> ssl.SSLContext:
-        """A client's side with a certificate of this user."""
+        """The context of a client with a certificate of this user."""
         context = self._context()
         self._authority.issue_cert(f"{user}.example.org", common_name=user).configure_cert(context)
         return context

@@ -1,4 +1,4 @@
-"""Columns of every type that a body may hold, and values for them, as Hypothesis draws them."""
+"""Columns of every type that a body may hold, and their values, drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 def element(kind: Any) -> Any:
-    """A list as Spark has it."""
+    """A list type as in Spark."""
     return pa.list_(pa.field("element", kind))
 
 

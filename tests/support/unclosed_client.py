@@ -12,7 +12,7 @@ import mtl
 
 
 async def leave_open(endpoint: str) -> object:
-    """Have a reader and a writer under way at the end of the event loop."""
+    """Leave a reader and a writer open at the end of the event loop."""
     connection = await mtl.aio.connect(endpoint)
     await connection.create_resource("orders", exist_ok=True)
     reader = await connection.reader("orders")

@@ -21,7 +21,7 @@ ITERATIONS = 4096
 def user(
     name: str, password: str | None = None, *grants: str, keys: Iterable[str] = (), vhost: str = "/"
 ) -> UserRecord:
-    """A user; grants are "read a.*", "group g" and the like, everything when there are none."""
+    """A user; grants are texts such as "read a.*" or "group g"; without any the user has all rights."""
     made = make_verifier(password, b"salt of " + name.encode().ljust(8), ITERATIONS) if password else None
     kept = PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key) if made else None
     rights = grants or tuple(f"{right} .*" for right in Right)
@@ -31,7 +31,7 @@ def user(
 
 
 def rig_with(*users: UserRecord, **settings: Any) -> Rig:
-    """A broker that lets in nobody but these, on a connection that others could read."""
+    """A broker that admits only these users, on an unencrypted connection."""
     said: dict[str, Any] = {"anonymous": False, "secret": b"secret of the directory"} | settings
     rig = Rig(authentication=AuthenticationSettings(**said))
     rig.broker.users(users, rig.now())
@@ -39,7 +39,7 @@ def rig_with(*users: UserRecord, **settings: Any) -> Rig:
 
 
 def login(client: Client, credentials: Credentials, *, vhost: str | None = None) -> w.Ready:
-    """Open and authenticate as our client does, and repeat the token from then on. Raises what the client would."""
+    """Open and authenticate as the client does, and use the token afterwards. Raises the errors of the client."""
     reply: object = client.ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host=vhost), w.Reply)
     return authenticate(client, credentials, reply)
 

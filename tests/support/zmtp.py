@@ -1,4 +1,4 @@
-"""ZMTP 3.0 spelt out on a plain TCP connection: a peer that may do what libzmq never would."""
+"""ZMTP 3.0 on a plain TCP connection: a peer with behaviour that libzmq does not allow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MORE, LONG, COMMAND = 1, 2, 4
 
 
 class RawPeer:
-    """A DEALER to the broker that begins its handshake when told to. `identity` is announced in it."""
+    """A DEALER to the broker that starts its handshake on request and announces `identity` in it."""
 
     def __init__(self, endpoint: str, identity: bytes = b"") -> None:
         host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
@@ -60,7 +60,7 @@ class RawPeer:
         return b"".join(parts)
 
     def hung_up(self, patience_s: float = 20.0) -> bool:
-        """Whether the broker ends the connection within so many seconds; what it sends before is thrown away."""
+        """Whether the broker ends the connection within this time in seconds; frames before the end are dropped."""
         self.socket.settimeout(patience_s)
         try:
             while self.socket.recv(1 << 16):
@@ -76,7 +76,7 @@ class RawPeer:
 
 
 def header(size: int, *, more: bool = False) -> bytes:
-    """Of a frame with so many octets."""
+    """The header of a frame of this size."""
     flags = MORE if more else 0
     return bytes([flags, size]) if size < 256 else bytes([flags | LONG]) + struct.pack(">Q", size)
 

@@ -1,4 +1,4 @@
-"""Every scenario, by what it abuses; importing this puts them into the table."""
+"""All scenarios, by the abused part; importing this package registers them."""
 
 from tests.hostile.scenarios import (
     connections,

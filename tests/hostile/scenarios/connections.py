@@ -1,4 +1,4 @@
-"""Connections: those that vanish, hang half-open, crawl, speak something else or far too much."""
+"""Connections that vanish, hang half-open, are very slow, use another protocol or send too much."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def clients_that_connect_and_vanish(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def half_open_connections(broker: RunningBroker, heavy: bool) -> str:
-    """Nothing is ever sent on them; they are cut off when the handshake takes too long."""
+    """No octet is ever sent on them; they are closed at the handshake timeout."""
     count = 5_000 if heavy else 300
     peers = [RawPeer(broker.endpoint) for _ in range(count)]
     if heavy:
@@ -72,7 +72,7 @@ def slow_loris(broker: RunningBroker, heavy: bool) -> str:
                 peer.socket.send(GREETING[turn : turn + 1])
             except OSError:
                 pass  # cut off
-        time.sleep(0.4 if heavy else 0.1)  # how slow it is; nobody answers
+        time.sleep(0.4 if heavy else 0.1)  # the delay of the attack; there is no answer
     if heavy:
         assert all(peer.hung_up() for peer in peers)
     for peer in peers:
@@ -102,7 +102,7 @@ def garbage_instead_of_zmtp(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> str:
-    """The size is in the frame's header, so the connection ends before the first octet of it is taken."""
+    """The size is in the frame's header, so the connection ends before the first octet is read."""
     count = 20 if heavy else 5
     sent = 0
     for _ in range(count):
@@ -123,8 +123,8 @@ def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def a_guessed_identity(broker: RunningBroker, heavy: bool) -> str:
-    """A peer that announces another's ROUTER identity gets nothing of it: the broker keeps the first, and the
-    identities that it makes itself are not those of every other process.
+    """A peer that announces the ROUTER identity of another one gets none of its messages: the broker keeps the first,
+    and its generated identities differ from those of other processes.
     """
     guesses = 2_000 if heavy else 200
     with minimal_client(broker.endpoint, "test") as client:
@@ -132,7 +132,7 @@ def a_guessed_identity(broker: RunningBroker, heavy: bool) -> str:
         reader.summon("resource")
         peers = []
         for guess in range(guesses):
-            # libzmq's own identities are a zero octet and a counter; the first one is what it is without a seed.
+            # Identities of libzmq are a zero octet and a counter; this is the first one without a seed.
             identity = b"\0" + struct.pack(">I", 0x6B8B4567 + guess)
             try:
                 peer = RawPeer(broker.endpoint, identity).shake_hands()

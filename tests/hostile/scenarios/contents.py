@@ -1,4 +1,4 @@
-"""Contents: packs that lie, properties that cost, readers that do not read."""
+"""Contents: malformed packs, expensive properties, readers that do not read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNDER_WAY = 1_000
 
 
 def count_of(contents: int) -> bytes:
-    """The properties of a pack, spelt out: {"mtl-count": contents}."""
+    """The properties of a pack as octets: {"mtl-count": contents}."""
     entry = short("mtl-count") + b"l" + struct.pack(">q", contents)
     return struct.pack(">I", len(entry)) + entry
 
@@ -44,7 +44,7 @@ def bomb() -> bytes:
 
 @scenario(memory=160)
 def packs_that_lie(broker: RunningBroker, heavy: bool) -> str:
-    """Compressed bombs, and a good pack with its lengths and offsets changed; each is settled, none is read wrong."""
+    """Compressed bombs, and a valid pack with changed lengths and offsets; each is settled, none is misread."""
     count = 20_000 if heavy else 1_000
     rng = random.Random(1)
     good, exploding = bytes(encode_pack([b"x" * n for n in range(16)])), bomb()
@@ -85,7 +85,7 @@ def entries(octets: int, number: int = 0) -> bytes:
 
 @scenario(memory=160)
 def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> str:
-    """As many different tables, of as many entries, as a pack can hold: all have to be looked at."""
+    """As many different tables, of as many entries, as a pack can hold: all have to be checked."""
     packs, contents, octets = (200, 15, 33_000) if heavy else (10, 15, 33_000)
     pack = bytes(encode_pack([b""] * contents, [entries(octets, n) for n in range(contents)]))
     with minimal_client(broker.endpoint) as client:
@@ -98,11 +98,9 @@ def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> str:
     return f"{packs} packs of {contents} tables with {octets // 4:,} entries"
 
 
-@scenario(
-    memory=256
-)  # TAIL_BYTES, the 32 MiB under way, and what of them is packed for the disk at the same time
+@scenario(memory=256)  # TAIL_BYTES, the 32 MiB in flight, and their packed form for the disk
 def contents_of_large_properties(broker: RunningBroker, heavy: bool) -> str:
-    """Plain contents whose properties are as large as they may be, a thousand under way at a time."""
+    """Plain contents with properties of the largest size, a thousand in flight."""
     count = 10_000 if heavy else 600
     table = entries(33_000)
     with minimal_client(broker.endpoint) as client:
@@ -143,9 +141,9 @@ def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> str:
     return f"{2 * readers} readers, {count:,} contents of 2 MiB for each"
 
 
-@scenario(memory=640)  # INBOUND_OCTETS, what libzmq holds of PLAIN_WAITING, and what is packed for the disk
+@scenario(memory=640)  # INBOUND_OCTETS, PLAIN_WAITING messages in libzmq, and their packed form for the disk
 def a_flood_above_what_the_disk_takes(broker: RunningBroker, heavy: bool) -> str:
-    """Contents without confirmation, faster than they can be stored: what does not fit is dropped and counted."""
+    """Contents without confirmation, faster than they can be stored: excess ones are dropped and counted."""
     octets = (4 << 30) if heavy else (256 << 20)
     body = os.urandom(MIB)
     with minimal_client(broker.endpoint) as client:
@@ -159,7 +157,7 @@ def a_flood_above_what_the_disk_takes(broker: RunningBroker, heavy: bool) -> str
 
 @scenario()
 def commands_out_of_turn(broker: RunningBroker, heavy: bool) -> str:
-    """Everything that must be met with silence: strangers' commands, Confirms of nothing, cut-off headers."""
+    """Commands that must get no answer: of unknown peers, Confirms without contents, truncated headers."""
     count = 200_000 if heavy else 10_000
     with minimal_client(broker.endpoint) as client:
         client.ask("Resource.Create", resource="a")

@@ -1,4 +1,4 @@
-"""Requests: too many, too large, too deep, too clever."""
+"""Requests: too many, too large, too deep, ambiguous."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
 
 @scenario()
 def tiny_requests(broker: RunningBroker, heavy: bool) -> str:
-    """As fast as one connection gives them, all answered."""
+    """As fast as one connection allows, all answered."""
     count, window = (1_000_000 if heavy else 20_000), 200
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)
@@ -50,7 +50,7 @@ def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
     """Deep, long, ambiguous and impossible JSON, each of a megabyte; only the well-formed is answered."""
     rounds = 50 if heavy else 3
     bodies = {
-        b"[" * (HUGE - 1): True,  # nobody has seen its end
+        b"[" * (HUGE - 1): True,  # its end never arrives
         b'{"a":' * (HUGE // 5): True,
         b'{"profile":"log","x":' + b"9" * (HUGE - 100) + b"}": True,
         b'{"profile":"log","x":"\\ud800' + b"x" * (HUGE - 100) + b'"}': True,
@@ -96,7 +96,7 @@ def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario(memory=400)  # QUEUED_OCTETS for each of the peers
 def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
-    """Descriptions of half a megabyte, asked for a thousand times by peers that read none."""
+    """Descriptions of half a megabyte, requested a thousand times by peers that never read."""
     peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)
@@ -122,7 +122,7 @@ def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario(memory=128)
 def describes_that_wait_for_ever(broker: RunningBroker, heavy: bool) -> str:
-    """Each as large as a request may be, on more and more connections; the broker says 503 when it is too much."""
+    """Requests of the largest size, on more and more connections; the broker answers 503 at its limit."""
     count = 2_000 if heavy else 300
     after = {f"{number:06}": 1 for number in range(60_000 if heavy else 30_000)}
     after["bystander"] = (1 << 63) - 1
@@ -162,7 +162,7 @@ def patterns_that_explode(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def sessions_without_end(broker: RunningBroker, heavy: bool) -> str:
-    """One connection each, which is how they are told apart; the longest silent ones leave."""
+    """One connection each, which distinguishes them; the longest silent ones are evicted."""
     count = broker_limits.MAX_SESSIONS + 5_000 if heavy else 1_000
     for _ in range(count):
         peer = RawPeer(broker.endpoint).shake_hands()

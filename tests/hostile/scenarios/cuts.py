@@ -1,4 +1,4 @@
-"""Connections cut in the middle of what they carry, in every profile."""
+"""Connections cut in the middle of transfers, in every profile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REDELIVERED = b"mtl-redelivered"
 
 @contextmanager
 def through_a_proxy(broker: RunningBroker, profile: str) -> Iterator[tuple[CuttingProxy, str]]:
-    """A proxy in front of all the broker's ports, and the endpoint that leads through it."""
+    """A proxy for all ports of the broker, and its endpoint."""
     ports = {int(broker.endpoint.rpartition(":")[2])}
     with minimal_client(broker.endpoint, profile) as client:
         resource = "resource" if profile == "test" else RESOURCE
@@ -47,7 +47,7 @@ def cutting(proxy: CuttingProxy, times: int) -> threading.Thread:
 
 
 def write(endpoint: str, count: int, profile: str, *, packed: bool) -> threading.Thread:
-    """Our own writer, pipelining through every cut."""
+    """The project's writer, pipelining across every cut."""
 
     def run() -> None:
         with (
@@ -63,8 +63,8 @@ def write(endpoint: str, count: int, profile: str, *, packed: bool) -> threading
 
 
 def log(broker: RunningBroker, heavy: bool, *, packed: bool) -> str:
-    """Nothing lost, nothing twice, nothing out of order: the writer sends again what was not confirmed, the reader goes
-    on behind the last content that it has.
+    """No content is lost, repeated or out of order: the writer resends unconfirmed contents, the reader continues
+    behind its last content.
     """
     count, cuts = (400_000, 60) if heavy else (20_000, 6)
     count *= 10 if packed else 1
@@ -90,7 +90,7 @@ def cuts_in_profile_log_of_packs(broker: RunningBroker, heavy: bool) -> str:
 
 
 class Again:
-    """A plain reader that asks for a new lease whenever it hears nothing for a while."""
+    """A plain reader that requests a new lease after a silence."""
 
     def __init__(self, endpoint: str, profile: str, resource: str, confirm: str) -> None:
         self._endpoint, self._profile = endpoint, profile
@@ -117,9 +117,7 @@ class Again:
         client.req.setsockopt(zmq.RCVTIMEO, 500)
         client.open(self._profile)
         if self._lease:
-            client.ask(
-                "Lease.Close", lease=self._lease
-            )  # what it has not confirmed is for others, and for us
+            client.ask("Lease.Close", lease=self._lease)  # its unconfirmed contents go to other consumers
         lease = client.granted("Reader", resources=[self._resource], confirm=self._confirm)
         self._lease = lease["lease"]
         flow = client.connect(lease["port"])
@@ -137,7 +135,7 @@ class Again:
 
 @scenario()
 def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
-    """Every content arrives, and what arrives again says that it does."""
+    """Every content arrives, and redeliveries are marked."""
     count, cuts = (100_000, 30) if heavy else (5_000, 4)
     seen: dict[bytes, int] = {}
     with through_a_proxy(broker, "queue") as (proxy, endpoint):
@@ -158,7 +156,7 @@ def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
-    """Nothing is kept for who is not there; a lease that goes on is in order, and a new one begins at 1."""
+    """No contents are kept for absent readers; a continued lease is in order, and a new one starts at 1."""
     rounds = 30 if heavy else 5
     got = 0
     with through_a_proxy(broker, "test") as (proxy, endpoint):

@@ -1,4 +1,4 @@
-"""Doors: peers of theirs that do their worst, while the broker behind serves others."""
+"""Doors: hostile peers, while the broker serves others."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def asked(peer: RawPeer, *frames: bytes) -> list[bytes]:
 
 
 def again(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list[bytes]]:
-    """A peer with an identity that another one had a moment ago, and what it is answered. While the other one has it
-    still nobody answers.
+    """A peer with the identity of one just disconnected, and its answer. While the former one still has the identity
+    there is no answer.
     """
     for _ in range(ATTEMPTS):
         peer = RawPeer(endpoint, identity)
@@ -47,8 +47,8 @@ def again(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list
 
 @scenario()
 def identities_at_a_door(broker: RunningBroker, heavy: bool) -> str:
-    """Whoever announces a subscriber's identity after its end gets nothing of it; a subscriber that hangs has it no
-    longer than its TTL.
+    """A peer that announces a subscriber's identity after its end gets none of its messages; a hanging subscriber keeps
+    it no longer than its TTL.
     """
     count = 100 if heavy else 10
     with mc0_door(broker) as endpoint, mtl.connect(broker.endpoint) as c:
@@ -76,7 +76,7 @@ def identities_at_a_door(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario()
 def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> str:
-    """A peer that goes on after it said goodbye holds nobody up."""
+    """A peer that continues after its goodbye does not delay others."""
     count = 20_000 if heavy else 2_000
     with mc0_door(broker) as endpoint:
         peer, other = (RawPeer(endpoint).shake_hands() for _ in range(2))
@@ -91,7 +91,7 @@ def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> str
 
 @scenario()
 def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> str:
-    """After some the broker is not asked any more. A door that other machines could reach does not start like that."""
+    """After some attempts the broker is not asked. A door reachable by other machines does not start in this way."""
     count = 500 if heavy else 60
     for name, grant in (("alice", "read .*"), ("door", "act-as alice")):
         user(broker, name, grant).close()
@@ -114,7 +114,7 @@ def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> str:
 
 
 def guess(place: tuple[str, int], login: str) -> int:
-    """The status that the door answers with."""
+    """The status of the door's answer."""
     shown = base64.b64encode(login.encode()).decode()
     with socket.create_connection(place, timeout=20) as there:
         there.sendall(

@@ -24,7 +24,7 @@ ATTEMPTS = 100
 
 
 def bound(endpoint: str, identity: bytes, *leases: str) -> RawPeer:
-    """A data connection that announces this identity, with these leases."""
+    """A data connection with this identity and these leases."""
     peer = RawPeer(endpoint, identity).shake_hands()
     for number, lease in enumerate(leases, 1):
         peer.send(LEASE + u64(number) + short(lease), b"")
@@ -33,8 +33,8 @@ def bound(endpoint: str, identity: bytes, *leases: str) -> RawPeer:
 
 
 def steal(data: str, identity: bytes) -> int:
-    """Take an identity over and use it; how many connections that took. A peer that announces an identity that is in
-    use is ignored for as long as it is connected.
+    """Take over an identity and use it; returns the number of connections needed. A peer that announces an identity in
+    use is ignored while connected.
     """
     for attempt in range(1, ATTEMPTS):
         thief = RawPeer(data, identity)

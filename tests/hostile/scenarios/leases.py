@@ -1,4 +1,4 @@
-"""Leases: without end, and other people's."""
+"""Leases: unlimited requests, and leases of others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.minimal_client import LEASE, RESPONSE, minimal_client, short,
 
 @scenario(memory=160)
 def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
-    """A session has its share; then it is told 503, and others still get theirs."""
+    """A session has its share; then it gets 503, and others still get leases."""
     sessions = 12 if heavy else 1
     granted = refused = 0
     with minimal_client(broker.endpoint, "test") as other:
@@ -31,14 +31,14 @@ def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
                     assert code == b"202" or json.loads(body)["reason"] == "overloaded"
         assert refused >= 100 * sessions
         assert granted <= broker_limits.MAX_LEASES
-        if granted < broker_limits.MAX_LEASES - 10:  # the bystander has some, too
+        if granted < broker_limits.MAX_LEASES - 10:  # the bystander has some as well
             assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
     return f"{granted:,} leases, then {refused:,} times 503"
 
 
 @scenario()
 def claims_of_another_lease(broker: RunningBroker, heavy: bool) -> str:
-    """Tokens are guessed, and made of a real one; the owner notices nothing."""
+    """Tokens are guessed and derived from a real one; the owner is not affected."""
     count = 100_000 if heavy else 5_000
     with minimal_client(broker.endpoint) as owner:
         owner.ask("Resource.Create", resource="mine")

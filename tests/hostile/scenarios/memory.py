@@ -1,4 +1,4 @@
-"""Shared memory: packs that their writer changes while the broker looks at them."""
+"""Shared memory: packs that their writer changes while the broker checks them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TABLE = b"\0\0\0\x0b\x04%04dS\0\0\0\1x"
 
 @scenario(memory=160)
 def packs_that_change_while_they_are_checked(broker: RunningBroker, heavy: bool) -> str:
-    """What is checked in memory of its writer is not what is used a moment later: the broker uses its own copy."""
+    """Octets checked in the writer's memory may change a moment later: the broker uses its own copy."""
     count = 500 if heavy else 60
     pack = bytes(encode_pack([b"x"] * CONTENTS, [TABLE % n for n in range(CONTENTS)]))
     first, last = offsets_of(pack)

@@ -1,4 +1,4 @@
-"""Quotas: a user who takes all that it can get, beside another one who wants to be served."""
+"""Quotas: a user that uses all available resources, beside another one that has to be served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ stored-bytes = 1000000
 
 
 def until_refused(work: Callable[[int], object], limit: int) -> Refused:
-    """What comes once it was done `limit` times."""
+    """The refusal after `limit` successful calls."""
     for number in range(limit):
         work(number)
     with pytest.raises(Refused) as caught:
@@ -37,7 +37,7 @@ def until_refused(work: Callable[[int], object], limit: int) -> Refused:
 
 
 def outcome(waiter: Waiter) -> Refused | None:
-    """The refusal that a request came to, if so."""
+    """The refusal of a request, if any."""
     try:
         waiter.wait(PATIENCE_S)
     except Refused as error:
@@ -51,9 +51,11 @@ def write_for_ever(writer: Writer) -> None:
         writer.flush()
 
 
-@scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of what it wrote
+@scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of its contents
 def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
-    """Of everything as much as there is; each refusal names the quota and its value, and the next user gets its own."""
+    """Request as much as possible of everything; each refusal names the quota and its value, and the next user gets its
+    own.
+    """
     rounds = 5 if heavy else 1
     spec = w.StageSpec(application="greedy.app", version=1)
 

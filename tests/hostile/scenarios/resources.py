@@ -1,4 +1,4 @@
-"""Resources: thousands of them, each with contents, and what that takes of the system."""
+"""Resources: thousands, each with contents, and their use of the system."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Victim:
             if code == 201:
                 return str(said["session"])
             assert time.monotonic() < until, said
-            time.sleep(1.0)  # the broker tells nobody; slower than log-ins are limited
+            time.sleep(1.0)  # there is no event for it; slower than the limit of log-ins
             self._client.open("log")
 
     def ask(self, count: int) -> None:

@@ -30,7 +30,7 @@ def user(broker: RunningBroker, name: str, *grants: str) -> Connection:
             return mtl.connect(broker.endpoint, user=name, password=PASSWORD, retry_deadline=5.0)
         except MtlError:
             assert time.monotonic() < until, f"{name} never comes in"
-            time.sleep(1.0)  # the broker tells nobody; slower than log-ins are limited
+            time.sleep(1.0)  # there is no event for it; slower than the limit of log-ins
 
 
 def status(work: Callable[[], object]) -> int:
