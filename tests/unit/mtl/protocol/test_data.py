@@ -49,7 +49,7 @@ def test_a_refused_lease_does_not_change_the_binding() -> None:
 @pytest.mark.requirement("MTL-60")
 @pytest.mark.parametrize("command", [SUMMON, DISMISS, CONTENT, c.Confirm(1, True), c.Ping(), c.Pong()])
 def test_commands_before_the_lease_are_out_of_turn(command: c.Command) -> None:
-    with pytest.raises(OutOfTurn) as error:
+    with pytest.raises(OutOfTurn, match=f"{type(command).__name__} is not allowed in state") as error:
         session().sending(command)
     assert error.value.code == (403 if isinstance(command, c.Summon | c.Dismiss) else None)
 
