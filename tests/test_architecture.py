@@ -48,7 +48,6 @@ TESTED_ELSEWHERE = {
     "mtl.storage.api": "values; every test of an engine makes them",
     "mtl.storage.memory_log": "tests/unit/mtl/storage/test_contract.py",
     "mtl.storage.keys": "definitions; tests/unit/mtl/storage/test_orphans.py, test_local.py",
-    "mtl.doors.bridge": "tests/integration/test_door_*.py: a door in front of a real broker",
     "mtl.doors.logins": "tests/integration/test_door_peers.py, with a real broker",
     "mtl.doors.listening": "tests/integration/test_door_tls.py, tests/unit/mtl/doors/test_websocket.py",
     "mtl.doors.mbws.client": "tests/integration/test_door_mbws_client.py",

@@ -225,6 +225,7 @@ def test_chunks_of_a_removed_segment_in_reused_blocks_are_not_read(twin: FaultyD
     twin.put(FIRST, twin.content(FIRST) + old[64 + STORED :])
     reader, _, report = open_log(twin, LOG, now_us=0)
     assert (reader.contents, report.cut_bytes) == (1, 2 * STORED)
+    assert len(twin.content(FIRST)) == 64 + STORED, "the bad tail is cut off the file"
 
 
 # --- headers, names, versions -------------------------------------------------------------------------------

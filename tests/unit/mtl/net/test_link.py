@@ -23,6 +23,15 @@ from mtl.net.network import ZmqNetwork
 PATIENCE_S = 10.0
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 class Ear:
     """Records the events of its link."""
 
@@ -215,6 +224,15 @@ def test_a_full_socket_reports_when_it_has_room(at: Setting) -> None:
     at.poll.watch_writable(link, False)
     assert got == [b"%d" % number for number in range(sent)], "nothing was lost, and no half message sent"
     assert link.send(b"more", b"")
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="the system has no address ::1")
+def test_a_link_reaches_an_ipv6_address(at: Setting) -> None:
+    at.router.set(zmq.IPV6, 1)
+    at.port = at.router.bind_to_random_port("tcp://[::1]")
+    at.endpoint = f"tcp://[::1]:{at.port}"
+    _, ear = at.open(at.plain)
+    at.until(lambda: LinkEvents.UP in ear.heard)
 
 
 def test_a_request_is_answered(at: Setting) -> None:

@@ -116,6 +116,19 @@ def test_a_lost_first_page_loses_no_records(source: Path, tmp_path: Path) -> Non
     assert kept.read_bytes()[:PAGE] == bytes(PAGE)
 
 
+def test_records_behind_a_damaged_page_are_read_from_the_end(source: Path, tmp_path: Path) -> None:
+    """The cursors take several pages: a lost one ends the reading in each direction."""
+    directory = copied(source, tmp_path / "lost")
+    path = directory / "broker.db"
+    octets = path.read_bytes()
+    page = octets.index(b"group-75") // PAGE
+    path.write_bytes(octets[: page * PAGE] + bytes(PAGE) + octets[(page + 1) * PAGE :])
+    store = open_records(directory)
+    kept = {record.group for record in store.load().records if isinstance(record, CursorRecord)}
+    store.close()
+    assert {"group-0", "group-99"} <= kept, "the first and the last in the order of their keys"
+
+
 def test_a_loss_is_reported_until_it_is_accepted(source: Path, tmp_path: Path) -> None:
     directory = copied(source, tmp_path / "lost")
     path = directory / "broker.db"

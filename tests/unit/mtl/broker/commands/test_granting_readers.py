@@ -179,6 +179,12 @@ def test_auto_create_makes_none_when_the_record_of_one_cannot_be_read() -> None:
     assert client.refused(w.ResourceDescribe(resource="auto-1")).status == 404
 
 
+def test_auto_create_above_the_limit_of_resources_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Rig(auto_create=("*",)).client()
+    monkeypatch.setattr(broker_limits, "MAX_RESOURCES", 0)
+    assert client.refused(w.ConnectionWriter(resources=["auto"])).status == 503
+
+
 def test_auto_create_that_fails_is_a_refusal() -> None:
     rig = Rig(auto_create=("*",))
     client = rig.client()

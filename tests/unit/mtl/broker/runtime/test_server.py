@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -93,6 +94,18 @@ def test_a_server_serves_and_stops(tmp_path: Path) -> None:
         ask(b"Connection.Open", OPEN)
         ask(b"Connection.Profile", b'{"profile": "log"}')
         assert ask(b"Resource.Describe", b'{"resource": "a"}')[0] == 200
+
+
+def test_the_loop_waits_no_longer_than_until_the_next_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(Server(config(tmp_path))) as server:
+        core = type(server._broker)
+        for due, least, most in ((0.05, 1, 51), (-1.0, 0, 0), (60.0, 1000, 1000)):
+            at = time.monotonic() + due
+            monkeypatch.setattr(core, "next_due", property(lambda _, at=at: at))
+            monkeypatch.setattr(core, "busy", property(lambda _: False))
+            assert least <= server._patience_ms() <= most
 
 
 def test_an_idle_server_returns_memory_to_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

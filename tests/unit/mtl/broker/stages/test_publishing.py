@@ -9,9 +9,9 @@ import pytest
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.errors import Refused
+from mtl.errors import Refused, StorageFailed
 from mtl.storage import limits as storage_limits
-from mtl.storage.api import Publish, Save
+from mtl.storage.api import Publish, Roll, Save, StorageAction
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.commits import Contents, applications, begin, commit, leavings, staged, visible
@@ -49,6 +49,27 @@ def test_a_failed_commit_point_has_no_effect(rig: Rig, client: Client, landed: b
     assert applications(client)["app"].version == 1
     client.commit("app", 2, stage)
     assert visible(client) == {"a": [b"confirmed", b"x"], "b": [b"y"]}
+
+
+def test_a_log_that_cannot_be_rolled_refuses_the_commit(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents before the commit have to be synced first: a redo has to find its position."""
+    client.create("fast", durability="os")
+    stage = client.staged("app", 1, "fast", [b"x"])
+    perform = rig.engine.perform
+
+    def failing(actions: Sequence[StorageAction]) -> Sequence[object]:
+        if any(isinstance(action, Roll) for action in actions):
+            return [StorageFailed("the disk does not write") for _ in actions]
+        return perform(actions)
+
+    monkeypatch.setattr(rig.engine, "perform", failing)
+    assert client.refused(commit(1, stage)).reason == w.STORAGE
+    monkeypatch.undo()
+    assert client.read("fast") == []
+    client.commit("app", 1, stage)
+    assert client.read("fast") == [b"x"]
 
 
 def test_appends_wait_until_a_failed_commit_point_is_undone(rig: Rig, client: Client) -> None:

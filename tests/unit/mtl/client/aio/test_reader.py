@@ -36,6 +36,17 @@ async def test_a_reader_iterates_up_to_the_end_of_its_range(connected: Connect, 
 
 
 @in_loop
+async def test_batches_wait_for_packs_up_to_the_end_of_the_range(
+    connected: Connect, stored: list[bytes]
+) -> None:
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, until=4, packed=False)
+        packs = [pack async for pack in reader.batches()]
+        bodies = [body for pack in packs for body in pack.batch.column(1).to_pylist()]
+        assert bodies == [b"0", b"1", b"2"]
+
+
+@in_loop
 async def test_next_returns_a_content_or_none_after_its_timeout(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
