@@ -97,6 +97,22 @@ def test_malformed_frames_are_refused(data: bytes | str) -> None:
         decode(data)
 
 
+@pytest.mark.requirement("MBWS-55")
+@pytest.mark.parametrize("value", ["", "a", "a✓"])
+def test_a_last_string_with_fewer_characters_than_its_length_is_refused(value: str) -> None:
+    data = b"\3\0\0\1\1k\3" + value.encode()
+    with pytest.raises(Malformed, match="ends in the middle of a string"):
+        decode(data, characters=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "noun"), [("1 0 {} ", "numbers"), ("3 {} ", "addresses"), ("3 0 0 {} ", "properties")]
+)
+def test_the_error_for_a_list_that_is_too_long_names_the_list(form: str, noun: str) -> None:
+    with pytest.raises(Malformed, match=f"{MBWS_ENTRIES + 1} {noun}; {MBWS_ENTRIES} are the most"):
+        decode(form.format(MBWS_ENTRIES + 1))
+
+
 def test_strings_are_utf8() -> None:
     for characters in (False, True):
         with pytest.raises(NotText):

@@ -101,6 +101,26 @@ def test_kept_failed_connections_are_bounded() -> None:
     ]
 
 
+@pytest.mark.requirement("MBWS-21")
+@pytest.mark.parametrize(("later", "remaining"), [(0.0, 60.0), (20.0, 40.0), (60.0, 0.0), (70.0, 0.0)])
+def test_the_remaining_time_of_a_waiting_connection_ends_with_its_expiry(
+    later: float, remaining: float
+) -> None:
+    connections, clock = opened()
+    connection = one(connections)
+    clock.now = 100.0
+    connections.failed(connection)
+    clock.now += later
+    assert connections.remaining_time(connection) == remaining
+
+
+def test_the_remaining_time_of_a_connection_with_a_session_is_the_whole_patience() -> None:
+    connections, clock = opened()
+    connection = one(connections)
+    clock.now = 100.0
+    assert connections.remaining_time(connection) == 60.0
+
+
 @pytest.mark.requirement("MBWS-11", "MBWS-23")
 def test_a_closed_connection_is_removed() -> None:
     connections, _ = opened()

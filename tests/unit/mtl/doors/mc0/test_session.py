@@ -106,6 +106,14 @@ def test_a_client_that_reads_nothing_becomes_absent() -> None:
     assert session.state is Mc0State.IMPLICIT
 
 
+@pytest.mark.requirement("MC0-17")
+def test_a_noop_is_due_exactly_at_the_due_time() -> None:
+    session = Mc0Session(0.0)
+    session.received(GOOD[Verb.CONNECT], 0.0)
+    assert session.due is not None
+    assert session.check(session.due) is HeartbeatAction.NOOP
+
+
 @pytest.mark.requirement("MC0-15")
 def test_a_second_connect_replaces_the_first() -> None:
     session = Mc0Session(0.0)
