@@ -55,7 +55,8 @@ class ConnectionStore:
         self._clock = clock
         self._failure_logged = False
         self._incarnation: str | None = None
-        self._position = 1
+        self._position: int
+        """The next sequence to read, of this incarnation."""
         self._known: dict[str, ConnectionRecord] = {}
         self._claim: str | None = None
         self._won: ConnectionRecord | None = None

@@ -80,17 +80,23 @@ async def http(endpoint: str, request: str) -> bytes:
         writer.close()
 
 
+@pytest.mark.requirement("MBWS-04")
 @in_loop
 async def test_the_clients_first_supported_subprotocol_is_selected() -> None:
     async with listening(echo) as server:
+        for offered in (ONE, [TWO], [*ONE, TWO]):
+            async with connect(server.endpoint, subprotocols=offered) as c:
+                assert c.subprotocol == offered[0]
         async with connect(server.endpoint, subprotocols=[THREE, TWO, *ONE]) as c:
             assert c.subprotocol == "two"
             for message in ("text", b"octets"):
                 await c.send(message)
                 assert await c.recv() == message
-        for offered in ([THREE], None):
-            with pytest.raises(InvalidStatus, match="400"):
-                await connect(server.endpoint, subprotocols=offered)
+        for unsupported in ([THREE], [Subprotocol("ONE")], None):
+            with pytest.raises(InvalidStatus, match="400") as refused:
+                async with connect(server.endpoint, subprotocols=unsupported):
+                    pass
+            assert b"Sec-WebSocket-Protocol is one of one, two" in (refused.value.response.body or b"")
 
 
 @in_loop
@@ -118,6 +124,29 @@ async def test_a_close_is_answered_on_request_of_the_door() -> None:
         release.set()
         await ending
         assert c.close_code == CloseCode.NORMAL_CLOSURE
+
+
+@in_loop
+async def test_a_close_that_crosses_a_refusal_is_not_answered() -> None:
+    """An answer would confirm messages that were not processed."""
+    done = asyncio.Event()
+
+    async def serve(there: DoorSocket) -> None:
+        while await there.message() is not None:
+            pass
+        assert there.closed_by_peer
+        await there.refuse(Malformed("nobody says that"))
+        await done.wait()  # the end of this function would end the connection, too
+
+    async with listening(serve) as server:
+        c = await connect(server.endpoint, subprotocols=ONE, close_timeout=None)
+        await c.send("unprocessed")
+        try:
+            async with asyncio.timeout(10):
+                await c.close()
+        finally:
+            done.set()
+        assert c.close_code == CloseCode.ABNORMAL_CLOSURE
 
 
 @in_loop

@@ -1,0 +1,141 @@
+"""Stored connections, in a resource that is a list."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mtl.doors.bridge import Bridge
+from mtl.doors.limits import MBWS_RETAINED
+from mtl.doors.mbws.connection_records import CONNECTIONS, ConnectionRecord, digest, encode
+from mtl.doors.mbws.connection_store import ConnectionStore
+from mtl.doors.mbws.recovery import Client
+from mtl.errors import Refused
+from mtl.wire.control import UNKNOWN_RESOURCE
+from tests.support.aio import in_loop
+
+ALICE = Client("https://example.org", "alice")
+
+
+def record(name: str) -> ConnectionRecord:
+    return ConnectionRecord(
+        connection=digest(name),
+        origin=ALICE.origin,
+        user=ALICE.user,
+        until=100.0,
+        received=0,
+        acknowledged=0,
+        reading=(),
+        sent=(),
+    )
+
+
+class Reading:
+    """The contents of one read."""
+
+    def __init__(self, bodies: Sequence[bytes]) -> None:
+        self._bodies = bodies
+
+    async def __aenter__(self) -> AsyncIterator[Any]:
+        return self._contents()
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def _contents(self) -> AsyncIterator[Any]:
+        for body in self._bodies:
+            yield SimpleNamespace(body=body)
+
+
+class ResourceBridge:
+    """A bridge to a broker with the resource, or without it; it is also its own connection."""
+
+    def __init__(self, *names: str) -> None:
+        self.incarnation: str | None = "first"
+        self.bodies = [encode(record(name)) for name in names]
+
+    async def connection(self) -> ResourceBridge:
+        return self
+
+    def creates(self, resource: str) -> bool:  # noqa: ARG002 the interface's
+        return False
+
+    async def describe(self, names: list[str]) -> dict[str, Any]:
+        assert names == [CONNECTIONS]
+        if self.incarnation is None:
+            raise Refused(404, UNKNOWN_RESOURCE, "there is no such resource")
+        return {CONNECTIONS: SimpleNamespace(incarnation=self.incarnation, next=len(self.bodies) + 1)}
+
+    def reader(self, resource: str, *, start: int, until: int, incarnation: str, skip_lost: bool) -> Reading:
+        assert (resource, incarnation, skip_lost) == (CONNECTIONS, self.incarnation, True)
+        return Reading(self.bodies[start - 1 : until - 1])
+
+    async def publish(self, resource: str, body: bytes) -> asyncio.Future[None]:
+        assert resource == CONNECTIONS
+        self.bodies.append(body)
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        confirmed.set_result(None)
+        return confirmed
+
+
+def store_at(bridge: ResourceBridge) -> ConnectionStore:
+    return ConnectionStore(cast("Bridge", bridge), lambda: 0.0)
+
+
+@in_loop
+async def test_a_stored_connection_is_claimed_once() -> None:
+    bridge = ResourceBridge("one", "two")
+    first, second = store_at(bridge), store_at(bridge)
+    assert await first.claim("one", ALICE) == record("one")
+    assert await first.claim("one", ALICE) is None
+    assert await second.claim("one", ALICE) is None
+    assert await second.claim("two", ALICE) == record("two")
+
+
+@pytest.mark.requirement("MBWS-21")
+@in_loop
+async def test_the_newest_stored_connections_up_to_the_limit_are_found() -> None:
+    bridge = ResourceBridge(*map(str, range(MBWS_RETAINED)))
+    assert await store_at(bridge).claim("0", ALICE) == record("0")
+    bridge = ResourceBridge(*map(str, range(MBWS_RETAINED + 1)))
+    assert await store_at(bridge).claim("0", ALICE) is None
+    assert await store_at(bridge).claim("1", ALICE) == record("1")
+
+
+@pytest.mark.requirement("MBWS-31")
+@in_loop
+async def test_a_connection_in_a_recreated_resource_is_found_and_none_of_the_removed_one() -> None:
+    bridge = ResourceBridge("old", "older", "oldest")
+    store = store_at(bridge)
+    assert await store.claim("unknown", ALICE) is None
+    bridge.incarnation, bridge.bodies = "second", [encode(record("new"))]
+    assert await store.claim("old", ALICE) is None
+    assert await store.claim("new", ALICE) == record("new")
+
+
+@in_loop
+async def test_a_connection_of_a_removed_resource_is_not_found() -> None:
+    bridge = ResourceBridge("one")
+    store = store_at(bridge)
+    assert await store.claim("unknown", ALICE) is None
+    bridge.incarnation = None
+    assert await store.claim("one", ALICE) is None
+
+
+@in_loop
+async def test_the_failure_to_store_connections_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    bridge = ResourceBridge()
+    bridge.incarnation = None
+    store = store_at(bridge)
+    with caplog.at_level(logging.WARNING, "mtl.doors.mbws"):
+        for name in ("one", "two", "three"):
+            await store.store(record(name))
+    assert [one.getMessage() for one in caplog.records] == [
+        "a connection waits for its client, but it is not kept over a restart: "
+        "there is no resource 'mbws.connections'"
+    ]
