@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import cast
-
 import pytest
 
-from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.intake import MbwsIntake
-from mtl.doors.runs import ContentRun
-from mtl.wire.fields import Buffer, Value
 from tests.support.aio import in_loop
-
-
-class ConfirmingBridge:
-    """`appends` are the addresses and bodies so far; `unconfirmed` are their results."""
-
-    def __init__(self) -> None:
-        self.appends: list[tuple[str, bytes]] = []
-        self.unconfirmed: list[asyncio.Future[None]] = []
-
-    async def publish(
-        self,
-        resource: str,
-        body: Buffer,
-        properties: Mapping[str, Value] | None = None,  # noqa: ARG002 the interface's
-    ) -> asyncio.Future[None]:
-        return self._append(resource, [bytes(body)])
-
-    async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
-        return self._append(run.resource, run.bodies)
-
-    def _append(self, resource: str, bodies: list[bytes]) -> asyncio.Future[None]:
-        self.appends += [(resource, body) for body in bodies]
-        self.unconfirmed.append(asyncio.get_running_loop().create_future())
-        return self.unconfirmed[-1]
-
-    async def confirm(self) -> None:
-        """Confirm the oldest append."""
-        self.unconfirmed.pop(0).set_result(None)
-        await asyncio.sleep(0)
+from tests.support.bridge import ConfirmingBridge
 
 
 def intake() -> tuple[MbwsIntake, ConfirmingBridge]:
     bridge = ConfirmingBridge()
-    return MbwsIntake(cast("Bridge", bridge)), bridge
+    return MbwsIntake(bridge.bridge), bridge
 
 
 @pytest.mark.requirement("MBWS-37")
