@@ -30,7 +30,8 @@ class QuietSubscription:
 
     async def some(self) -> Sequence[Content]:
         """Never returns."""
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.Event().wait()
+        return ()
 
     async def close(self) -> None:
         """Close."""
@@ -57,7 +58,7 @@ class ConfirmingBridge:
         self,
         resource: str,
         body: Buffer,
-        properties: Mapping[str, Value] | None = None,  # noqa: ARG002 the interface's
+        properties: Mapping[str, Value] | None = None,
     ) -> asyncio.Future[None]:
         """Append one content."""
         return self._append(resource, [bytes(body)])
@@ -73,10 +74,10 @@ class ConfirmingBridge:
 
     async def subscribe(
         self,
-        peer: PeerAddress,  # noqa: ARG002 the interface's
-        resource: str,  # noqa: ARG002
-        start: Start,  # noqa: ARG002
-        incarnation: str | None = None,  # noqa: ARG002
+        peer: PeerAddress,
+        resource: str,
+        start: Start,
+        incarnation: str | None = None,
     ) -> QuietSubscription:
         """Begin a subscription."""
         self.subscriptions.append(QuietSubscription())

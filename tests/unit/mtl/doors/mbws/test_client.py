@@ -23,7 +23,7 @@ class RecordingLink:
         self.sent = 0
         self.flushed: list[int] = []
 
-    async def send(self, data: bytes | str, size: int) -> asyncio.Future[None]:  # noqa: ARG002 the interface's
+    async def send(self, data: bytes | str, size: int) -> asyncio.Future[None]:
         self.sent += 1
         return asyncio.get_running_loop().create_future()
 
@@ -49,12 +49,10 @@ async def test_a_reader_that_opens_ends_with_its_connection() -> None:
             await opening
 
 
-@pytest.mark.requirement("MBWS-18")
 @pytest.mark.parametrize(("failed", "flushed"), [(False, [2]), (True, [])])
 @in_loop
 async def test_leaving_a_writer_flushes_its_messages_unless_its_block_failed(
-    failed: bool,  # noqa: FBT001 a parameter of the test
-    flushed: list[int],
+    failed: bool, flushed: list[int]
 ) -> None:
     link = RecordingLink()
     writer = MbwsWriter(cast("MbwsLink", link), "a", Kind.BINARY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mtl.doors.mbws.codec import Message
@@ -40,13 +42,15 @@ async def test_a_message_is_appended_once_to_each_of_its_nonempty_addresses(
 async def test_a_message_to_several_addresses_is_confirmed_with_its_last_append() -> None:
     one, bridge = intake()
     await one.send([Message(("a", "", "b", "a"), b"x")])
+    idle = asyncio.create_task(one.wait_idle())
     await bridge.confirm()
+    assert not idle.done()
     assert one.confirmed == 0
     assert not one.changed.is_set()
     await bridge.confirm()
     assert one.confirmed == 1
     assert one.changed.is_set()
-    await one.wait_idle()
+    await idle
 
 
 @pytest.mark.requirement("MBWS-37")
