@@ -175,6 +175,7 @@ def _count(extension: Extension) -> int:
     count = next((extension.properties[name] for name in _COUNTS if name in extension.properties), None)
     if count is None:
         return DEFAULT_COUNT
-    if not (count.isascii() and count.isdecimal() and int(count[:9])):
+    digits = count.lstrip("0") if count.isascii() and count.isdecimal() else ""
+    if not digits:
         raise Malformed(f"{BATCH_ACK} of {count[:20]!r}; a whole number above 0 is expected")
-    return min(int(count[:9]), MM2_WINDOW)
+    return min(int(digits[:9]), MM2_WINDOW)

@@ -174,13 +174,28 @@ def test_any_octets_are_frames_or_malformed(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "message"),
     [
-        MessageFrame(1, "d" * 256, b""),
-        MessageFrame(1, "d", b"", {"a": "x" * 66_000}),
-        CommandFrame("a", {"B C": "x"}),
+        (MessageFrame(1, "d" * 256, b""), "^a destination of 256 octets; 255 are the most"),
+        (MessageFrame(1, "d", b"", {"a": "x" * 66_000}), "^properties of 66004 octets; 65535 are the most"),
+        (CommandFrame("a", {"B C": "x"}), "^'B C' is not a FIELD"),
     ],
 )
-def test_a_frame_above_its_limits_is_a_field_error(frame: Frame) -> None:
-    with pytest.raises(FieldError):
+def test_a_frame_above_its_limits_is_a_field_error_that_names_the_part(frame: Frame, message: str) -> None:
+    with pytest.raises(FieldError, match=message):
         encode(frame)
+
+
+@pytest.mark.requirement("MM2-42", "MM2-45", "MM2-61", "MM2-65")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Error("x" * MM2_TEXT),
+        ExtensionFrame(1, bytes(MM2_TEXT)),
+        CommandFrame("stop", {"a": "x" * (MM2_TEXT - len("stop;a="))}),
+        MessageFrame(1, "q", bytes(MAX_CONTENT)),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_frame_with_the_longest_payload_is_decoded(frame: Frame) -> None:
+    assert frames(encode(frame)) == [frame]

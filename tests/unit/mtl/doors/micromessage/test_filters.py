@@ -86,3 +86,17 @@ def test_any_text_is_a_filter_or_malformed(text: str) -> None:
     except Malformed:
         return
     assert decode_filter(encode_filter(found)) == found
+
+
+@pytest.mark.requirement("MM2-59")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k<=Tx", "'k<=Tx': texts cannot be compared with <="),
+        ("k~D1.0", "'k~D1.0': dates cannot be compared with ~"),
+        ("k&N1", "'k&N1': numbers cannot be compared with &"),
+    ],
+)
+def test_the_refusal_of_an_operator_names_the_type_of_the_value(text: str, words: str) -> None:
+    with pytest.raises(Malformed, match=f"^{words}$"):
+        decode_filter(text)

@@ -61,6 +61,19 @@ def test_text_that_is_not_a_list_is_malformed(text: str) -> None:
         decode_list(text)
 
 
+@pytest.mark.requirement("MM2-15")
+def test_a_list_of_the_most_extensions_is_decoded() -> None:
+    names = [f"x-{number}" for number in range(MM2_EXTENSIONS)]
+    assert [one.name for one in decode_list(";".join(names))] == names
+
+
+@pytest.mark.requirement("MM2-15")
+@pytest.mark.parametrize("separator", ["=", ":"])
+def test_the_name_of_a_property_in_upper_case_is_read_whole(separator: str) -> None:
+    (one,) = decode_list(f"batch-ack:MAX-COUNT{separator}7")
+    assert one.properties == {"MAX-COUNT": "7"}
+
+
 @pytest.mark.requirement("MM2-07", "MM2-14", "MM2-23")
 @pytest.mark.parametrize(
     ("client", "server", "last"),
@@ -101,6 +114,8 @@ def test_ids_are_positions_in_the_final_lists() -> None:
         ("batch-ack:count=20", "batch-ack:batch-max=15", 15),
         ("batch-ack:max-count:20", "batch-ack:max-count=500", 20),
         ("batch-ack:max-count=60000", "batch-ack:max-count=60000", MM2_WINDOW),
+        ("batch-ack:max-count=0000000020", "batch-ack:max-count=500", 20),
+        ("batch-ack:max-count=" + "9" * 5_000, "batch-ack:max-count=60000", MM2_WINDOW),
     ],
 )
 def test_the_smaller_count_is_agreed(client: str, server: str, window: int) -> None:
@@ -153,7 +168,7 @@ def test_vendor_extensions_are_refused() -> None:
             check_known(decode_list(name))
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661"])
+@pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661", "0" * 20])
 def test_an_invalid_count_is_malformed(count: str) -> None:
     with pytest.raises(Malformed):
         final(ExtensionOffer((Extension("batch-ack", {"max-count": count}),)), ExtensionOffer())

@@ -310,6 +310,14 @@ def test_a_frame_of_an_unagreed_extension_ends_the_connection() -> None:
         assert isinstance(s.received(encode(ExtensionFrame(id_, b"\0\1")))[-1], Ended)
 
 
+@pytest.mark.requirement("MM2-32", "MM2-33")
+def test_a_message_of_the_largest_size_is_sent_and_received() -> None:
+    c, s = opened(ExtensionOffer())
+    body = bytes(MAX_CONTENT)
+    c.send("q", body)
+    assert heard(c, s) == [MessageArrived("q", {}, body)]
+
+
 def test_a_message_above_the_limits_is_refused_without_using_a_number() -> None:
     c, s = opened(ExtensionOffer())
     with pytest.raises(FieldError, match="are the most"):

@@ -122,3 +122,9 @@ def test_any_text_is_properties_or_malformed(text: str) -> None:
     except Malformed:
         return
     assert all(isinstance(name, str) for name in properties)
+
+
+@pytest.mark.parametrize(("text", "words"), [(":1", "'' is not a name"), ("a", "'a' is not key:value")])
+def test_the_refusal_of_a_pair_says_whether_its_name_or_its_value_is_missing(text: str, words: str) -> None:
+    with pytest.raises(Malformed, match=words):
+        decode_properties(text)

@@ -188,3 +188,9 @@ def test_messages_before_a_malformed_one_are_delivered() -> None:
 def test_texts_without_utf8_encoding_are_field_errors(text: str) -> None:
     with pytest.raises(FieldError):
         m.encode(m.Goodbye(text))
+
+
+@pytest.mark.requirement("RS-31")
+def test_a_message_of_the_most_packed_elements_is_decoded() -> None:
+    messages: list[m.Message] = [m.Subscribed(5, 1), m.OnNextPacked(5, (b"x",) * RS_PACKED)]
+    assert decoded(encoded(messages)) == messages

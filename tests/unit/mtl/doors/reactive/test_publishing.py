@@ -180,3 +180,11 @@ def test_too_many_streams_are_refused() -> None:
     assert isinstance(error, m.OnError)
     publishing.received(m.Cancel(0))
     assert publishing.received(m.Subscribe("a", 0)) is not None
+
+
+@pytest.mark.requirement("RS-28", "RS-33")
+@pytest.mark.parametrize(("size", "fixed"), [(0, False), (1, True), (2, True)])
+def test_elements_sent_together_have_a_length_only_without_a_fixed_size(size: int, fixed: bool) -> None:
+    publishing, said = begun(2, size)
+    publishing.publish_all(7, [b"x" * size] * 2)
+    assert said.fixed[-1] is fixed

@@ -147,3 +147,20 @@ def test_too_many_own_streams_are_refused() -> None:
         subscribing.subscribe("a")
     subscribing.end()
     assert subscribing.received(m.Subscribed(1)) is None
+
+
+@pytest.mark.requirement("RS-37")
+def test_complete_elements_in_parts_do_not_count_as_incomplete() -> None:
+    subscribing, _ = begun(UNBOUNDED)
+    data = bytes(RS_ELEMENT)
+    for element in range(RS_JOINED // RS_ELEMENT + 1):
+        assert subscribing.received(m.OnNextPart(0, element, data)) is None
+        assert subscribing.received(m.OnNextLastPart(0, element, b"")) == Elements(0, (data,))
+
+
+@pytest.mark.requirement("RS-47")
+def test_a_request_without_demand_is_never_sent() -> None:
+    subscribing, said = begun(1)
+    with pytest.raises(AssertionError):
+        subscribing.request(0, 0)
+    assert said == []
