@@ -1,0 +1,176 @@
+"""One peer of the MicroMessage2 door, with a bridge that records what it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from mtl.client.contents import Content
+from mtl.client.incoming import Start
+from mtl.doors.bridge import Bridge
+from mtl.doors.failure_log import PeerAddress
+from mtl.doors.micromessage.door import OFFER
+from mtl.doors.micromessage.negotiation import Extension, ExtensionOffer
+from mtl.doors.micromessage.peer import MicroPeer
+from mtl.doors.micromessage.session import Acked, Ended, Event, MessageArrived, MicroRole, MicroSession
+from mtl.doors.runs import ContentRun
+from mtl.wire.fields import EMPTY
+from tests.support.aio import in_loop, until
+
+WITH_ACK = ExtensionOffer((Extension("ack"), Extension("pub-sub")))
+WITHOUT_ACK = ExtensionOffer((Extension("pub-sub"),))
+
+
+class Log:
+    """A subscription to contents that the test adds."""
+
+    def __init__(self) -> None:
+        self.contents: asyncio.Queue[list[Content]] = asyncio.Queue()
+
+    async def some(self) -> list[Content]:
+        return await self.contents.get()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Broker:
+    """Records runs and starts; every run is confirmed at once."""
+
+    def __init__(self) -> None:
+        self.runs: list[ContentRun] = []
+        self.starts: list[Start] = []
+        self.log = Log()
+
+    async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
+        self.runs.append(run)
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        confirmed.set_result(None)
+        return confirmed
+
+    async def subscribe(self, _: PeerAddress, __: str, start: Start) -> Log:
+        self.starts.append(start)
+        return self.log
+
+
+class Wire:
+    """The peer's end of the connection; `events` are those of the door's answers."""
+
+    transport = property(lambda self: self)
+
+    def __init__(self, session: MicroSession) -> None:
+        self.session = session
+        self.reader = asyncio.StreamReader()
+        self.events: list[Event] = []
+
+    def send(self) -> None:
+        """Send the output of the session, in one piece."""
+        self.reader.feed_data(self.session.to_send())
+
+    def write(self, octets: bytes) -> None:
+        self.events += self.session.received(octets)
+
+    def is_closing(self) -> bool:
+        return False
+
+    async def drain(self) -> None:
+        """The peer reads at once."""
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def abort(self) -> None:
+        """There is no connection."""
+
+
+@asynccontextmanager
+async def opened(offer: ExtensionOffer) -> AsyncIterator[tuple[Wire, Broker]]:
+    """A peer after its handshake."""
+    wire, broker = Wire(MicroSession(MicroRole.CLIENT, offer, "hulk")), Broker()
+    writer = cast(asyncio.StreamWriter, wire)
+    bridge = cast(Bridge, broker)
+    peer = MicroPeer(bridge, wire.reader, writer, PeerAddress(), OFFER, "mtl", lambda: None)
+    try:
+        wire.send()
+        await until(lambda: bool(wire.events))
+        wire.events.clear()
+        wire.send()
+        yield wire, broker
+    finally:
+        await peer.stop()
+
+
+@pytest.mark.requirement("MM2-02", "MM2-40")
+@in_loop
+async def test_messages_to_one_destination_that_arrive_together_are_published_together() -> None:
+    async with opened(WITHOUT_ACK) as (wire, broker):
+        for destination, body in (("a", b"1"), ("a", b"2"), ("a", b"3"), ("b", b"4")):
+            wire.session.send(destination, body)
+        wire.send()
+        await until(lambda: len(broker.runs) >= 2)
+        assert [(run.resource, run.bodies) for run in broker.runs] == [("a", [b"1", b"2", b"3"]), ("b", [b"4"])]
+
+
+@pytest.mark.requirement("MM2-55", "MM2-63")
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        ({}, "latest"),
+        ({"from": "latest"}, "latest"),
+        ({"from": "earliest"}, "earliest"),
+        ({"from": "7"}, 7),
+    ],
+)
+@in_loop
+async def test_a_topic_is_delivered_from_the_start_that_its_subscriber_names(
+    arguments: dict[str, str], start: Start
+) -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        wire.session.command("subscribe", {"destination": "topic/orders", **arguments})
+        wire.send()
+        await until(lambda: bool(broker.starts or wire.events))
+        assert broker.starts == [start]
+
+
+@pytest.mark.requirement("MM2-55")
+@pytest.mark.parametrize("start", ["0", "-1", "soon", "9" * 19])
+@in_loop
+async def test_a_start_that_is_no_position_is_an_error(start: str) -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        wire.session.command("subscribe", {"destination": "topic/orders", "from": start})
+        wire.send()
+        await until(lambda: bool(broker.starts or wire.events))
+        (ended,) = wire.events
+        assert isinstance(ended, Ended)
+        assert "from is earliest, latest or a sequence above 0" in ended.text
+
+
+@pytest.mark.requirement("MM2-34", "MM2-63")
+@in_loop
+async def test_the_next_content_is_delivered_after_the_acknowledgement_of_the_one_before() -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        wire.session.command("subscribe", {"destination": "topic/orders"})
+        wire.send()
+        await broker.log.contents.put([Content("orders", n, EMPTY, b"%d" % n) for n in (1, 2)])
+        for body in (b"1", b"2"):
+            await until(lambda: bool(wire.events))
+            (arrived,) = wire.events
+            assert isinstance(arrived, MessageArrived)
+            assert arrived.payload == body
+            wire.events.clear()
+            wire.session.ack(1)
+            wire.send()
+
+
+@pytest.mark.requirement("MM2-47")
+@in_loop
+async def test_a_published_message_is_acknowledged() -> None:
+    async with opened(WITH_ACK) as (wire, _):
+        wire.session.send("a", b"1")
+        wire.send()
+        await until(lambda: bool(wire.events))
+        assert wire.events == [Acked(1)]
