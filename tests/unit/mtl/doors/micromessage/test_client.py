@@ -12,7 +12,14 @@ from mtl.doors.micromessage import client
 from mtl.doors.micromessage.client import MicroConnection
 from mtl.doors.micromessage.codec import CommandFrame
 from mtl.doors.micromessage.door import OFFER
-from mtl.doors.micromessage.session import Acked, CommandArrived, Event, HandshakeDone, MicroRole, MicroSession
+from mtl.doors.micromessage.session import (
+    Acked,
+    CommandArrived,
+    Event,
+    HandshakeDone,
+    MicroRole,
+    MicroSession,
+)
 from mtl.errors import Closed
 from tests.support.aio import in_loop, until
 

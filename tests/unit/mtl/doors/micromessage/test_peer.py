@@ -112,7 +112,10 @@ async def test_messages_to_one_destination_that_arrive_together_are_published_to
             wire.session.send(destination, body)
         wire.send()
         await until(lambda: len(broker.runs) >= 2)
-        assert [(run.resource, run.bodies) for run in broker.runs] == [("a", [b"1", b"2", b"3"]), ("b", [b"4"])]
+        assert [(run.resource, run.bodies) for run in broker.runs] == [
+            ("a", [b"1", b"2", b"3"]),
+            ("b", [b"4"]),
+        ]
 
 
 @pytest.mark.requirement("MM2-55", "MM2-63")
