@@ -151,7 +151,10 @@ async def test_both_ends_publish_and_subscribe_on_one_connection() -> None:
         reader = await reading(connection, door)
         opening = asyncio.ensure_future(_writer(connection))
         assert await door.hear() == m.Subscribe("$publish/orders", 1, UNBOUNDED)
-        door.say(m.Subscribed(1), m.Subscribe("orders", 0, 2))  # our Id 0 is apart from the door's
+        door.say(m.Subscribed(1))
+        await _turns()
+        assert not opening.done()
+        door.say(m.Subscribe("orders", 0, 2))  # our Id 0 is apart from the door's
         assert await door.hear() == m.Subscribed(0)
         writer = await opening
         sent = [await writer.send(body) for body in (b"a", b"b")]
