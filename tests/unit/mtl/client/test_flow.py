@@ -351,6 +351,17 @@ def test_a_silent_broker_is_pinged_and_then_disconnected(at: Setting) -> None:
     assert "down" in at.user.said
 
 
+@pytest.mark.requirement("MTL-100")
+def test_a_sent_command_takes_the_place_of_a_ping(at: Setting) -> None:
+    data = at.bound()
+    at.bench.run(4.0)
+    data.command(c.Pong())
+    at.flow.send(c.Confirm(1, multiple=True))
+    assert data.commands() == [c.Confirm(1, multiple=True)]
+    at.bench.run(2.0)
+    assert data.commands() == []
+
+
 def test_sent_contents_take_the_place_of_a_ping(at: Setting) -> None:
     data = at.bound()
     at.bench.run(4.0)

@@ -107,6 +107,22 @@ def test_a_recycle_resends_the_covered_contents(multiple: bool, again: list[int]
     assert (numbers(flow), flow.unconfirmed) == ([], 6)
 
 
+@pytest.mark.requirement("MTL-93", "MTL-95")
+def test_a_settled_content_is_progress_and_ends_the_growth_of_the_pause() -> None:
+    flow = written(6)
+    now = 0.0
+    for _ in range(4):
+        flow.received(c.Reject(6, multiple=False, recycle=True), now)
+        assert flow.due is not None
+        now = flow.due
+        assert numbers(flow, now) == [6]
+    assert flow.progressed == 0
+    flow.received(c.Confirm(2, multiple=True), now)
+    assert flow.progressed == 2
+    flow.received(c.Reject(6, multiple=False, recycle=True), now)
+    assert flow.due == now + RESEND_DELAY_S, "the first pause again"
+
+
 def test_contents_settled_during_the_pause_are_not_resent() -> None:
     flow = written(6)
     flow.received(c.Reject(4, multiple=True, recycle=True), 0.0)

@@ -111,6 +111,19 @@ def test_a_window_in_octets_admits_at_least_one_content(client: Client) -> None:
     assert flow.numbers() == [2]
 
 
+@pytest.mark.requirement("MTL-83", "MTL-86", "MTL-87")
+def test_a_confirm_opens_the_window_for_the_other_resources_of_the_lease(client: Client) -> None:
+    client.fill("a", bodies(1))
+    client.fill("b", bodies(2))
+    flow = consumer(client, "a", "b", window=window(1))
+    found = []
+    for number in (1, 2, 3):
+        found += told(flow.contents())
+        flow.confirm(number)
+    assert [number for number, *_ in found] == [1, 2, 3]
+    assert {resource for _, resource, *_ in found} == {"a", "b"}
+
+
 @pytest.mark.requirement("MTL-46", "MTL-83")
 def test_numbers_are_shared_by_all_resources_of_a_lease(client: Client) -> None:
     client.fill("a", bodies(2))
@@ -415,3 +428,4 @@ def test_chunks_in_memory_are_dropped_with_the_last_consumer(rig: Rig, client: C
     assert queue.chunks.octets > 0
     flow.dismiss("a")
     assert queue.chunks.octets == 0
+    assert rig.broker.parts.consumers._aheads._octets == 0, "they do not count for others either"

@@ -284,6 +284,14 @@ def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None
     assert again.contents() == []
 
 
+def test_a_rebound_reader_gets_no_contents_before_its_next_summon(client: Client) -> None:
+    lease = client.ask(w.ConnectionReader(resources=[]), w.DataLease)
+    assert client.flow(lease).summon("resource") == 200
+    again = client.flow(lease)
+    writing(client).content(1, b"x", "resource")
+    assert again.contents() == []
+
+
 def test_a_blocked_content_of_a_dismissed_summon_is_dropped() -> None:
     outbox = Outbox()
     fanout = Fanout(outbox)
