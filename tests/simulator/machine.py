@@ -416,7 +416,7 @@ class MemoryMachine(Machine):
 
     def engine(self) -> Engine:
         """The memory has the state of the former process."""
-        return MemoryEngine(self.memory, at_hand=False, random=self.world.random.randbytes)
+        return MemoryEngine(self.memory, in_memory=False, random=self.world.random.randbytes)
 
     def twin(self) -> Machine:
         """With a copy of the memory."""

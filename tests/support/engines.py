@@ -87,12 +87,12 @@ class FaultyPlace:
 
 
 class MemoryPlace:
-    """`threads`, `at_hand` and `before_answer` are those of the engine."""
+    """`threads`, `in_memory` and `before_answer` are those of the engine."""
 
-    def __init__(self, directory: Path | None = None, threads: int = 0, *, at_hand: bool = True) -> None:
+    def __init__(self, directory: Path | None = None, threads: int = 0, *, in_memory: bool = True) -> None:
         self.memory = Memory()
         self.threads = threads
-        self.at_hand = at_hand
+        self.in_memory = in_memory
         self.before_answer: Callable[[StorageAction], None] = lambda _: None
 
     def _before(self, action: StorageAction) -> None:
@@ -100,7 +100,7 @@ class MemoryPlace:
 
     def open(self) -> Engine:
         return MemoryEngine(
-            self.memory, threads=self.threads, at_hand=self.at_hand, before_answer=self._before
+            self.memory, threads=self.threads, in_memory=self.in_memory, before_answer=self._before
         )
 
 
@@ -108,7 +108,7 @@ PLACES: dict[str, Callable[[Path], Place]] = {
     "directory": DirectoryPlace,
     "faulty": FaultyPlace,
     "memory": MemoryPlace,
-    "memory-threads": lambda directory: MemoryPlace(directory, threads=4, at_hand=False),
+    "memory-threads": lambda directory: MemoryPlace(directory, threads=4, in_memory=False),
 }
 
 

@@ -48,8 +48,8 @@ class Call:
         "in_flight",
         "patience",
         "request",
+        "requests",
         "started",
-        "turns",
         "within",
     )
 
@@ -68,7 +68,7 @@ class Call:
         self.patience = patience
         self.fresh = fresh
         self.attempts = 0
-        self.turns = 0
+        self.requests = 0
         self.started = 0.0
         self.in_flight = False
 
@@ -120,7 +120,7 @@ class Channel:
         self._calls: deque[Call] = deque()
         self._sent_request: w.Request | None = None
         self._unanswered = w.ConnectionOpen.command
-        """The command of the last request, for the error message: a server may answer only ConnectionOpen."""
+        """The command of the last request, for the error message: a server may answer only Connection.Open."""
         self._link: Link | None = None
         self._up = False
         """Whether the link is connected to the broker. Messages that are sent before wait in the socket."""
@@ -178,7 +178,7 @@ class Channel:
         if call.attempts and call.fresh:
             self.forget_session()
         call.attempts += 1
-        call.turns = 0
+        call.requests = 0
         patience = self.settings.request_timeout + call.patience
         if patience <= left:
             self._pushed_back = None
@@ -188,8 +188,8 @@ class Channel:
     def _send_next(self) -> None:
         """Send the next request for the session's state: a step of the opening, or the call's own request."""
         call = self._calls[0]
-        call.turns += 1
-        if call.turns > _MAX_REQUESTS:
+        call.requests += 1
+        if call.requests > _MAX_REQUESTS:
             self._finish(Refused(400, w.NOT_OPEN, "the broker repeatedly ended the session"))
             return
         try:

@@ -214,18 +214,23 @@ class Twin(RouterThread):
     def _find_lease(self, peer: bytes, kind: str) -> TwinLease | None:
         return next((x for x in reversed(self._flows[peer]) if x.kind == kind and x.peer == peer), None)
 
+    def _find_covering(self, peer: bytes, requirement: str, command: f.DataCommand) -> TwinLease | None:
+        """The peer's lease for reading, if the resource of this Summon or Dismiss belongs to it."""
+        lease = self._find_lease(peer, "reader")
+        named = lease is not None and (not lease.resources or command.name in lease.resources)
+        self._check(requirement, named, f"{command}, whose resource does not belong to the lease")
+        return lease if named else None
+
     def _summon(self, peer: bytes, command: f.DataCommand) -> None:
         if not self._check_name_field("MTL-67", command):
             return
-        lease, name = self._find_lease(peer, "reader"), command.name
-        named = lease is not None and (not lease.resources or name in lease.resources)
-        self._check("MTL-69", named, f"a Summon of {name!r}, which is not a resource of the lease")
+        lease, name = self._find_covering(peer, "MTL-69", command), command.name
         self._check(
             "MTL-70",
             lease is None or name not in lease.summoned,
             f"a second Summon of {name!r} without a Dismiss",
         )
-        if lease is None or not named or name in lease.summoned:
+        if lease is None or name in lease.summoned:
             self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
             return
         lease.summoned.add(name)
@@ -238,9 +243,7 @@ class Twin(RouterThread):
     def _dismiss(self, peer: bytes, command: f.DataCommand) -> None:
         if not self._check_name_field("MTL-73", command):
             return
-        lease, name = self._find_lease(peer, "reader"), command.name
-        named = lease is not None and (not lease.resources or name in lease.resources)
-        self._check("MTL-74", named, f"a Dismiss of {name!r}, which is not a resource of the lease")
+        lease, name = self._find_covering(peer, "MTL-74", command), command.name
         self._check(
             "MTL-75",
             lease is None or name not in lease.dismissed,

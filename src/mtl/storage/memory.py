@@ -100,7 +100,7 @@ class Memory:
 
 class MemoryEngine:
     """Without `threads` everything has one lane and is performed in batches. With `threads`, logs are performed by so
-    many at once. Without `at_hand` the broker has to read every content by an action, as from a place far away; with it
+    many at once. Without `in_memory` the broker has to read every content by an action, as from a remote store; with it
     none. `before_answer` is called with each action that was performed, on its thread, before the answer is
     given: waiting there delays answers and changes their order. `random` makes the token of a run.
     """
@@ -113,13 +113,13 @@ class MemoryEngine:
         memory: Memory | None = None,
         *,
         threads: int = 0,
-        at_hand: bool = True,
+        in_memory: bool = True,
         before_answer: Callable[[StorageAction], None] = lambda _: None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._memory = memory if memory is not None else Memory()
         self._threads = threads
-        self._in_memory = at_hand
+        self._in_memory = in_memory
         self._before_answer = before_answer
         self._run = random(4).hex()
         self._methods: dict[type, Callable[[Any], object]] = {
@@ -236,7 +236,7 @@ class MemoryEngine:
             kept.last_time,
             kept.epochs,
             epoch,
-            at_hand=self._in_memory,
+            in_memory=self._in_memory,
         )
 
     def _open(self, action: OpenLog) -> OpenedLog | None:

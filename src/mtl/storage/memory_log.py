@@ -110,7 +110,7 @@ class MemorySnapshot:
 
 class MemoryLog:
     """A `LogView`. Every chunk is a segment of its own, so retention removes chunks. The `offset` of a chunk is the
-    number of octets of all chunks that ever were before it. Without `at_hand` every content has to be read.
+    number of octets of all chunks that ever were before it. Without `in_memory` every content has to be read.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class MemoryLog:
         epochs: History,
         epoch: str | None,
         *,
-        at_hand: bool = True,
+        in_memory: bool = True,
     ) -> None:
-        self._in_memory = at_hand
+        self._in_memory = in_memory
         self._chunks = list(chunks)
         self._bases = [chunk.ref.base for chunk in chunks]
         self._epochs = epochs

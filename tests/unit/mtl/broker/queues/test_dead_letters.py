@@ -121,7 +121,8 @@ def test_properties_too_large_for_a_dead_letter_are_left_out(rig: Rig, client: C
     assert (body, table["dead-letter-sequence"], "big" in table) == (b"x", 1, False)
 
 
-def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig, client: Client) -> None:
+def reject_with_held_appends(rig: Rig, client: Client) -> None:
+    """Two rejected contents, whose dead letters are on their way to the disk."""
     client.create("a.dead")
     client.fill("a", bodies(2))
     flow = consumer(client, "a")
@@ -129,6 +130,10 @@ def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig
     rig.hold(Append)
     flow.reject(2, multiple=True)
     rig.sleep(1, 0.1)
+
+
+def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig, client: Client) -> None:
+    reject_with_held_appends(rig, client)
     assert position(client).unsettled == 2
     rig.kill()
     client = rig.client("queue")
@@ -139,13 +144,7 @@ def test_a_rejected_content_is_settled_after_its_dead_letter_is_durable(rig: Rig
 
 
 def test_a_dead_letter_on_its_way_to_the_disk_is_not_written_again(rig: Rig, client: Client) -> None:
-    client.create("a.dead")
-    client.fill("a", bodies(2))
-    flow = consumer(client, "a")
-    flow.contents()
-    rig.hold(Append)
-    flow.reject(2, multiple=True)
-    rig.sleep(1, 0.1)
+    reject_with_held_appends(rig, client)
     rig.let_go()
     rig.sleep(1, 0.1)
     assert [body for body, _ in letters(rig)] == bodies(2)
