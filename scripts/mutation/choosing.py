@@ -113,15 +113,21 @@ class Code:
         return self._tests[mutant.path].get(mutant.line, set())
 
     def noticing(self, mutant: Mutant) -> list[str]:
-        """The tests that execute a mutant's line, its module's own first. What is executed when its file is imported
-        belongs to all tests of the module.
+        """The tests that execute a mutant's line: its module's own first, then by the distance of their modules.
+        What is executed when its file is imported belongs to all tests of the module.
         """
         found = self._of(mutant)
         inside = any(f.first <= mutant.line <= f.last for f in self.functions if f.path == mutant.path)
         if not found and not inside:
             found = self._own[mutant.path].union(*self._tests[mutant.path].values())
-        ordered = sorted(found, key=lambda test: (module_of(test) != mutant.path, test))
+        ordered = sorted(found, key=lambda test: (_distance(module_of(test), mutant.path), test))
         return ordered[:MOST_TESTS]
+
+
+def first_files(tests: Sequence[str], count: int) -> list[str]:
+    """Those of the tests that are in the first `count` files."""
+    files = list(dict.fromkeys(test.split("::")[0] for test in tests))[:count]
+    return [test for test in tests if test.split("::")[0] in files]
 
 
 def module_of(test: str) -> str:
@@ -131,6 +137,17 @@ def module_of(test: str) -> str:
     if parts[:2] != ["tests", "unit"]:
         return ""
     return str(PurePosixPath("src", *parts[2:-1], path.name.removeprefix("test_")))
+
+
+def _distance(module: str, path: str) -> int:
+    """The steps from one file to the other in the tree of directories; 0 for the same file."""
+    ours, others = module.split("/"), path.split("/")
+    shared = 0
+    for one, other in zip(ours, others, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return len(ours) + len(others) - 2 * shared
 
 
 def _functions(node: ast.AST, path: str, where: str) -> Iterable[Function]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import conformance
 
-from mutation.choosing import Code, of_test
+from mutation.choosing import Code, first_files, of_test
 from mutation.executed import Executed
 from mutation.forks import Forks
 from mutation.integration import integration_tests
@@ -22,8 +22,8 @@ from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reason
 
 ROOT = Path(__file__).parents[2]
 
-MOST_IMPORTED = 60
-"""So many tests are run in a process that imports a mutant, the first ones: each file of tests takes time there."""
+MOST_FILES = 12
+"""A process that imports a mutant runs the tests of so many files, the nearest ones: each file takes time there."""
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -121,7 +121,7 @@ class Trial:
             for word, tests in tried:
                 failed = forks.failing(mutant, tests) if in_fork else None
                 if failed is None:
-                    failed = self._copy.with_mutant(mutant, tests[:MOST_IMPORTED]).failed
+                    failed = self._copy.with_mutant(mutant, first_files(tests, MOST_FILES)).failed
                 if failed:
                     return Verdict(about, mutant.key, mutant.line, word, failed)
         files = [] if tried else integration_tests(mutant.path, self._copy.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.choosing import Code, module_of, of_test
+from mutation.choosing import Code, first_files, module_of, of_test
 
 SOURCE = b"LIMIT = 5\n\ndef rare(a):\n    return a < LIMIT\n\ndef usual(a):\n    return a + 1\n"
 RARE, BOTH, OTHER = (
@@ -36,6 +36,17 @@ def test_tests_of_a_module_run_first() -> None:
     assert constants.noticing(constants.mutants("src/x/b.py")[0]) == [OTHER], (
         "though it executes none of its lines"
     )
+
+
+def test_tests_of_near_modules_run_before_those_of_others() -> None:
+    near, far = "tests/unit/x/y/test_z.py::near", "tests/unit/a/b/test_c.py::far"
+    constants = Code({"src/x/b.py": b"LIMIT = 5\n"}, {far: {"src/x/b.py": [1]}, near: {"src/x/b.py": [1]}})
+    assert constants.noticing(constants.mutants("src/x/b.py")[0]) == [near, far]
+
+
+def test_a_process_that_imports_a_mutant_runs_whole_files() -> None:
+    assert first_files([RARE, OTHER, BOTH], 1) == [RARE, BOTH]
+    assert first_files([RARE, OTHER, BOTH], 2) == [RARE, OTHER, BOTH]
 
 
 def test_names_of_tests_are_parsed() -> None:
