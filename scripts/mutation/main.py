@@ -112,11 +112,17 @@ class Trial:
         return int(any(one.verdict == SURVIVED and one.key not in explained for one in done))
 
     def _tried(self, about: str, mutant: Mutant, named: Sequence[str], code: Code, forks: Forks) -> Verdict:
-        """Run the named tests, then the others that execute the mutant. What survives in a fork is tried again in a
-        process that imports the mutant. Integration tests, which take minutes, are for code that no unit test executes.
+        """Run the named tests, then the others that execute the mutant; of both the one first that failed in an earlier
+        run. What survives in a fork is tried again in a process that imports the mutant. Integration tests, which take
+        minutes, are for code that no unit test executes.
         """
+        last = self._kept.earlier.get(mutant.key)
         others = [one for one in code.noticing(mutant) if one not in set(named)]
-        tried = [(word, tests) for word, tests in ((KILLED, named), (ELSEWHERE, others)) if tests]
+        tried = [
+            (word, sorted(tests, key=lambda test: test != last))
+            for word, tests in ((KILLED, named), (ELSEWHERE, others))
+            if tests
+        ]
         for in_fork in (True, False):
             for word, tests in tried:
                 failed = forks.failing(mutant, tests) if in_fork else None

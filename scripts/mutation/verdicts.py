@@ -32,19 +32,29 @@ class Verdict:
 
 
 class Kept:
-    """The verdicts of a run, one JSON in a line."""
+    """The verdicts of a run, one JSON in a line. `earlier` has, for each mutant of the runs beside it, which had other
+    code or tests, the test that failed: it is the first that should be tried again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.all = {(one.about, one.key): one for one in (Verdict(**json.loads(line)) for line in lines)}
+        self.all = {(verdict.about, verdict.key): verdict for verdict in _read(path)}
+        others = sorted(path.parent.glob("*.jsonl"), key=lambda other: other.stat().st_mtime)
+        self.earlier = {
+            verdict.key: verdict.by for other in others if other != path for verdict in _read(other)
+        }
 
     def add(self, verdict: Verdict) -> None:
         """Keep one."""
         self.all[verdict.about, verdict.key] = verdict
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(asdict(verdict))}\n")
+
+
+def _read(path: Path) -> list[Verdict]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Verdict(**json.loads(line)) for line in lines]
 
 
 def reasons(path: Path) -> dict[str, str]:
