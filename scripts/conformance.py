@@ -123,7 +123,7 @@ def _marked(body: Iterable[ast.stmt], path: str, inside: str = "") -> Iterator[t
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = f"{inside}{node.name}"
-            ids = [one for mark in node.decorator_list for one in _ids(mark, path)]
+            ids = [requirement for mark in node.decorator_list for requirement in _ids(mark, path)]
             if not isinstance(node, ast.ClassDef):
                 yield name, ids
                 continue
@@ -135,10 +135,10 @@ def _ids(mark: ast.expr, path: str) -> list[str]:
     """The arguments of `pytest.mark.requirement(...)`; none for another decorator."""
     if not isinstance(mark, ast.Call) or ast.unparse(mark.func) != "pytest.mark.requirement":
         return []
-    ids = [one.value if isinstance(one, ast.Constant) else None for one in mark.args]
-    if not ids or not all(isinstance(one, str) for one in ids):
+    ids = [arg.value if isinstance(arg, ast.Constant) else None for arg in mark.args]
+    if not ids or not all(isinstance(requirement, str) for requirement in ids):
         raise Unusable(f"{path}:{mark.lineno}: a requirement marker takes ids, spelt out")
-    return [str(one) for one in ids]
+    return [str(requirement) for requirement in ids]
 
 
 # --- the page -----------------------------------------------------------------------------------------------
@@ -147,15 +147,15 @@ def _ids(mark: ast.expr, path: str) -> list[str]:
 def page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str:
     """CONFORMANCE.md."""
     parts = [HEAD, *(f"- **{level}**: {meaning}" for level, meaning in LEVELS.items())]
-    for one in required:
-        count = sum(bool(tested.get(r.id)) for r in one)
+    for document in required:
+        count = sum(bool(tested.get(r.id)) for r in document)
         parts += [
             "",
-            f"## {one.title}",
+            f"## {document.title}",
             "",
-            f"<{one.source}>: {len(list(one))} requirements, {count} tested.",
+            f"<{document.source}>: {len(list(document))} requirements, {count} tested.",
         ]
-        for title, requirements in one.sections.items():
+        for title, requirements in document.sections.items():
             parts += [
                 "",
                 f"### {title}",

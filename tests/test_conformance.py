@@ -13,12 +13,14 @@ TESTED = conformance.evidence()
 
 
 def test_every_must_and_should_has_a_test() -> None:
-    untested = [r.id for one in REQUIRED for r in one if r.level in BINDING and not TESTED.get(r.id)]
+    untested = [
+        r.id for document in REQUIRED for r in document if r.level in BINDING and not TESTED.get(r.id)
+    ]
     assert not untested, "mark a test that shows these"
 
 
 def test_every_marker_names_a_requirement() -> None:
-    known = {r.id for one in REQUIRED for r in one}
+    known = {r.id for document in REQUIRED for r in document}
     unknown = {name: list(map(str, shown)) for name, shown in TESTED.items() if name not in known}
     assert not unknown, "write these in tests/requirements, or correct the markers"
 
@@ -30,8 +32,8 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize(("document", "count"), [("mtl", 117), ("mc0", 30), ("mm2", 66), ("rs", 48)])
 def test_requirements_are_numbered_without_gaps(document: str, count: int) -> None:
-    one = conformance.document(conformance.TESTS / "requirements" / f"{document}.toml")
-    assert [r.id for r in one] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]
+    found = conformance.document(conformance.TESTS / "requirements" / f"{document}.toml")
+    assert [r.id for r in found] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]
 
 
 # The rules above are only as good as the reading of files and tests.
@@ -49,8 +51,8 @@ def test_markers_of_functions_and_classes_are_read(tmp_path: Path) -> None:
         "    async def test_two(self): ...\n",
         encoding="utf-8",
     )
-    one, two = Shown("test_a.py", "test_one"), Shown("test_a.py", "TestThem.test_two")
-    assert conformance.evidence(tmp_path, tmp_path) == {"X-1": [one], "X-2": [two, one], "X-3": [two]}
+    first, two = Shown("test_a.py", "test_one"), Shown("test_a.py", "TestThem.test_two")
+    assert conformance.evidence(tmp_path, tmp_path) == {"X-1": [first], "X-2": [two, first], "X-3": [two]}
 
 
 @pytest.mark.parametrize("marker", ["requirement()", "requirement(ID)", "requirement(1)"])
@@ -79,11 +81,11 @@ def test_an_invalid_file_is_an_error(tmp_path: Path, entry: str) -> None:
 
 
 def test_a_requirement_is_a_row_of_the_page() -> None:
-    one = Document(
+    document = Document(
         "T", "S", {"A": (Requirement("X-1", "must", "a|b", "c"), Requirement("X-2", "may", "d", "e"))}
     )
     page = conformance.page(
-        [one], {"X-1": [Shown("tests/test_a.py", "test_one"), Shown("tests/test_b.py", "test_two")]}
+        [document], {"X-1": [Shown("tests/test_a.py", "test_one"), Shown("tests/test_b.py", "test_two")]}
     )
     assert "S>: 2 requirements, 1 tested." in page
     assert (

@@ -115,17 +115,17 @@ def test_references_on_the_page_for_kafka_users_exist() -> None:
     """Its options, tests, commands and files."""
     text = KAFKA.read_text(encoding="utf-8")
     quoted = set(re.findall(r"`([^`]+)`", text))
-    tests = {one for one in quoted if one.startswith("tests/")}
+    tests = {quote for quote in quoted if quote.startswith("tests/")}
     assert len(tests) > 10
-    for one in tests:
-        file, _, name = one.partition("::")
-        assert f"def {name}(" in (generated.ROOT / file).read_text(encoding="utf-8"), one
+    for test in tests:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (generated.ROOT / file).read_text(encoding="utf-8"), test
     commands = {command.name for command in app.registered_commands} | {
         group.name for group in app.registered_groups
     }
-    assert {one.split()[1] for one in quoted if one.startswith("mtl ")} <= commands
-    for one in re.findall(r"\]\(([^)#]+)", text):
-        assert (KAFKA.parent / one).exists(), one
+    assert {quote.split()[1] for quote in quoted if quote.startswith("mtl ")} <= commands
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (KAFKA.parent / link).exists(), link
 
 
 def test_options_on_the_page_for_kafka_users_exist() -> None:

@@ -148,8 +148,8 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
         look()
 
 
-def _larger(one: Memory, other: Memory) -> Memory:
-    return Memory(max(one.anonymous, other.anonymous), max(one.mapped, other.mapped))
+def _larger(first: Memory, other: Memory) -> Memory:
+    return Memory(max(first.anonymous, other.anonymous), max(first.mapped, other.mapped))
 
 
 def _text(path: Path) -> str:

@@ -51,8 +51,8 @@ def door(protocol: str, broker: str) -> Prepared:
     async def opened() -> str:
         connection = await stack.enter_async_context(aio.connect(broker))
         config = DoorConfig(listen=LISTEN.get(protocol, HERE), create=("*",))
-        one = await stack.enter_async_context(running(protocol.partition("-")[0], config, connection))
-        return one.endpoint
+        started = await stack.enter_async_context(running(protocol.partition("-")[0], config, connection))
+        return started.endpoint
 
     return {"endpoint": runner.run(opened())}, lambda: runner.run(_for_ever(stack))
 

@@ -56,13 +56,14 @@ def compare(rows: Sequence[Row], path: Path = BASELINE) -> list[Verdict]:
     then = _load(path)["rows"]
     order = ["slower", "not measured", "new", "faster", "same"]
     return sorted(
-        (verdict for row in rows for verdict in _verdicts(row, then)), key=lambda one: order.index(one.what)
+        (verdict for row in rows for verdict in _verdicts(row, then)),
+        key=lambda verdict: order.index(verdict.what),
     )
 
 
 def suspects(rows: Sequence[Row], path: Path = BASELINE) -> list[str]:
     """The workloads that look slower, and are measured again before they are reported."""
-    slower = (one.workload for one in compare(rows, path) if one.what == "slower")
+    slower = (verdict.workload for verdict in compare(rows, path) if verdict.what == "slower")
     return list(dict.fromkeys(slower))
 
 

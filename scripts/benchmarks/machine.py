@@ -76,8 +76,8 @@ def _processor() -> str:
 
 def _file_system(place: Path) -> str:
     """Of the mount with the longest name that `place` lies under."""
-    mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
-    return str(max(mounts, key=lambda one: len(one.mountpoint)).fstype) if mounts else UNKNOWN
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+    return str(max(mounts, key=lambda mount: len(mount.mountpoint)).fstype) if mounts else UNKNOWN
 
 
 def _java() -> str:

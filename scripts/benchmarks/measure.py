@@ -175,10 +175,13 @@ def row(
     )
 
 
-def pooled(one: Row, other: Row) -> Row:
+def pooled(first: Row, other: Row) -> Row:
     """The same row measured twice, as one measurement of as many rounds."""
     return replace(
-        one, ours=one.ours + other.ours, theirs=one.theirs + other.theirs, inner=one.inner + other.inner
+        first,
+        ours=first.ours + other.ours,
+        theirs=first.theirs + other.theirs,
+        inner=first.inner + other.inner,
     )
 
 

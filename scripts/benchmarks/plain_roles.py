@@ -155,7 +155,7 @@ def load(endpoint: str, resource: str, octets: int, rows: int) -> Prepared:
 def crowd(endpoint: str, resource: str, connections: int) -> Prepared:
     """Connections that wait for contents which never come, until ended."""
     opened = [mtl.connect(endpoint) for _ in range(connections)]
-    readers = [one.reader(resource, start="latest") for one in opened]
+    readers = [connection.reader(resource, start="latest") for connection in opened]
     for reader in readers:
         reader.next(timeout=0)  # summons
 

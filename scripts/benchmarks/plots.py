@@ -106,7 +106,7 @@ def _title(axes: Axes, at: int, title: str) -> None:
 def _bar(axes: Axes, at: int, row: Row) -> None:
     colour = COLOURS[row.reached]
     axes.barh(at, _better(row, row.judged) - 1, left=1, height=0.62, color=colour)
-    axes.plot([_better(row, one) for one in row.spread], [at, at], color="black", linewidth=1)
+    axes.plot([_better(row, ratio) for ratio in row.spread], [at, at], color="black", linewidth=1)
     if row.target is not None:
         goal = _better(row, row.target)
         axes.plot([goal, goal], [at - 0.42, at + 0.42], color="black", linewidth=2.5)

@@ -140,15 +140,15 @@ def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
     """
     router, port = _router(PACKED_QUEUE)
     found = portions(Path(log))
-    views = [_mapped(one.path) for one in found]
-    count = sum(len(one.bodies) for one in found)
+    views = [_mapped(portion.path) for portion in found]
+    count = sum(len(portion.bodies) for portion in found)
     first = bytes.fromhex(header)
 
     def work() -> Result:
         while True:
             reader, _ = router.recv_multipart()
-            for one, view in zip(found, views, strict=True):
-                for start, end in one.bodies:
+            for portion, view in zip(found, views, strict=True):
+                for start, end in portion.bodies:
                     if summed:
                         checksum(view[start:end])
                     router.send(reader, zmq.SNDMORE)
@@ -180,9 +180,9 @@ def write_file(log: str, target: str, *, summed: bool = False) -> Prepared:
     checksum is computed first.
     """
     groups = []
-    for one in portions(Path(log)):
-        view = _mapped(one.path)
-        groups += [view[start:end] for start, end in one.groups]
+    for portion in portions(Path(log)):
+        view = _mapped(portion.path)
+        groups += [view[start:end] for start, end in portion.groups]
     file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
 
     def work() -> Result:

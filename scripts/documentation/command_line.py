@@ -48,7 +48,7 @@ def _flat(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _usage(name: str, command: Any) -> list[str]:
-    words = [_argument(one) for one in command.params if not one.opts[0].startswith("-")]
+    words = [_argument(parameter) for parameter in command.params if not parameter.opts[0].startswith("-")]
     return ["```text", " ".join([name, "[OPTIONS]", *words]), "```"]
 
 
@@ -59,16 +59,20 @@ def _argument(parameter: Any) -> str:
 
 
 def _parameters(command: Any) -> list[str]:
-    shown = [one for one in command.params if not one.hidden and one.name != "help"]
+    shown = [parameter for parameter in command.params if not parameter.hidden and parameter.name != "help"]
     if not shown:
         return []
     lines = ["| argument | default | meaning |", "|---|---|---|"]
-    for one in shown:
-        name = ", ".join(f"`{text}`" for text in one.opts) if one.opts[0].startswith("-") else _argument(one)
-        given = one.default is not None and one.default is not False and one.show_default
-        default = f"`{one.default}`" if given and not callable(one.default) else ""
-        meaning = _prose(one.help or "").replace("|", "\\|")
-        also = f" Environment: `{one.envvar}`." if one.envvar else ""
+    for parameter in shown:
+        name = (
+            ", ".join(f"`{text}`" for text in parameter.opts)
+            if parameter.opts[0].startswith("-")
+            else _argument(parameter)
+        )
+        given = parameter.default is not None and parameter.default is not False and parameter.show_default
+        default = f"`{parameter.default}`" if given and not callable(parameter.default) else ""
+        meaning = _prose(parameter.help or "").replace("|", "\\|")
+        also = f" Environment: `{parameter.envvar}`." if parameter.envvar else ""
         lines.append(f"| {name} | {default} | {meaning}{also} |")
     return lines
 

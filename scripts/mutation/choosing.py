@@ -57,7 +57,9 @@ class Code:
     def functions(self) -> list[Function]:
         """Of all files."""
         return [
-            one for path, source in self._sources.items() for one in _functions(ast.parse(source), path, "")
+            function
+            for path, source in self._sources.items()
+            for function in _functions(ast.parse(source), path, "")
         ]
 
     def executing(self, path: str, first: int, last: int) -> set[str]:
@@ -71,7 +73,7 @@ class Code:
         and of functions that few other tests execute.
         """
         named = set(tests)
-        own = {module_of(one) for one in named}
+        own = {module_of(test) for test in named}
         candidates = []
         for function in self.functions:
             executing = self.executing(function.path, function.first, function.last)
@@ -82,29 +84,34 @@ class Code:
         chosen: list[Mutant] = []
         for *_, function in sorted(candidates)[:FUNCTIONS]:
             chosen += [
-                one
-                for one in self.mutants(function.path)
-                if function.first <= one.line <= function.last and self._of(one) & named
+                mutant
+                for mutant in self.mutants(function.path)
+                if function.first <= mutant.line <= function.last and self._of(mutant) & named
             ]
-        chosen = sorted(set(chosen), key=lambda one: one.key)
+        chosen = sorted(set(chosen), key=lambda mutant: mutant.key)
         return self._sound(random.Random(f"{seed} {requirement}").sample(chosen, len(chosen)), MUTANTS)
 
     def sample(self, count: int, seed: int) -> list[Mutant]:
         """Mutants of all code, at random."""
-        everything = [one for path in sorted(self._sources) for one in self.mutants(path)]
+        everything = [mutant for path in sorted(self._sources) for mutant in self.mutants(path)]
         return self._sound(random.Random(seed).sample(everything, min(2 * count, len(everything))), count)
 
     def _sound(self, candidates: Iterable[Mutant], count: int) -> list[Mutant]:
         """The first ones that are still Python."""
         sound: list[Mutant] = []
-        for one in candidates:
+        for candidate in candidates:
             if len(sound) == count:
                 break
             try:
-                compile(one.applied(self._sources[one.path]), one.path, "exec", dont_inherit=True)
+                compile(
+                    candidate.applied(self._sources[candidate.path]),
+                    candidate.path,
+                    "exec",
+                    dont_inherit=True,
+                )
             except SyntaxError:
                 continue
-            sound.append(one)
+            sound.append(candidate)
         return sound
 
     # --- which tests --------------------------------------------------------------------------------------------
@@ -143,8 +150,8 @@ def _distance(module: str, path: str) -> int:
     """The steps from one file to the other in the tree of directories; 0 for the same file."""
     ours, others = module.split("/"), path.split("/")
     shared = 0
-    for one, other in zip(ours, others, strict=False):
-        if one != other:
+    for name, other in zip(ours, others, strict=False):
+        if name != other:
             break
         shared += 1
     return len(ours) + len(others) - 2 * shared
@@ -165,5 +172,5 @@ def of_test(names: Sequence[str], traced: Iterable[str]) -> list[str]:
     first.
     """
     wanted = set(names)
-    found = [one for one in traced if one.split("[")[0] in wanted]
+    found = [test for test in traced if test.split("[")[0] in wanted]
     return sorted(found, key=lambda test: not module_of(test))

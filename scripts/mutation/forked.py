@@ -40,7 +40,7 @@ class Plugin:
     def __init__(self, requests: socket.socket, code: Path) -> None:
         self._requests = requests
         self._below = f"{code}/"
-        self._sources = {str(one): one.read_bytes() for one in code.rglob("*.py")}
+        self._sources = {str(path): path.read_bytes() for path in code.rglob("*.py")}
         self._functions: defaultdict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         self._told: int | None = None
 
@@ -49,9 +49,9 @@ class Plugin:
         if self._told is not None:
             return None
         items = {item.nodeid: item for item in session.items}
-        for one in gc.get_objects():
-            if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(self._below):
-                self._functions[_name(one.__code__)].append(one)
+        for found in gc.get_objects():
+            if isinstance(found, FunctionType) and found.__code__.co_filename.startswith(self._below):
+                self._functions[_name(found.__code__)].append(found)
         gc.freeze()  # the forks share it
         with self._requests.makefile("rw", encoding="utf-8") as stream:
             for line in stream:
@@ -105,8 +105,8 @@ class Plugin:
         try:
             os.setsid()
             nothing = os.open(os.devnull, os.O_RDWR)
-            for one in (0, 1, 2):
-                os.dup2(nothing, one)
+            for descriptor in (0, 1, 2):
+                os.dup2(nothing, descriptor)
             os.environ["PYTEST_DEBUG_TEMPROOT"] = place
             for function, code in changes:
                 function.__code__ = code
@@ -122,7 +122,7 @@ class Plugin:
         """The functions that have another code in this source. A module that is not imported yet will be the changed
         one.
         """
-        if not any(getattr(one, "__file__", None) == path for one in list(sys.modules.values())):
+        if not any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
             return []
         before = compile(self._sources[path], path, "exec", dont_inherit=True)
         found = []
@@ -132,27 +132,29 @@ class Plugin:
             functions = self._functions.get(_name(old), [])
             if outermost and not (functions and len(old.co_freevars) == len(new.co_freevars)):
                 raise OnImportError
-            found += [(one, new) for one in functions if len(old.co_freevars) == len(new.co_freevars)]
+            found += [
+                (function, new) for function in functions if len(old.co_freevars) == len(new.co_freevars)
+            ]
         return found
 
 
 def _changed(old: CodeType, new: CodeType, *, within: bool) -> Iterator[tuple[CodeType, CodeType, bool]]:
     """Pairs of functions that differ, and whether the function is not within another one."""
     inner, other = _codes(old), _codes(new)
-    alike = [one.co_name for one in inner] == [one.co_name for one in other]
+    alike = [code.co_name for code in inner] == [code.co_name for code in other]
     function = bool(old.co_flags & inspect.CO_NEWLOCALS)
     if function:
         yield old, new, not within
     elif not alike or _own(old) != _own(new):
         raise OnImportError
     if alike:
-        for one, two in zip(inner, other, strict=True):
-            if one != two:
-                yield from _changed(one, two, within=within or function)
+        for old_code, new_code in zip(inner, other, strict=True):
+            if old_code != new_code:
+                yield from _changed(old_code, new_code, within=within or function)
 
 
 def _codes(code: CodeType) -> list[CodeType]:
-    return [one for one in code.co_consts if isinstance(one, CodeType)]
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
 def _own(code: CodeType) -> tuple[bytes, tuple[str, ...], list[str]]:

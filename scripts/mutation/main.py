@@ -58,17 +58,21 @@ class Trial:
         mode = "mutate" if asked.mutate else f"sample-{asked.sample}"
         self._kept = Kept(self._build / f"{mode}-{asked.seed}-{copy.digest('src', 'tests')}.jsonl")
         self._shown = {
-            requirement: [f"{one.path}::{one.name.replace('.', '::')}" for one in shown]
+            requirement: [f"{test.path}::{test.name.replace('.', '::')}" for test in shown]
             for requirement, shown in conformance.evidence(root / "tests", root).items()
         }
 
     def requirements(self) -> list[str]:
         """The ids that are tried: those that were asked for, else all that bind."""
-        known = {r.id: r for one in conformance.documents(self._root / "tests" / "requirements") for r in one}
+        known = {
+            r.id: r
+            for document in conformance.documents(self._root / "tests" / "requirements")
+            for r in document
+        }
         asked: list[str] = self._asked.requirement or [
-            one for one, r in known.items() if r.level in conformance.BINDING
+            id_ for id_, r in known.items() if r.level in conformance.BINDING
         ]
-        unknown = [one for one in asked if one not in known or one not in self._shown]
+        unknown = [id_ for id_ in asked if id_ not in known or id_ not in self._shown]
         if unknown:
             raise Failing(f"no requirement with a test: {', '.join(unknown)}; CONFORMANCE.md lists them")
         return asked
@@ -79,19 +83,22 @@ class Trial:
         if self._asked.mutate:
             requirements = self.requirements()
             code, traced = self._code(
-                {_with_its_file(test) for one in requirements for test in self._shown[one]}
+                {_with_its_file(test) for requirement in requirements for test in self._shown[requirement]}
             )
             plan = []
-            for one in requirements:
-                tests = of_test(self._shown[one], traced)
+            for requirement in requirements:
+                tests = of_test(self._shown[requirement], traced)
                 if not tests:
-                    print(f"{one}: no test of it runs the code in its own process", file=sys.stderr)
-                plan += [(one, mutant, tests) for mutant in code.behind(one, tests, self._asked.seed)]
+                    print(f"{requirement}: no test of it runs the code in its own process", file=sys.stderr)
+                plan += [
+                    (requirement, mutant, tests)
+                    for mutant in code.behind(requirement, tests, self._asked.seed)
+                ]
         else:
             code, traced = self._code([])
             plan = [
-                ("sample", one, code.noticing(one))
-                for one in code.sample(self._asked.sample, self._asked.seed)
+                ("sample", mutant, code.noticing(mutant))
+                for mutant in code.sample(self._asked.sample, self._asked.seed)
             ]
         done = []
         with Forks(self._copy, [test.split("::")[0] for test in traced]) as forks:
@@ -109,7 +116,7 @@ class Trial:
             print(f"{len(weak)} requirements whose own tests noticed no change: {', '.join(weak) or 'none'}")
         if len(done) < len(plan):
             print(f"{len(plan) - len(done)} more are left: the same command goes on")
-        return int(any(one.verdict == SURVIVED and one.key not in explained for one in done))
+        return int(any(verdict.verdict == SURVIVED and verdict.key not in explained for verdict in done))
 
     def _tried(self, about: str, mutant: Mutant, named: Sequence[str], code: Code, forks: Forks) -> Verdict:
         """Run the named tests, then the others that execute the mutant; of both the one first that failed in an earlier
@@ -117,7 +124,7 @@ class Trial:
         minutes, are for code that no unit test executes.
         """
         last = self._kept.earlier.get(mutant.key)
-        others = [one for one in code.noticing(mutant) if one not in set(named)]
+        others = [test for test in code.noticing(mutant) if test not in set(named)]
         tried = [
             (word, sorted(tests, key=lambda test: test != last))
             for word, tests in ((KILLED, named), (ELSEWHERE, others))

@@ -87,7 +87,7 @@ def mutants(source: bytes, path: str) -> list[Mutant]:
         name = f"{where}: {before} -> {after}"
         counts[name] += 1
         found.append(Mutant(path, node.lineno, where, before, after, start, end, text, counts[name]))
-    return sorted(found, key=lambda one: (one.line, one.start))
+    return sorted(found, key=lambda mutant: (mutant.line, mutant.start))
 
 
 _Change = tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt | None]

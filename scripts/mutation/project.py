@@ -73,12 +73,12 @@ class Project:
 
     def digest(self, *names: str) -> str:
         """Of the Python files of these folders, and of these files."""
-        one = hashlib.sha256()
+        hashed = hashlib.sha256()
         for name in names:
             for path in sorted({self.place / name, *(self.place / name).rglob("*.py")}):
                 if path.is_file():
-                    one.update(str(path.relative_to(self.place)).encode() + b"\0" + path.read_bytes())
-        return one.hexdigest()[:16]
+                    hashed.update(str(path.relative_to(self.place)).encode() + b"\0" + path.read_bytes())
+        return hashed.hexdigest()[:16]
 
     def unit_tests(self) -> list[str]:
         """The files of the tests of single modules."""
@@ -92,7 +92,7 @@ class Project:
 
     def run(self, tests: Sequence[str], *options: str, timeout_s: float = 0.0) -> Ran:
         """Run these tests until the first fails. A run that does not end in time has failed, too."""
-        timeout_s = timeout_s or LEAST_S + sum(PER_TEST_S if "::" in one else PER_FILE_S for one in tests)
+        timeout_s = timeout_s or LEAST_S + sum(PER_TEST_S if "::" in test else PER_FILE_S for test in tests)
         command = [
             sys.executable,
             "-B",
@@ -129,7 +129,7 @@ class Project:
 
     def with_mutant(self, mutant: Mutant, tests: Sequence[str]) -> Ran:
         """Run the tests with a mutant in place."""
-        limit = UNIT_TEST_S if all("::" in one for one in tests) else INTEGRATION_TEST_S
+        limit = UNIT_TEST_S if all("::" in test for test in tests) else INTEGRATION_TEST_S
         with self.changed(mutant):
             return self.run(tests, f"--timeout={limit}")
 
@@ -174,7 +174,7 @@ class Project:
         own = str(Path(__file__).parents[1])
         return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([*(str(self.place / one) for one in paths), own]),
+            "PYTHONPATH": os.pathsep.join([*(str(self.place / path) for path in paths), own]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

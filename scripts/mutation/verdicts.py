@@ -62,10 +62,12 @@ def reasons(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     found = {}
-    for one in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ()):
-        if not one.get("reason"):
-            raise ValueError(f"{path.name}: {one['mutant']!r} has no reason: say why no test can notice it")
-        found[one["mutant"]] = one["reason"]
+    for survivor in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ()):
+        if not survivor.get("reason"):
+            raise ValueError(
+                f"{path.name}: {survivor['mutant']!r} has no reason: say why no test can notice it"
+            )
+        found[survivor["mutant"]] = survivor["reason"]
     return found
 
 
@@ -73,9 +75,11 @@ def table(verdicts: Iterable[Verdict], explained: Mapping[str, str]) -> str:
     """All verdicts, and how many there are of each."""
     lines = ["| about | where | change | verdict | by |", "|---|---|---|---|---|"]
     counts: Counter[str] = Counter()
-    for one in verdicts:
-        lines.append(one.row(explained))
-        counts["explained" if one.verdict == SURVIVED and one.key in explained else one.verdict] += 1
+    for verdict in verdicts:
+        lines.append(verdict.row(explained))
+        counts[
+            "explained" if verdict.verdict == SURVIVED and verdict.key in explained else verdict.verdict
+        ] += 1
     total = sum(counts.values())
     summary = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
     return "\n".join([*lines, "", f"{total} mutants: {summary}"])
@@ -84,6 +88,6 @@ def table(verdicts: Iterable[Verdict], explained: Mapping[str, str]) -> str:
 def without_killed(verdicts: Iterable[Verdict]) -> list[str]:
     """The requirements whose own tests noticed none of their mutants: these tests are weak, or look at other code."""
     own: dict[str, bool] = {}
-    for one in verdicts:
-        own[one.about] = own.get(one.about, False) or one.verdict == KILLED
+    for verdict in verdicts:
+        own[verdict.about] = own.get(verdict.about, False) or verdict.verdict == KILLED
     return [about for about, noticed in own.items() if not noticed]

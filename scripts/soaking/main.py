@@ -35,8 +35,8 @@ def results(jobs: int, steps: int, seconds: float) -> Iterator[tuple[int, int, s
             while len(running) < 2 * jobs and time.monotonic() < end:
                 running.add(pool.submit(run, seeds.getrandbits(31), steps))
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield one.result()
+            for future in done:
+                yield future.result()
 
 
 def main() -> int:

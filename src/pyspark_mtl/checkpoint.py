@@ -57,7 +57,9 @@ def read(directory: Path) -> Checkpoint:
         raise OffsetError(
             f"the query of {directory} reads no resource: none of its sources has the format mtl"
         )
-    held = (one for at, end in last.items() for one in _held_resources(before.get(at, Offset()), end))
+    held = (
+        resource for at, end in last.items() for resource in _held_resources(before.get(at, Offset()), end)
+    )
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
 
 

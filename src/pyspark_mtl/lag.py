@@ -36,7 +36,7 @@ def lags(sources: Iterable[Mapping[str, Any]], timestamp: str) -> dict[str, Lag]
     found: dict[str, Lag] = {}
     for source in sources:
         for name, lag in _of_source(source, microseconds(timestamp)).items():
-            found[name] = max(lag, found.get(name, lag), key=lambda one: one.contents)
+            found[name] = max(lag, found.get(name, lag), key=lambda candidate: candidate.contents)
     return found
 
 

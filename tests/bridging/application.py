@@ -43,10 +43,10 @@ async def read(end: End, place: str, resource: str, start: int) -> None:
         try:
             async with end.connect(place) as c, end.reader(c, resource, following) as reader:
                 print("reading", flush=True)
-                while (one := await reader.next()) is not None:
-                    assert one.sequence is not None
-                    following = one.sequence + 1
-                    print(one.sequence, bytes(one.body).decode(), flush=True)
+                while (content := await reader.next()) is not None:
+                    assert content.sequence is not None
+                    following = content.sequence + 1
+                    print(content.sequence, bytes(content.body).decode(), flush=True)
         except MtlError:
             await asyncio.sleep(AGAIN_S)
 

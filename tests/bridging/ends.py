@@ -108,7 +108,7 @@ async def taken(reader: Consumer, count: int) -> list[Received | Content]:
     found = []
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(count):
-            one = await reader.next()
-            assert one is not None, "the resource ended"
-            found.append(one)
+            content = await reader.next()
+            assert content is not None, "the resource ended"
+            found.append(content)
     return found

@@ -164,7 +164,7 @@ async def play(site: Site, protocol: str, victim: str) -> Outcome:
                 await publishing.said(lambda _: publishing.acknowledged >= COUNT)
                 log = await asyncio.to_thread(_log, c, resource)
                 await _shown_the_end(c, resource, reading)
-                received = [one for one in reading.received if one[1] != END]
+                received = [content for content in reading.received if content[1] != END]
     return _judged(
         Outcome(protocol, victim, acknowledged, len(log) - COUNT, len(log) - len(received)), log, received
     )
@@ -178,8 +178,8 @@ async def _applications(
     try:
         yield both
     finally:
-        for one in both:
-            await one.kill()
+        for application in both:
+            await application.kill()
 
 
 def _log(c: mtl.Connection, resource: str) -> list[bytes]:
@@ -198,7 +198,9 @@ async def _shown_the_end(c: mtl.Connection, resource: str, reading: Application)
 def _judged(outcome: Outcome, log: Sequence[bytes], received: Sequence[tuple[int, bytes]]) -> Outcome:
     first = list(dict.fromkeys(log))
     assert first == [str(number).encode() for number in range(COUNT)], "lost, or out of order"
-    assert all(one < other for (one, _), (other, _) in pairwise(received)), "a reader was given one twice"
+    assert all(sequence < other for (sequence, _), (other, _) in pairwise(received)), (
+        "a reader was given one twice"
+    )
     assert all(log[sequence - 1] == body for sequence, body in received)
     if DOORS[outcome.protocol].replays:
         assert outcome.missed == 0

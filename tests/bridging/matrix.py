@@ -44,10 +44,10 @@ async def cross(places: Mapping[str, str], producer: End, consumer: End) -> Cros
             for body in sent:
                 await producer.put(writer, body, PROPERTIES)
         received = await taken(reader, len(sent))
-    assert [bytes(one.body) for one in received] == sent
-    assert [one.sequence for one in received] == list(range(1, len(sent) + 1))
+    assert [bytes(content.body) for content in received] == sent
+    assert [content.sequence for content in received] == list(range(1, len(sent) + 1))
     shown = consumer.shown(PROPERTIES, producer)
-    assert all(dict(one.properties) == shown for one in received)
+    assert all(dict(content.properties) == shown for content in received)
     return Crossing(producer.name, consumer.name, len(received), len(shown))
 
 

@@ -84,15 +84,17 @@ async def _pass(places: Mapping[str, str], end: End) -> Passage:
     carried, shown = mtl_end.shown(PROPERTIES, end), end.shown(PROPERTIES, end)
     assert [bytes(row.body) for row in rows] == sent
     assert all(row.properties == carried for row in rows)
-    assert [bytes(one.body) for one in received] == sent
-    assert all(dict(one.properties) == shown for one in received)
+    assert [bytes(content.body) for content in received] == sent
+    assert all(dict(content.properties) == shown for content in received)
     return Passage(end.name, len(rows), len(carried), len(shown))
 
 
 def table(passages: list[Passage]) -> str:
     """For people."""
     lines = ["| protocol | into Spark | out of Spark |", "|---|---|---|"]
-    for one in passages:
-        row = f"{one.rows} rows, {one.properties or 'no'} properties"
-        lines.append(f"| {one.name} | {row} | {one.rows} contents, {one.shown or 'no'} properties |")
+    for passage in passages:
+        row = f"{passage.rows} rows, {passage.properties or 'no'} properties"
+        lines.append(
+            f"| {passage.name} | {row} | {passage.rows} contents, {passage.shown or 'no'} properties |"
+        )
     return "\n".join(lines)

@@ -38,7 +38,7 @@ def test_each_protocol_sends_to_and_receives_from_a_running_query(
     site: Site, spark: SparkSession, tmp_path: Path
 ) -> None:
     passages = in_loop(pass_through)(site.places, spark, tmp_path / "checkpoint")
-    assert [one.name for one in passages] == list(ENDS)
+    assert [passage.name for passage in passages] == list(ENDS)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def table(outcomes: Iterable[Outcome]) -> str:
     for fault in dict.fromkeys(outcome.spec.fault for outcome in sorted(found, key=_order)):
         mine = [outcome for outcome in found if outcome.spec.fault == fault]
         sums = {
-            kind: sum(one.count for outcome in mine for one in outcome.findings if one.kind == kind)
+            kind: sum(
+                finding.count for outcome in mine for finding in outcome.findings if finding.kind == kind
+            )
             for kind in ("lost", "duplicated", "wrong", "undetected")
         }
         count = sum(outcome.count for outcome in mine)

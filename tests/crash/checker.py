@@ -117,7 +117,9 @@ def _writers(history: History, resource: str, numbers: dict[str, list[int]]) -> 
 
 def _truncated(history: History, resource: str) -> Commit | None:
     """The last truncating commit."""
-    return next((one for one in reversed(history.commits) if resource in one.truncate and one.first), None)
+    return next(
+        (commit for commit in reversed(history.commits) if resource in commit.truncate and commit.first), None
+    )
 
 
 def _commits(

@@ -250,7 +250,7 @@ def _facts(connection: Connection, stage: str) -> Facts:
         except Unreachable:
             pass  # the differences then count as unreported
 
-    of("stages", lambda: [(one.stage, one.contents, one.state) for one in connection.stages().stages])
+    of("stages", lambda: [(stage.stage, stage.contents, stage.state) for stage in connection.stages().stages])
     of(
         "applications",
         lambda: [(a.application, a.version, a.digest) for a in connection.stages().applications],
@@ -259,7 +259,10 @@ def _facts(connection: Connection, stage: str) -> Facts:
     # It can be read in no other way.
     of("pending", lambda: connection.stage_commit(PENDING, 1, [stage]).resources[PLAIN])
     _resources(connection, found)
-    of("cursors", lambda: {(one.group, one.resource): one.position for one in connection.cursors()})
+    of(
+        "cursors",
+        lambda: {(cursor.group, cursor.resource): cursor.position for cursor in connection.cursors()},
+    )
     for resource, writer in NAMED:
         of(f"writer {writer}", lambda r=resource, w=writer: _last(connection, r, w))  # type: ignore[misc]
     return found
@@ -271,9 +274,9 @@ def _resources(connection: Connection, found: Facts) -> None:
         found.contents |= {(name, sequence): octets for sequence, octets in kept.contents}
         if kept.trouble:
             found.refused.append(f"{name}: {kept.trouble}")
-    for one in connection.list_resources():
-        settings = (one.durability, one.retention, one.max_deliveries)
-        found.others[f"resource {one.resource}"] = (one.incarnation, one.known_next, *settings)
+    for resource in connection.list_resources():
+        settings = (resource.durability, resource.retention, resource.max_deliveries)
+        found.others[f"resource {resource.resource}"] = (resource.incarnation, resource.known_next, *settings)
 
 
 def _applications(connection: Connection) -> list[ApplicationInfo]:

@@ -144,7 +144,11 @@ def _stopped(scene: Scene) -> list[str]:
         listed = scene.clients.connection.list_resources()
     except MtlError as problem:
         return [f"nothing is listed: {problem}"]
-    return [f"{one.resource}: {one.trouble}" for one in listed if one.state != "serving"]
+    return [
+        f"{description.resource}: {description.trouble}"
+        for description in listed
+        if description.state != "serving"
+    ]
 
 
 def _serves(scene: Scene, seconds: float = SERVING_S) -> bool:

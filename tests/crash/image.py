@@ -120,16 +120,16 @@ class Image:
             data = length if op == _WRITE else 0
             if at + first + second + data > len(journal):
                 return
-            one = journal[at : at + first].decode()
-            two = journal[at + first : at + first + second].decode()
+            name = journal[at : at + first].decode()
+            target = journal[at + first : at + first + second].decode()
             at += first + second + data
-            self._do(op, bool(failed), one, two, fd, flags, offset, journal[at - data : at])
+            self._do(op, bool(failed), name, target, fd, flags, offset, journal[at - data : at])
 
     def _do(
-        self, op: int, failed: bool, one: str, two: str, fd: int, flags: int, offset: int, data: bytes
+        self, op: int, failed: bool, name: str, two: str, fd: int, flags: int, offset: int, data: bytes
     ) -> None:
         if op == _OPEN:
-            self._opened(one, fd, flags)
+            self._opened(name, fd, flags)
         elif op == _CLOSE:
             self._open.pop(fd, None)
         elif op == _SYNC:
@@ -142,14 +142,14 @@ class Image:
             else:
                 file.resize(offset)
         elif op == _RENAME:
-            node = self._find(one)
-            self._change((one, None), (two, node))
+            node = self._find(name)
+            self._change((name, None), (two, node))
         elif op == _LINK:
-            self._change((two, self._find(one)))
+            self._change((two, self._find(name)))
         elif op == _MKDIR:
-            self._change((one, _Directory()))
+            self._change((name, _Directory()))
         else:
-            self._change((one, None))
+            self._change((name, None))
 
     def _opened(self, path: str, fd: int, flags: int) -> None:
         if flags & _MAKES:
@@ -204,23 +204,23 @@ class Image:
         for change in self._changes:
             touched = [id(directory) for directory, _, _ in change.parts]
             lost = survives == "none" or (survives == "some" and self._chance.random() < 0.3)
-            if lost or any(one in open_ones for one in touched):
+            if lost or any(number in open_ones for number in touched):
                 open_ones.update(touched)
             else:
                 _apply(change, "durable")
 
     def _write(self, node: _Directory, target: Path, survives: Survives, written: dict[int, Path]) -> None:
         target.mkdir(mode=0o700)
-        for name, one in node.durable.items():
+        for name, child in node.durable.items():
             place = target / name
-            if isinstance(one, _Directory):
-                self._write(one, place, survives, written)
-            elif id(one) in written:
-                place.hardlink_to(written[id(one)])
+            if isinstance(child, _Directory):
+                self._write(child, place, survives, written)
+            elif id(child) in written:
+                place.hardlink_to(written[id(child)])
             else:
-                place.write_bytes(self._left(one, survives))
+                place.write_bytes(self._left(child, survives))
                 place.chmod(0o600)
-                written[id(one)] = place
+                written[id(child)] = place
 
     def _left(self, file: _File, survives: Survives) -> bytes:
         if survives == "none" or not file.pending:
@@ -244,16 +244,16 @@ def _apply(change: _Change, which: Literal["now", "durable"]) -> None:
 
 def _load(path: Path) -> _Directory:
     made, links = _Directory(), dict[int, _File]()
-    for one in path.iterdir():
-        if one.name.endswith("-shm"):
+    for entry in path.iterdir():
+        if entry.name.endswith("-shm"):
             continue
-        if one.is_dir():
-            made.now[one.name] = _load(one)
+        if entry.is_dir():
+            made.now[entry.name] = _load(entry)
             continue
-        number = one.stat().st_ino
+        number = entry.stat().st_ino
         if number not in links:
-            octets = bytearray(one.read_bytes())
+            octets = bytearray(entry.read_bytes())
             links[number] = _File(octets, len(octets))
-        made.now[one.name] = links[number]
+        made.now[entry.name] = links[number]
     made.durable = dict(made.now)
     return made

@@ -16,8 +16,8 @@ _OPEN, _CLOSE, _WRITE, _TRUNCATE, _SYNC, _RENAME, _LINK, _UNLINK, _MKDIR = range
 
 def did(
     op: int,
-    one: str = "",
-    two: str = "",
+    path: str = "",
+    target: str = "",
     *,
     fd: int = 3,
     flags: int = 0,
@@ -25,7 +25,7 @@ def did(
     data: bytes = b"",
     failed: int = 0,
 ) -> bytes:
-    names = [f"/d/{name}".encode() if name else b"" for name in (one, two)]
+    names = [f"/d/{name}".encode() if name else b"" for name in (path, target)]
     head = struct.pack("<IBBHHHiIqQ", 0x4C4A5243, op, failed, *map(len, names), 0, fd, flags, at, len(data))
     return head + names[0] + names[1] + data
 
@@ -44,7 +44,9 @@ def left(tmp_path: Path) -> Callable[..., dict[str, bytes]]:
         image = Image(before, "/d", random.Random(seed))
         image.replay(journal)
         image.write(after, survives)
-        return {str(one.relative_to(after)): one.read_bytes() for one in after.rglob("*") if one.is_file()}
+        return {
+            str(path.relative_to(after)): path.read_bytes() for path in after.rglob("*") if path.is_file()
+        }
 
     return cut
 
@@ -91,13 +93,13 @@ def test_pages_of_an_unsynced_write_survive_independently(left: Left) -> None:
     pages = b"".join(bytes([n]) * 4096 for n in range(1, 9))
     journal = MADE + SYNCED_NAMES + did(_WRITE, data=pages)
     found = {left(journal, "some", seed)["f"] for seed in range(40)}
-    holes = [one for one in found if len(one) == len(pages) and 0 < one.count(0) < len(pages)]
-    shorter = [one for one in found if 0 < len(one) < len(pages)]
+    holes = [written for written in found if len(written) == len(pages) and 0 < written.count(0) < len(pages)]
+    shorter = [written for written in found if 0 < len(written) < len(pages)]
     assert holes
     assert shorter
-    for one in found:
-        for at in range(0, len(one), 4096):
-            assert one[at : at + 4096] in {pages[at : at + 4096], bytes(4096)}
+    for written in found:
+        for at in range(0, len(written), 4096):
+            assert written[at : at + 4096] in {pages[at : at + 4096], bytes(4096)}
 
 
 def test_a_later_sync_does_not_repair_a_failed_one(left: Left) -> None:

@@ -218,8 +218,8 @@ class Clients:
             self._tell_cursor(cursor)
 
     def _tell_cursor(self, cursor: Cursor) -> None:
-        for one in self.connection.cursors(GROUP, PLAIN):
-            cursor.told = max(cursor.told, one.position)
+        for listed in self.connection.cursors(GROUP, PLAIN):
+            cursor.told = max(cursor.told, listed.position)
 
     def _consume(self, chance: random.Random) -> None:
         with self.connection.consumer(QUEUED, queue=QUEUE) as consumer:
@@ -246,7 +246,7 @@ class Clients:
                         QUEUED, content.sequence, origin(content.body), again=content.redelivered
                     )
                     content.confirm()
-                elif not any(one.unsettled for one in self.connection.queues(QUEUE, QUEUED)):
+                elif not any(queue.unsettled for queue in self.connection.queues(QUEUE, QUEUED)):
                     break
         there = self.connection.describe(QUEUED)[QUEUED]
         missing = set(range(there.earliest, there.next)) - self.history.delivered.get(QUEUED, set())
@@ -265,7 +265,7 @@ class Clients:
             lasting[name] = None
             self._again(partial(self._made, name))
             lasting[name] = True
-            there = [one for one, is_there in lasting.items() if is_there]
+            there = [other for other, is_there in lasting.items() if is_there]
             if len(there) > chance.choice((0, 1, 3)):
                 gone = chance.choice(there)
                 lasting[gone] = None
@@ -288,11 +288,15 @@ class Clients:
 def observe(connection: Connection, *, packed: bool, patience: float = PATIENCE_S) -> Observed:
     """The whole state, read through the protocol."""
     observed = Observed()
-    for name in [one.resource for one in connection.list_resources()]:
+    for name in [resource.resource for resource in connection.list_resources()]:
         observed.kept[name] = kept = Kept(0, 0, [])
         try:
-            one = connection.describe(name)[name]
-            kept.earliest, kept.next, kept.trouble = one.earliest or 0, one.next or 0, one.trouble or ""
+            description = connection.describe(name)[name]
+            kept.earliest, kept.next, kept.trouble = (
+                description.earliest or 0,
+                description.next or 0,
+                description.trouble or "",
+            )
             with connection.reader(name, start="earliest", until=kept.next, packed=packed) as reader:
                 while (content := reader.next(patience)) is not None:
                     kept.contents.append((content.sequence, content.body))
@@ -300,5 +304,5 @@ def observe(connection: Connection, *, packed: bool, patience: float = PATIENCE_
             kept.trouble = kept.trouble or str(error)
         except Unreachable:
             pass  # no report: missing contents count as unreported losses
-    observed.cursors = {(one.group, one.resource): one.position for one in connection.cursors()}
+    observed.cursors = {(cursor.group, cursor.resource): cursor.position for cursor in connection.cursors()}
     return observed

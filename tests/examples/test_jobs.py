@@ -135,7 +135,7 @@ def test_the_windows_job_aggregates(spark: SparkSession, connection: mtl.Connect
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
     assert sorted(
-        (json.loads(body) for body in texts(connection, "minutes")), key=lambda one: one["start"]
+        (json.loads(body) for body in texts(connection, "minutes")), key=lambda minute: minute["start"]
     ) == [
         {"start": "2026-01-31T12:00:00Z", "sensor": "north", "readings": 2, "mean": 20.5, "highest": 21.0},
         {"start": "2026-01-31T12:01:00Z", "sensor": "north", "readings": 1, "mean": 5.0, "highest": 5.0},
@@ -158,7 +158,10 @@ def test_the_split_job_writes_a_repeated_batch_once(
 
     assert texts(connection, "nz") == ["1", "2"]
     assert texts(connection, "abroad") == ["3", "4"]
-    known = {one.application: (one.version, one.replays) for one in connection.stages().applications}
+    known = {
+        application.application: (application.version, application.replays)
+        for application in connection.stages().applications
+    }
     assert known["split/nz"] == known["split/abroad"] == (0, 1)
 
 
@@ -190,9 +193,9 @@ def test_a_resource_is_exported_to_parquet_and_imported(
     once = [("1", {"country": "NZ"}), ("2", {"country": "NZ"}), ("3", {})]
     found = contents(connection, "copies")
     assert len(found) == 6
-    for one in (found[:3], found[3:]):
+    for half in (found[:3], found[3:]):
         assert [
-            (body, {k: v for k, v in properties.items() if k != "timestamp"}) for body, properties in one
+            (body, {k: v for k, v in properties.items() if k != "timestamp"}) for body, properties in half
         ] == once
 
 

@@ -19,11 +19,11 @@ def head() -> str:
     )
 
 
-def row(one: Measured) -> str:
+def row(measured: Measured) -> str:
     """One line of the table."""
     return (
-        f"| {one.name} | {one.done} | {one.seconds:.1f} | {one.before:.0f} | {one.most:.0f} | {one.files} "
-        f"| {one.answers:,} | {one.slowest:.0f} |"
+        f"| {measured.name} | {measured.done} | {measured.seconds:.1f} | {measured.before:.0f} | {measured.most:.0f} | {measured.files} "
+        f"| {measured.answers:,} | {measured.slowest:.0f} |"
     )
 
 

@@ -74,14 +74,14 @@ class Bystander:
 def main() -> None:
     """See the module."""
     with minimal_client(sys.argv[1]) as client:
-        one = Bystander(client, writes=sys.argv[2:] != ["asks"])
-        one.live()
-        one.slowest = 0.0  # the slow first round does not count
+        other_client = Bystander(client, writes=sys.argv[2:] != ["asks"])
+        other_client.live()
+        other_client.slowest = 0.0  # the slow first round does not count
         print("served", flush=True)
         while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
-            one.live()
-        one.live()
-        print(json.dumps({"answers": one.answers, "slowest": one.slowest}))
+            other_client.live()
+        other_client.live()
+        print(json.dumps({"answers": other_client.answers, "slowest": other_client.slowest}))
 
 
 if __name__ == "__main__":

@@ -125,20 +125,23 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
             process.kill()
 
 
-def measure(one: Scenario, place: Path, *, heavy: bool) -> Measured:
+def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
     """Play a scenario with its own broker and check it. Raises AssertionError for a violated bound."""
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
-    config.write_text(one.config, encoding="utf-8")
-    with broker(place / "data", config) as running, bystander(running.endpoint, writes=one.writes) as seen:
+    config.write_text(scenario.config, encoding="utf-8")
+    with (
+        broker(place / "data", config) as running,
+        bystander(running.endpoint, writes=scenario.writes) as seen,
+    ):
         watch, began = Watch(running.pid), time.perf_counter()
         try:
-            done = one.play(running, heavy)
+            done = scenario.play(running, heavy)
         finally:
             seconds = time.perf_counter() - began
             watch.stop()
     row = Measured(
-        one.name,
+        scenario.name,
         done,
         seconds,
         watch.memory[0],
@@ -149,5 +152,5 @@ def measure(one: Scenario, place: Path, *, heavy: bool) -> Measured:
     )
     assert seen["answers"] > 0, row
     assert seen["slowest"] < PATIENCE_S, row
-    assert row.most - row.before < one.memory, row
+    assert row.most - row.before < scenario.memory, row
     return row

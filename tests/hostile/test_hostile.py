@@ -10,6 +10,6 @@ from tests.hostile import scenarios  # noqa: F401  puts them into the table
 from tests.hostile.harness import SCENARIOS, Scenario, measure
 
 
-@pytest.mark.parametrize("one", SCENARIOS.values(), ids=SCENARIOS)
-def test_others_are_served_and_memory_is_bounded(one: Scenario, tmp_path: Path) -> None:
-    measure(one, tmp_path, heavy=False)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_others_are_served_and_memory_is_bounded(scenario: Scenario, tmp_path: Path) -> None:
+    measure(scenario, tmp_path, heavy=False)

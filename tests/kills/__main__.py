@@ -32,15 +32,15 @@ class Played:
     failed: bool
 
 
-def play(one: Bench, number: int, name: str, scenario: Callable[[Bench, str], str]) -> Played:
+def play(shared: Bench, number: int, name: str, scenario: Callable[[Bench, str], str]) -> Played:
     """Play a scenario; after one that failed the bench is put in order for the next."""
     began = time.monotonic()
     try:
-        outcome, failed = scenario(one, f"q{number}"), False
+        outcome, failed = scenario(shared, f"q{number}"), False
     except Exception as error:  # noqa: BLE001 a scenario that fails, in whatever way, is not the end of the others
         outcome, failed = f"**FAILED**: {(str(error) or repr(error)).splitlines()[0]}", True
         print(error, file=sys.stderr)
-        one.tidy()
+        shared.tidy()
     return Played(name, outcome, time.monotonic() - began, failed)
 
 
@@ -62,13 +62,13 @@ def scenes(played: dict[str, Played]) -> str:
     """One line a scene."""
     found = [played[scene.name] for scene in SCENES if scene.name in played]
     lines = ["| what happened | what came of it |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {one.name} | {one.outcome} |" for one in found)])
+    return "\n".join([*lines, *(f"| {scene.name} | {scene.outcome} |" for scene in found)])
 
 
 def report(played: dict[str, Played]) -> str:
     """Both tables, and a line of sums."""
-    failed = sum(one.failed for one in played.values())
-    seconds = sum(one.seconds for one in played.values())
+    failed = sum(scenario.failed for scenario in played.values())
+    seconds = sum(scenario.seconds for scenario in played.values())
     sums = f"{len(played)} scenarios, {failed} failed, {seconds / 60:.0f} minutes"
     return f"{matrix(played)}\n\n{scenes(played)}\n\n{sums}\n"
 
@@ -77,14 +77,14 @@ def earlier() -> dict[str, Played]:
     """The results of former runs."""
     if not RESULTS.exists():
         return {}
-    found = (Played(**one) for one in json.loads(RESULTS.read_text(encoding="utf-8")))
-    return {one.name: one for one in found}
+    found = (Played(**members) for members in json.loads(RESULTS.read_text(encoding="utf-8")))
+    return {result.name: result for result in found}
 
 
 def keep(played: dict[str, Played]) -> None:
     """For the next run, and for docs/measurements/kills.md."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps([asdict(one) for one in played.values()], indent=1), encoding="utf-8")
+    RESULTS.write_text(json.dumps([asdict(result) for result in played.values()], indent=1), encoding="utf-8")
     TABLE.write_text(report(played), encoding="utf-8")
 
 
@@ -98,18 +98,18 @@ def main() -> int:
     asked = parser.parse_args()
     scenarios = {**{kill.name: kill.play for kill in KILLS}, **{scene.name: scene.play for scene in SCENES}}
     known, played = earlier(), dict[str, Played]()
-    done = {one.name for one in known.values() if asked.keep and not one.failed}
+    done = {result.name for result in known.values() if asked.keep and not result.failed}
     names = [name for name in _chosen(LIGHT if asked.light else scenarios, asked.only) if name not in done]
     if asked.list:
         print("\n".join(names))
         return 0
-    with tempfile.TemporaryDirectory(prefix="kills-") as place, bench(Path(place)) as one:
+    with tempfile.TemporaryDirectory(prefix="kills-") as place, bench(Path(place)) as shared:
         for number, name in enumerate(names):
-            last = played[name] = play(one, number, name, scenarios[name])
+            last = played[name] = play(shared, number, name, scenarios[name])
             print(f"{last.seconds:5.1f} s  {name}: {last.outcome}", flush=True)
             keep(known | played)
     print(f"\n{report(known | played if asked.keep else played)}")
-    return 1 if any(one.failed for one in played.values()) else 0
+    return 1 if any(result.failed for result in played.values()) else 0
 
 
 def _chosen(names: Iterable[str], only: list[str] | None) -> list[str]:

@@ -104,15 +104,15 @@ class Application:
 
     def workers(self) -> list[int]:
         """The executor's Python workers: children of the daemon that forks them."""
-        own = [one for one in processes() if one.session == self._process.pid]
-        daemons = {one.pid for one in own if "pyspark.daemon pyspark.worker" in one.command}
-        return [one.pid for one in own if one.parent in daemons]
+        own = [process for process in processes() if process.session == self._process.pid]
+        daemons = {process.pid for process in own if "pyspark.daemon pyspark.worker" in process.command}
+        return [process.pid for process in own if process.parent in daemons]
 
     def kill(self) -> None:
         """SIGKILL for all of it, at once: Python, the JVM, and the workers, which have a process group of their own."""
-        for one in processes():
-            if one.session == self._process.pid:
-                os.kill(one.pid, signal.SIGKILL)
+        for process in processes():
+            if process.session == self._process.pid:
+                os.kill(process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
@@ -129,4 +129,4 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    holds.await_(lambda: all(one.pid != pid for one in processes()), f"process {pid} does not die")
+    holds.await_(lambda: all(process.pid != pid for process in processes()), f"process {pid} does not die")

@@ -63,9 +63,9 @@ class Bench:
             self.broker.start()
 
     def end(self) -> None:
-        for one in self._applications.values():
-            if one.running:
-                one.kill()
+        for application in self._applications.values():
+            if application.running:
+                application.kill()
 
 
 class Query:
@@ -164,17 +164,20 @@ class Query:
     @property
     def committed(self) -> int:
         """The last batch published by the broker; -1 for none."""
-        return max((one.version for one in self.bench.connection.stages(self.id).applications), default=-1)
+        return max(
+            (application.version for application in self.bench.connection.stages(self.id).applications),
+            default=-1,
+        )
 
     @property
     def replays(self) -> int:
         """Commits that the broker knew already."""
-        return sum(one.replays for one in self.bench.connection.stages(self.id).applications)
+        return sum(application.replays for application in self.bench.connection.stages(self.id).applications)
 
     @property
     def stages(self) -> set[str]:
         """Uncommitted stages; after the end of the query they remain until they expire."""
-        return {one.stage for one in self.bench.connection.stages(self.id).stages}
+        return {stage.stage for stage in self.bench.connection.stages(self.id).stages}
 
     def contents(self, target: str) -> list[str]:
         """Every visible content of a resource, in order."""

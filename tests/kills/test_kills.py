@@ -13,17 +13,17 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A bench for all of them: most leave its Spark application alive."""
     with bench(tmp_path_factory.mktemp("kills")) as made:
         yield made
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_every_content_is_copied_once_and_in_order(name: str, one: Bench) -> None:
+def test_every_content_is_copied_once_and_in_order(name: str, shared: Bench) -> None:
     (kill,) = [kill for kill in KILLS if kill.name == name]
     try:
-        kill.play(one, f"q{LIGHT.index(name)}")
+        kill.play(shared, f"q{LIGHT.index(name)}")
     except AssertionError:
-        one.tidy()
+        shared.tidy()
         raise

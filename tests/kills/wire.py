@@ -48,8 +48,8 @@ class Wire(CuttingProxy):
                 yield way
 
 
-def _peek(one: socket.socket) -> bytes:
+def _peek(peer: socket.socket) -> bytes:
     try:
-        return one.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return peer.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:
         return b""

@@ -53,8 +53,8 @@ def row(version: str, place: str, names: list[str], outcome: Outcome) -> str:
 
 def _all() -> Iterator[tuple[str, str]]:
     for names in (PLACES, CASES):
-        for name, one in names.items():
-            yield name, (one.__doc__ or "").partition("\n")[0]
+        for name, function in names.items():
+            yield name, (function.__doc__ or "").partition("\n")[0]
 
 
 def _arguments() -> argparse.Namespace:

@@ -159,9 +159,9 @@ def check_visible(process: BrokerProcess) -> None:
     broker = process.broker
     if not broker.ready:
         return
-    for one in broker.parts.resources:
-        if isinstance(one.unread.why, Damaged):
-            raise Violation(f"nothing was damaged, and readers of {one.name} hear: {one.unread.why}")
+    for opened in broker.parts.resources:
+        if isinstance(opened.unread.why, Damaged):
+            raise Violation(f"nothing was damaged, and readers of {opened.name} hear: {opened.unread.why}")
     for record in broker.parts.committing._applications.values():
         visible: dict[bool, str] = {}
         for name, (first, count) in record.digest.items():
@@ -200,9 +200,15 @@ def check_order(model: Model, contents: Contents) -> None:
 def check_snapshots(model: Model, contents: Contents) -> None:
     """A replacing application has one version in all its resources: the last answered one, or one requested since."""
     for application, resources in model.snapshots.items():
-        known = {version: one for (name, version), one in model.versions.items() if name == application}
-        answered = max((version for version, one in known.items() if one.first is not None), default=0)
-        lists = [stages for version, one in known.items() if version >= answered for stages in one.asked]
+        known = {
+            version: attempt for (name, version), attempt in model.versions.items() if name == application
+        }
+        answered = max(
+            (version for version, attempt in known.items() if attempt.first is not None), default=0
+        )
+        lists = [
+            stages for version, attempt in known.items() if version >= answered for stages in attempt.asked
+        ]
         expected = [_contents_of(model, stages) for stages in lists] + ([] if answered else [{}])
         there = {name: list(contents[name].values()) for name in resources if contents.get(name)}
         if there not in expected:

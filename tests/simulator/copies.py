@@ -130,8 +130,8 @@ class Seer(ReaderApp):
     def _given(self) -> dict[int, Tag]:
         """Contents already read, and those queued."""
         given = dict(self.seen)
-        for one in list(self.feed.queue):
-            given |= dict(enumerate(tags_of(one, packed=self._packed), one.first))
+        for delivery in list(self.feed.queue):
+            given |= dict(enumerate(tags_of(delivery, packed=self._packed), delivery.first))
         return given
 
     def _compare(self) -> None:

@@ -309,7 +309,7 @@ class ClientNetwork:
 
     def _connect(self, endpoint: str) -> SimLink:
         link = SimLink(self, _BY_NUMBER[int(endpoint.rpartition(":")[2])])
-        self.links = [one for one in self.links if not one.closed]
+        self.links = [link for link in self.links if not link.closed]
         self.links.append(link)
         self.routers.connect(link)
         return link

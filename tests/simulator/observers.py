@@ -45,15 +45,21 @@ class ObserverApp:
 
     def _described(self, outcome: Outcome) -> None:
         if isinstance(outcome, w.DescriptionList):
-            for one in outcome.resources:
-                if one.known_next is None:
-                    if one.state != "stopped" or not one.trouble or one.known_earliest is not None:
-                        raise Violation(f"{one.resource} has no end and no reason for it: {one}")
+            for resource in outcome.resources:
+                if resource.known_next is None:
+                    if (
+                        resource.state != "stopped"
+                        or not resource.trouble
+                        or resource.known_earliest is not None
+                    ):
+                        raise Violation(f"{resource.resource} has no end and no reason for it: {resource}")
                     continue
-                if one.next < self._seen.get(one.resource, 0):
-                    raise Violation(f"{one.resource} ended at {self._seen[one.resource]}, now at {one.next}")
-                self._seen[one.resource] = max(one.next, self._seen.get(one.resource, 1))
-                self._model.tell_end(one.resource, one.next)
+                if resource.next < self._seen.get(resource.resource, 0):
+                    raise Violation(
+                        f"{resource.resource} ended at {self._seen[resource.resource]}, now at {resource.next}"
+                    )
+                self._seen[resource.resource] = max(resource.next, self._seen.get(resource.resource, 1))
+                self._model.tell_end(resource.resource, resource.next)
         elif not is_of_the_disk(outcome):
             raise Violation(f"{self.name} cannot see anything: {outcome!r}")
         self.process.after(self.world.between(0.005, 0.5), self._ask)

@@ -273,7 +273,7 @@ class BrokerAndModel(RuleBasedStateMachine):
                 assert all(x.resource == consumer.resource for x in contents)
                 given[consumer] = [handed(x) for x in contents]
         for queue in self.model.queues.values():
-            queue.handed_out({one: given[one] for one in queue.consumers if one in given})
+            queue.handed_out({consumer: given[consumer] for consumer in queue.consumers if consumer in given})
             assert not queue.waiting(), "a content waits although a consumer has room"
 
     # --- always ---------------------------------------------------------------------------------------------

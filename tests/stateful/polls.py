@@ -49,10 +49,10 @@ class Poll:
         larger = any(found[name].next > known[name].next for name in found.keys() & known.keys())
         appears = bool(found.keys() - known.keys())
         not_there = bool((known.keys() if self.is_open else set(asks)) - found.keys())
-        another = any(
+        created_again = any(
             found[name].incarnation != known[name].incarnation for name in found.keys() & known.keys()
         )
-        return larger or appears or not_there or another
+        return larger or appears or not_there or created_again
 
 
 @dataclass
@@ -108,20 +108,24 @@ class PollsAndModel(RuleBasedStateMachine):
     def look(self) -> None:
         """Describe all resources."""
         found = self.client.ask(w.ResourceDescribe(), w.DescriptionList).resources
-        self.state.told = {one.resource: Known(one.incarnation, one.next) for one in found}
+        self.state.told = {
+            resource.resource: Known(resource.incarnation, resource.next) for resource in found
+        }
         assert self.state.told == self.state.there
 
     @rule(asked=st.none() | some, by_pattern=st.booleans(), known=st.sets(names))
     def ask(self, asked: list[str] | None, by_pattern: bool, known: set[str]) -> None:
         """Poll for names, a pattern, or all resources; the client may send only a part of its knowledge."""
-        knows = {name: one for name, one in self.state.told.items() if name in known or by_pattern}
+        knows = {
+            name: known_state for name, known_state in self.state.told.items() if name in known or by_pattern
+        }
         about: dict[str, Any] = {} if asked is None else {"resources": asked}
         if asked is not None and by_pattern:
             about = {"pattern": "|".join(asked)}
         request = w.ResourceDescribe(
             **about,
-            after={name: one.next for name, one in knows.items()},
-            incarnations={name: one.incarnation for name, one in knows.items()},
+            after={name: state.next for name, state in knows.items()},
+            incarnations={name: state.incarnation for name, state in knows.items()},
             wait=int(WAIT_S * 1000),
         )
         poll = Poll(self.client.begin(request), asked, asked is None or by_pattern, knows)
@@ -150,8 +154,8 @@ class PollsAndModel(RuleBasedStateMachine):
             if poll.is_open or refused.reason != w.UNKNOWN_RESOURCE:
                 raise AssertionError(f"{poll.asked} was refused") from refused
             return
-        assert {one.resource for one in found} <= set(NAMES if poll.asked is None else poll.asked)
-        for one in found:
-            there = self.state.there.get(one.resource)
-            if there is not None and there.incarnation == one.incarnation:
-                assert one.next <= there.next
+        assert {resource.resource for resource in found} <= set(NAMES if poll.asked is None else poll.asked)
+        for resource in found:
+            there = self.state.there.get(resource.resource)
+            if there is not None and there.incarnation == resource.incarnation:
+                assert resource.next <= there.next

@@ -43,17 +43,21 @@ class Queue:
 
     def handed_out(self, given: dict[Consumer, list[Handed]]) -> None:
         """Check the contents sent to consumers after one command. AssertionError for a forbidden delivery."""
-        new = sorted(one.position for got in given.values() for one in got if one.position >= self.fresh)
+        new = sorted(
+            delivery.position for got in given.values() for delivery in got if delivery.position >= self.fresh
+        )
         assert new == list(range(self.fresh, self.fresh + len(new))), f"not in order, or twice: {new}"
         for consumer, got in given.items():
-            self._in_order(consumer, [one.position for one in got])
-            for one in got:
-                assert one.position in self.back or one.position >= self.fresh, f"it was not to be had: {one}"
-                assert one.body == self.stored[one.position - 1]
-                assert one.again is (one.position in self.seen), f"the mark of {one}"
-                self.back.pop(one.position, None)
-                self.seen.add(one.position)
-                consumer.got(one)
+            self._in_order(consumer, [delivery.position for delivery in got])
+            for delivery in got:
+                assert delivery.position in self.back or delivery.position >= self.fresh, (
+                    f"it was not to be had: {delivery}"
+                )
+                assert delivery.body == self.stored[delivery.position - 1]
+                assert delivery.again is (delivery.position in self.seen), f"the mark of {delivery}"
+                self.back.pop(delivery.position, None)
+                self.seen.add(delivery.position)
+                consumer.got(delivery)
         self.fresh += len(new)
 
     def _in_order(self, consumer: Consumer, positions: list[int]) -> None:
@@ -67,7 +71,7 @@ class Queue:
     def waiting(self) -> bool:
         """Whether a content waits although a consumer has room."""
         there = bool(self.back) or self.fresh <= len(self.stored)
-        return there and any(one.able for one in self.consumers)
+        return there and any(consumer.able for consumer in self.consumers)
 
     def wait(self, now: float) -> None:
         """Time has passed: some pauses are over."""
@@ -109,7 +113,7 @@ class Queue:
     @property
     def numbers(self) -> dict[str, int]:
         """The answer of Queue.Describe after all dead letters are moved."""
-        delivered = [p for one in self.consumers for p in one.having.values()]
+        delivered = [p for consumer in self.consumers for p in consumer.having.values()]
         unsettled = {*self.back, *self.delayed, *delivered, *range(self.fresh, len(self.stored) + 1)}
         return {
             "position": min(unsettled, default=len(self.stored) + 1),
@@ -119,7 +123,7 @@ class Queue:
             "delivered": len(delivered),
             "delayed": len(self.delayed),
             "dead": len(self.dead),
-            "consumers": sum(one.taking for one in self.consumers),
+            "consumers": sum(consumer.taking for consumer in self.consumers),
         }
 
 
@@ -155,13 +159,13 @@ class Consumer:
         """Whether the consumer can be sent a content now."""
         return self.taking and (not self.full or len(self.having) < self.window)
 
-    def got(self, one: Handed) -> None:
+    def got(self, delivery: Handed) -> None:
         """Record a delivery: with confirm "none" the content is settled, otherwise it is held by the consumer."""
         assert self.taking
-        assert one.number == self.next, "deliveries are counted by the lease"
+        assert delivery.number == self.next, "deliveries are counted by the lease"
         self.next += 1
         if self.full:
-            self.having[one.number] = one.position
+            self.having[delivery.number] = delivery.position
             assert len(self.having) <= self.window
 
     def settle(self, sequence: int, *, multiple: bool, how: str, now: float) -> None:

@@ -79,7 +79,7 @@ LARGE_BODY = LOCAL_FROM // LARGE_PACK + 100
 def large_packs(number: int, first: int = 0, octets: int = LARGE_BODY) -> list[list[bytes]]:
     """`number` packs of bodies that are all different."""
     return [
-        [b"%d-%d" % (pack, one) + bytes(octets) for one in range(LARGE_PACK)]
+        [b"%d-%d" % (pack, index) + bytes(octets) for index in range(LARGE_PACK)]
         for pack in range(first, first + number)
     ]
 

@@ -37,9 +37,9 @@ class CuttingProxy:
         with self._lock:
             pairs, self._pairs = self._pairs, []
             for pair in pairs:
-                for one in pair:
-                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    one.close()
+                for end in pair:
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    end.close()
             self.cuts += len(pairs)
 
     @contextmanager
@@ -69,11 +69,11 @@ class CuttingProxy:
                 pairs = [] if self._holding else self._pairs
                 there = dict(way for pair in pairs for way in self._ways(pair))
                 ready, _, _ = select.select([*there, *self._listeners], [], [], 0.005)
-                for one in ready:
-                    if one in self._listeners:
-                        self._accept(one)
+                for readable in ready:
+                    if readable in self._listeners:
+                        self._accept(readable)
                     else:
-                        self._pass_on(one, there[one])
+                        self._pass_on(readable, there[readable])
 
     def _ways(
         self, pair: tuple[socket.socket, socket.socket]
@@ -91,14 +91,14 @@ class CuttingProxy:
         self._pairs.append((near, far))
         self.accepted[self._listeners[listener]] += 1
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, other: socket.socket) -> None:
         try:
-            data = one.recv(1 << 16)
+            data = source.recv(1 << 16)
             if data:
                 other.sendall(data)
                 return
         except OSError:
             pass
-        self._pairs = [pair for pair in self._pairs if one not in pair]
-        one.close()
+        self._pairs = [pair for pair in self._pairs if source not in pair]
+        source.close()
         other.close()

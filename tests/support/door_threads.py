@@ -37,7 +37,7 @@ async def pass_contents(name: str, endpoint: str) -> None:
             await writer.send(b"%d" % n)
         bodies = [(await reader.next()).body for _ in range(100)]
         assert bodies == [b"%d" % n for n in range(100)]
-        sys.stdout.write(",".join(sorted(one.name for one in threading.enumerate())) + "\n")
+        sys.stdout.write(",".join(sorted(thread.name for thread in threading.enumerate())) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ async def door(
     async with (
         aio.connect(broker, request_timeout=2.0) as inner,
         aio.connect(broker) as beside,
-        running(name, config, inner) as one,
+        running(name, config, inner) as opened,
     ):
-        yield one, beside
+        yield opened, beside
 
 
 def await_line(stream: int, pattern: str, patience_s: float = PATIENCE_S) -> str:

@@ -10,9 +10,9 @@ from mtl.doors.reactive import codec as m
 def apart(messages: Iterable[m.Message]) -> list[m.Message]:
     """Split groups of onNext into single ones."""
     return [
-        one
+        single
         for message in messages
-        for one in (
+        for single in (
             [m.OnNext(message.subscriber, element) for element in message.elements]
             if isinstance(message, m.OnNexts)
             else [message]

@@ -172,9 +172,9 @@ class FakeWatch:
             return None
         found = self.client.found(self.names, self.pattern)
         told = any(
-            (one.known_next or -1) > self.after.get(name, -1)
-            or one.incarnation != self.incarnations.get(name)
-            for name, one in found.items()
+            (description.known_next or -1) > self.after.get(name, -1)
+            or description.incarnation != self.incarnations.get(name)
+            for name, description in found.items()
         )
         gone = any(re.fullmatch(self.pattern or ".*", name) for name in self.after.keys() - found.keys())
         return found if told or gone or self.client.time_is_up else None
@@ -328,7 +328,7 @@ class FakeClient:
         name: str | None = None,
     ) -> FakeWriter:
         names = [resources] if isinstance(resources, str) else list(resources)
-        missing = [one for one in names if one not in self.logs]
+        missing = [name for name in names if name not in self.logs]
         if missing:
             raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)
         if name is not None:

@@ -123,13 +123,15 @@ class LogUnderTest:
     @property
     def visible(self) -> list[Stored]:
         """The contents that a reader must find."""
-        return [Stored(one.base, one.count, one.body) for one in self.held if one.end > self.earliest]
+        return [
+            Stored(chunk.base, chunk.count, chunk.body) for chunk in self.held if chunk.end > self.earliest
+        ]
 
     @property
     def numbers(self) -> dict[int, int]:
         """The dedup table, computed from all contents ever stored."""
         numbers: dict[int, int] = {}
-        for run in (run for one in self.held for run in one.runs):
+        for run in (run for chunk in self.held for run in chunk.runs):
             numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
         return numbers
 
@@ -141,7 +143,7 @@ class LogUnderTest:
         self._coming(place(self.next, chunks))
         change = self._do(lambda: self.writer.append(chunks, self.now))
         stored = place(self.next, chunks)
-        assert [ref.base for ref in change.chunks] == [one.base for one in stored]
+        assert [ref.base for ref in change.chunks] == [chunk.base for chunk in stored]
         self.maybe = []
         self.held += stored
         if self.options.durability == "sync":
@@ -197,7 +199,7 @@ class LogUnderTest:
         self.synced = len(self.held)
 
     def _coming(self, stored: Sequence[Stored]) -> None:
-        self.run_of.update({one.base: self.run for one in stored})
+        self.run_of.update({chunk.base: self.run for chunk in stored})
 
     def _write_stage(self, chunks: Sequence[NewChunk]) -> str:
         self.stages += 1
@@ -258,10 +260,10 @@ class LogUnderTest:
         coming = self.maybe if self.record is None else self.record.chunks
         candidates = [*self.held, *place(self.next, coming)]
         may_lose = self.lost_power and self.options.durability == "os"
-        there = sum(one.base < self.reader.next for one in candidates)
+        there = sum(chunk.base < self.reader.next for chunk in candidates)
         assert (self.synced if may_lose else len(self.held)) <= there, "acknowledged contents are lost"
-        expected = [one for one in candidates[:there] if one.end > self.earliest]
-        assert read_all(self.reader) == [Stored(one.base, one.count, one.body) for one in expected]
+        expected = [chunk for chunk in candidates[:there] if chunk.end > self.earliest]
+        assert read_all(self.reader) == [Stored(chunk.base, chunk.count, chunk.body) for chunk in expected]
         if self.record is None:
             self.held = candidates[:there]
         self.maybe = []
@@ -274,11 +276,11 @@ class LogUnderTest:
         assert read_all(reader) == self.visible
         assert (reader.earliest, reader.next, writer.next) == (self.earliest, self.next, self.next)
         assert writer.last_numbers == self.numbers
-        refs = [reader.snapshot().find(one.base) for one in self.visible]
+        refs = [reader.snapshot().find(chunk.base) for chunk in self.visible]
         times = [ref.time_us for ref in refs if ref is not None]
         assert times == sorted(times)
         assert all(time <= reader.last_time == writer.last_time for time in times[-1:])
-        epochs = {one.base: reader.epoch_of(one.base) or "" for one in self.visible}
+        epochs = {chunk.base: reader.epoch_of(chunk.base) or "" for chunk in self.visible}
         assert {base: epoch.partition(".")[2] for base, epoch in epochs.items()} == {
             base: self.run_of[base] for base in epochs
         }

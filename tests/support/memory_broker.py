@@ -162,10 +162,10 @@ class MemoryBroker(MemoryNetwork):
 
     def deliver(self, link: BrokerLink | None = None) -> None:
         """Send all stored contents to a reader that summoned the resource."""
-        for one in [link] if link is not None else self.links:
-            if isinstance(one, BrokerLink) and one.resource_summoned:
+        for receiver in [link] if link is not None else self.links:
+            if isinstance(receiver, BrokerLink) and receiver.resource_summoned:
                 for sequence, body in enumerate(self.stored, 1):
-                    one.command(c.Content(sequence, RESOURCE, b"\0\0\0\0", body))
+                    receiver.command(c.Content(sequence, RESOURCE, b"\0\0\0\0", body))
 
     def _content(self, link: BrokerLink, content: c.Content) -> None:
         count = packed_count(content.properties)

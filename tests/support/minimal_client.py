@@ -155,8 +155,8 @@ class MinimalClient:
         return flow
 
     def close(self) -> None:
-        for one in self.sockets:
-            one.close()
+        for socket in self.sockets:
+            socket.close()
         self.context.term()
 
 

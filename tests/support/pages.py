@@ -170,7 +170,7 @@ class Run:
 
     def _sql(self, code: str, line: int) -> str:
         printed = io.StringIO()
-        statements = [one for one in code.split(";") if one.strip()]
+        statements = [statement for statement in code.split(";") if statement.strip()]
         with redirect_stdout(printed):
             for at, statement in enumerate(statements, 1):
                 rows = self.spark.sql(statement)

@@ -21,4 +21,4 @@ def settings(*, streaming: bool = True, **options: str) -> ReadSettings:
 def tasks(partitions: object) -> list[tuple[str, int, int]]:
     assert isinstance(partitions, list)
     contents = [partition.task.contents for partition in partitions]
-    return [(one.resource, one.first, one.until) for one in contents]
+    return [(content.resource, content.first, content.until) for content in contents]

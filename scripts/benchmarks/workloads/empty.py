@@ -61,7 +61,7 @@ def empty(bench: Bench) -> list[Row]:
             )
             for writer in (_with_timeout, _plain)
         )
-    took = {name: [Sample(one.facts["ms"]) for one in samples] for name, samples in batches.items()}
+    took = {name: [Sample(sample.facts["ms"]) for sample in samples] for name, samples in batches.items()}
     used = Subject("empty", "micro-batch with nothing new, processor time", unit, "less")
     asked = Subject("empty", "trigger without a micro-batch, processor time", unit, "less")
     return [
@@ -98,9 +98,9 @@ def _measured(bench: Bench, writer: DataStreamWriter, alone: float) -> Sample:
         time.sleep(span)
         used = {name: (now - before[name]) / span * EVERY_MS for name, now in _used(bench).items()}
         took = [
-            float(one["durationMs"]["triggerExecution"])
-            for one in query.recentProgress
-            if one["batchId"] > seen
+            float(batch["durationMs"]["triggerExecution"])
+            for batch in query.recentProgress
+            if batch["batchId"] > seen
         ]
     used["broker"] = max(0.0, used["broker"] - alone)
     facts = {f"{name} ms": value for name, value in used.items()}

@@ -80,13 +80,13 @@ def resources(bench: Bench) -> list[Row]:
     count = bench.plan.amount(short=LASTING, full=LASTING, unit=PACK)
     spread = max(bench.plan.amount(short=250_000, full=1_000_000, unit=PACK), max(points) * SPREAD_PACK)
     with ExitStack() as stack:
-        one, all_of_them = {}, {}
+        first_only, all_of_them = {}, {}
         for number in points:
             broker = stack.enter_context(bench.own_broker())
             names = stack.enter_context(bench.resources(number, broker.endpoint))
-            one[f"{number:,} resources"] = partial(_through, broker, names[0], count)
+            first_only[f"{number:,} resources"] = partial(_through, broker, names[0], count)
             all_of_them[f"{number:,} resources"] = partial(_publish, broker, names, spread, SPREAD_PACK)
-        rows = _series(bench, "grow-resources", "write and read one of {}", one)
+        rows = _series(bench, "grow-resources", "write and read one of {}", first_only)
         turns = _series(
             bench, "grow-resources", "write to each of {} in turn", all_of_them, None, EACH_SYNCED
         )

@@ -105,7 +105,7 @@ def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
         without = _used(bench, broker, span)
         with sparks.settled(frame.writeStream.format("noop"), bench.place, SETTLE_S):
             used = _used(bench, broker, span)
-        spark, own = (max(0.0, round(one - other, 2)) for one, other in zip(used, without, strict=True))
+        spark, own = (max(0.0, round(total - alone, 2)) for total, alone in zip(used, without, strict=True))
         return Sample(spark + own, facts={"of it the broker": own, "broker without query": without[1]})
 
     return side

@@ -95,7 +95,7 @@ def _measured(
     span = bench.plan.time(short=12, full=45)
     with publishing() as publish, _running(bench, frame) as query, _publisher(publish):
         batches = _batches(query, span)
-    ages = [age for one in batches for age in one["observedMetrics"]["ages"]["of_batch"]]
+    ages = [age for batch in batches for age in batch["observedMetrics"]["ages"]["of_batch"]]
     facts = {name: float(percentile(ages, share)) for name, share in SHARES.items()}
     return Sample(_trigger(batches), facts={**facts, "contents": len(ages)})
 
@@ -112,7 +112,7 @@ def _ticking(bench: Bench, publishing: Callable[[], AbstractContextManager[Publi
 
 
 def _trigger(batches: list[dict[str, Any]]) -> float:
-    return percentile([float(one["durationMs"]["triggerExecution"]) for one in batches], 0.5)
+    return percentile([float(batch["durationMs"]["triggerExecution"]) for batch in batches], 0.5)
 
 
 def _batches(query: StreamingQuery, span: float) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def _batches(query: StreamingQuery, span: float) -> list[dict[str, Any]]:
     progress = query.lastProgress
     after = int(first["batchId"] if progress is None else progress["batchId"])
     time.sleep(span)
-    batches = [one for one in sparks.data_batches(query) if one["batchId"] > after]
+    batches = [batch for batch in sparks.data_batches(query) if batch["batchId"] > after]
     if not batches:
         raise sparks.QueryFailed(f"no batch ended within {span:.0f} s")
     return batches

@@ -92,7 +92,9 @@ def _count(bench: Bench, octets: int, pack: int) -> int:
 def _beside(ours: partial[Sample], limits: dict[str, partial[Sample]]) -> Sample:
     mine = ours()
     limiting = {name: limit() for name, limit in limits.items()}
-    return Sample(mine.value, facts={**limiting[FILE].facts, **{n: one.value for n, one in limiting.items()}})
+    return Sample(
+        mine.value, facts={**limiting[FILE].facts, **{n: sample.value for n, sample in limiting.items()}}
+    )
 
 
 def _paired(subject: Subject, peer: Peer, samples: list[Sample]) -> Row:

@@ -24,8 +24,8 @@ def checkpoint(
     """Show the resources in a Spark checkpoint: position, lag, and whether the broker can still serve them."""
     state = read(directory)
     with connect(context, endpoint) as connection:
-        described = _describe(connection, [one.resource for one in state.held])
-    rows = [_row(one, described.get(one.resource)) for one in state.held]
+        described = _describe(connection, [held.resource for held in state.held])
+    rows = [_row(held, described.get(held.resource)) for held in state.held]
     if json:
         for row in rows:
             print_json(

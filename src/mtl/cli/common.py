@@ -152,10 +152,10 @@ def print_list(
 ) -> None:
     """Print objects: with `json` all members, one object per line; else a table, with the functions in `columns`."""
     if json:
-        for one in found:
-            print_json(msgspec.to_builtins(one))
+        for item in found:
+            print_json(msgspec.to_builtins(item))
     else:
-        print_table(columns, ([cell(one) for cell in columns.values()] for one in found), right=right)
+        print_table(columns, ([cell(item) for cell in columns.values()] for item in found), right=right)
 
 
 def format_octets(count: int | None) -> str:

@@ -121,20 +121,20 @@ def _print_results(found: Iterable[CheckResult], *, all_frames: bool, json: bool
     """Show each finding, and return the number of violations."""
     counts = dict.fromkeys(CheckVerdict, 0)
     violations = 0
-    for one in found:
-        counts[one.verdict] += 1
-        violations += one.is_violation
+    for result in found:
+        counts[result.verdict] += 1
+        violations += result.is_violation
         if json:
-            print_json(vars(one))
+            print_json(vars(result))
             continue
-        reason = f": {one.reason}" if one.reason else ""
+        reason = f": {result.reason}" if result.reason else ""
         out.print(
-            f"{one.requirement:8} {one.level:6} {one.verdict:8} {one.text}{reason}",
+            f"{result.requirement:8} {result.level:6} {result.verdict:8} {result.text}{reason}",
             markup=False,
             soft_wrap=True,
         )
-        if all_frames or one.verdict is CheckVerdict.FAILED:
-            for frame in one.frames:
+        if all_frames or result.verdict is CheckVerdict.FAILED:
+            for frame in result.frames:
                 out.print(f"    {frame}", markup=False, soft_wrap=True)
     if not json:
         totals = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())

@@ -25,10 +25,10 @@ def _keys(pairs: list[str] | None) -> dict[str, list[str]] | None:
     if pairs is None:
         return None
     keys: dict[str, list[str]] = {}
-    for one in pairs:
-        user, separator, key = one.partition("=")
+    for pair in pairs:
+        user, separator, key = pair.partition("=")
         if not separator or not user or not key:
-            raise OptionError(f"--peer-key {one!r} is not USER=KEY, a CURVE public key or its file")
+            raise OptionError(f"--peer-key {pair!r} is not USER=KEY, a CURVE public key or its file")
         keys.setdefault(user, []).append(key)
     return keys
 

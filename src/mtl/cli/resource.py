@@ -115,40 +115,40 @@ def describe(
     with connect(context, endpoint) as connection:
         found = connection.describe(names)
         queues = {name: connection.queues(resource=name) for name in found}
-    for name, one in found.items():
+    for name, description in found.items():
         if json:
-            print_json(msgspec.to_builtins(one))
+            print_json(msgspec.to_builtins(description))
         else:
-            print_table(["", ""], _description_rows(one) + [_queue_row(q) for q in queues[name]])
+            print_table(["", ""], _description_rows(description) + [_queue_row(q) for q in queues[name]])
 
 
-def _description_rows(one: Description) -> list[tuple[str, object]]:
-    kept = one.retention or Retention()
+def _description_rows(description: Description) -> list[tuple[str, object]]:
+    kept = description.retention or Retention()
     rows: list[tuple[str, object]] = [
-        ("resource", one.resource),
-        ("incarnation", one.incarnation),
-        ("contents", _contents(one)),
-        ("size", format_octets(one.bytes)),
-        ("oldest", format_time(one.oldest_time)),
-        ("newest", format_time(one.newest_time)),
-        ("durability", one.durability),
-        ("state", one.state),
-        ("trouble", one.trouble),
+        ("resource", description.resource),
+        ("incarnation", description.incarnation),
+        ("contents", _contents(description)),
+        ("size", format_octets(description.bytes)),
+        ("oldest", format_time(description.oldest_time)),
+        ("newest", format_time(description.newest_time)),
+        ("durability", description.durability),
+        ("state", description.state),
+        ("trouble", description.trouble),
         ("keeps at most", format_octets(kept.bytes) if kept.bytes else None),
         ("keeps contents for", f"{kept.age:g} s" if kept.age else None),
         ("keeps contents", kept.contents),
         ("keeps for groups", ", ".join(kept.groups) or None),
-        ("dead letters to", one.dead_letter),
-        ("delivered at most", f"{one.max_deliveries} times" if one.max_deliveries else None),
+        ("dead letters to", description.dead_letter),
+        ("delivered at most", f"{description.max_deliveries} times" if description.max_deliveries else None),
         ("never more than", format_octets(kept.hard_bytes) if kept.hard_bytes else None),
     ]
     return [(name, value) for name, value in rows if value not in {None, ""}]
 
 
-def _contents(one: Description) -> str | None:
-    if one.known_next is None:
+def _contents(description: Description) -> str | None:
+    if description.known_next is None:
         return None
-    return f"{one.known_earliest} to {one.known_next - 1} ({one.contents} in all)"
+    return f"{description.known_earliest} to {description.known_next - 1} ({description.contents} in all)"
 
 
 def _queue_row(queue: QueueInfo) -> tuple[str, object]:

@@ -39,8 +39,8 @@ def list_(
     with connect(context, endpoint) as connection:
         found = connection.stages(application)
     if json:
-        for one in (*found.stages, *found.applications):
-            print_json(msgspec.to_builtins(one))
+        for item in (*found.stages, *found.applications):
+            print_json(msgspec.to_builtins(item))
         return
     print_table(
         ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "AGE", "EXPIRES", "TROUBLE"],

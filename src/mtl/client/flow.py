@@ -158,7 +158,7 @@ class ClientFlow:
         """Send contents as far as there is room, and return their number. `writable` reports room for the rest."""
         if self._link is None or self.state is not State.BOUND or self._queue:
             return 0
-        sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
+        sent = self._link.send_many(c.encode_contents(contents), [content.body for content in contents])
         if sent < len(contents):
             self._loop.poll.watch_writable(self._link, True)
         if sent:

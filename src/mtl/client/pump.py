@@ -110,9 +110,9 @@ class Pump:
         with self.lock:
             self.scheduled = False
             batch = self.writer.pop_unsent(self._loop.clock(), PUMP) if self.sending else []
-        contents = [one.item for one in batch]
+        contents = [sent_content.item for sent_content in batch]
         if self.memory is not None:
-            contents = [self._with_span(one, self.memory) for one in contents]
+            contents = [self._with_span(content, self.memory) for content in contents]
         sent = self.flow.send_contents(contents)
         with self.lock:
             if sent < len(batch):
@@ -240,9 +240,9 @@ class Pump:
         lease's epoch.
         """
         last = (self.lease.last if self.lease is not None else None) or {}
-        for one in settled:
-            name = one.item.resource or self.options.resources[0]
-            if name in self._unwritten and one.first > last.get(name, 0):
+        for sent in settled:
+            name = sent.item.resource or self.options.resources[0]
+            if name in self._unwritten and sent.first > last.get(name, 0):
                 self._written[name] = self._unwritten.pop(name)
 
     def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
@@ -300,10 +300,12 @@ class Pump:
 
     def _sealed(self, found: Outcome) -> Outcome:
         stage = self.lease.stage if self.lease is not None else None
-        for one in found.stages if isinstance(found, w.StageList) else ():
-            if one.stage == stage:
+        for found_stage in found.stages if isinstance(found, w.StageList) else ():
+            if found_stage.stage == stage:
                 return w.LeaseClosed(
-                    stage=w.StageSealed(stage=one.stage, contents=one.contents, bytes=one.bytes)
+                    stage=w.StageSealed(
+                        stage=found_stage.stage, contents=found_stage.contents, bytes=found_stage.bytes
+                    )
                 )
         gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} does not exist any more", stage=stage)
         return found if isinstance(found, MtlError) else gone

@@ -125,8 +125,8 @@ class ReadingLease(Leased):
                 self._current = _alike(self.resource, delivery)
                 continue
             self._position = delivery.end
-            one = delivery.content
-            return Content(self.resource, one.sequence, one.properties, bytes(one.body))
+            received = delivery.content
+            return Content(self.resource, received.sequence, received.properties, bytes(received.body))
 
     def _available(self, contents: int, octets: int) -> list[Content]:
         """The next content and others that came with it, if they have arrived."""

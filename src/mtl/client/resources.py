@@ -276,4 +276,4 @@ def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
 
 def by_name(found: w.DescriptionList) -> dict[str, w.Description]:
     """Descriptions by the names of their resources."""
-    return {one.resource: one for one in found.resources}
+    return {description.resource: description for description in found.resources}

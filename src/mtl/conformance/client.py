@@ -42,14 +42,16 @@ SHOULD = {"MTL-100"}
 def findings(twin: Twin) -> list[CheckResult]:
     """A finding for each requirement, after the client has ended."""
     wrong = {}
-    for one in reversed(twin.wrong):
-        wrong[one.requirement] = one
+    for violation in reversed(twin.wrong):
+        wrong[violation.requirement] = violation
     found = []
     for requirement, text in REQUIREMENTS.items():
         level = RequirementLevel.SHOULD if requirement in SHOULD else RequirementLevel.MUST
         if requirement in wrong:
-            one = wrong[requirement]
-            found.append(CheckResult(requirement, level, text, CheckVerdict.FAILED, one.reason, one.frames))
+            violation = wrong[requirement]
+            found.append(
+                CheckResult(requirement, level, text, CheckVerdict.FAILED, violation.reason, violation.frames)
+            )
         elif requirement in twin.seen:
             found.append(CheckResult(requirement, level, text, CheckVerdict.MET))
         else:

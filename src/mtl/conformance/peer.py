@@ -53,8 +53,8 @@ class Probe:
 
     def close(self) -> None:
         """Close every socket."""
-        for one in self._sockets:
-            one.close(linger=0)
+        for socket in self._sockets:
+            socket.close(linger=0)
         self._context.term()
 
     def socket(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:

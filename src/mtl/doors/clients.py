@@ -154,9 +154,9 @@ class Inbox(Generic[T]):
         self._room = asyncio.Event()
         self._update_events()
 
-    def put(self, one: T) -> None:
+    def put(self, item: T) -> None:
         """Add one. After `fail` it is dropped."""
-        self.put_all((one,))
+        self.put_all((item,))
 
     def put_all(self, some: Iterable[T]) -> None:
         """Add several that arrived together."""
@@ -176,11 +176,11 @@ class Inbox(Generic[T]):
             if self._error is not None:
                 raise self._error
             await self._changed.wait()
-        one = self._waiting.popleft()
+        item = self._waiting.popleft()
         left = len(self._waiting)
         if not left or left == self._limit - 1:  # else both events are as they were
             self._update_events()
-        return one
+        return item
 
     def drain(self) -> list[T]:
         """Take all that is left."""

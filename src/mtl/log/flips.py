@@ -31,7 +31,7 @@ def find_flipped_header(file: File, offset: int, size: int, salt: int, sequence:
     flipped = header is None
     if header is None:
         candidates = (_header(_flip(data, bit), offset, salt) for bit in range(8 * len(data)))
-        header = next((one for one in candidates if one is not None), None)
+        header = next((candidate for candidate in candidates if candidate is not None), None)
     if header is None or header.sequence != sequence or offset + header.stored > size:
         return None
     region = file.pread(header.region, offset + HEADER_SIZE)
@@ -82,8 +82,8 @@ def flipped_bit(wrong: int, bits: int) -> int | None:
         found = baby.get(value)
         if found is not None and giant + found < bits:
             return giant + found
-        one, two, three, four = value.to_bytes(4, "little")
-        value = tables[0][one] ^ tables[1][two] ^ tables[2][three] ^ tables[3][four]
+        byte0, byte1, byte2, byte3 = value.to_bytes(4, "little")
+        value = tables[0][byte0] ^ tables[1][byte1] ^ tables[2][byte2] ^ tables[3][byte3]
     return None
 
 
@@ -98,5 +98,5 @@ def _combinations(basis: list[int]) -> list[int]:
     """The xor of every subset of eight values, by the subset's bits."""
     sums = [0]
     for value in basis:
-        sums += [one ^ value for one in sums]
+        sums += [known ^ value for known in sums]
     return sums

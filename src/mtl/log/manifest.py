@@ -66,7 +66,7 @@ def with_epoch(history: History, epoch: Epoch) -> History:
     """`history` with another epoch. Left out are epochs that do not begin before it, since their contents were removed,
     and the oldest of more than LOG_EPOCHS.
     """
-    return (*(one for one in history if one.first < epoch.first), epoch)[-LOG_EPOCHS:]
+    return (*(known for known in history if known.first < epoch.first), epoch)[-LOG_EPOCHS:]
 
 
 def run_id(history: History, run: str) -> str:
@@ -77,7 +77,7 @@ def run_id(history: History, run: str) -> str:
 
 def epoch_of(history: History, sequence: int) -> str | None:
     """The id of the epoch that a content belongs to; None when it is older than the history."""
-    return next((one.id for one in reversed(history) if one.first <= sequence), None)
+    return next((epoch.id for epoch in reversed(history) if epoch.first <= sequence), None)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -114,8 +114,8 @@ process (msgspec 0.22).
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    firsts = [one.first for one in manifest.epochs]
-    numbers = [one.id.partition(".")[0] for one in manifest.epochs]
+    firsts = [epoch.first for epoch in manifest.epochs]
+    numbers = [epoch.id.partition(".")[0] for epoch in manifest.epochs]
     return (
         manifest.earliest >= 1
         and manifest.newest >= 1

@@ -86,17 +86,17 @@ class LogWriter:
 
         ValueError for a chunk that cannot be stored; StorageFull, StorageFailed: nothing was kept.
         """
-        for one in chunks:
-            check(one)
+        for chunk in chunks:
+            check(chunk)
         with self._guard("appending"):
-            group = self._group(sum(one.stored for one in chunks), len(chunks), now_us, sync=self._sync)
+            group = self._group(sum(chunk.stored for chunk in chunks), len(chunks), now_us, sync=self._sync)
             self._write(group, lambda: _add(group, chunks))
             self._commit(group)
-        for one in chunks:
-            for run in one.runs:
+        for chunk in chunks:
+            for run in chunk.runs:
                 last = run.first + run.count - 1
                 self.last_numbers[run.writer] = max(self.last_numbers.get(run.writer, 0), last)
-        return self._appended(group, tuple(one.body for one in chunks))
+        return self._appended(group, tuple(chunk.body for chunk in chunks))
 
     def append_from(self, parts: Sequence[StagePart], now_us: int) -> Appended:
         """Copy the contents of small stages into the newest segment, verifying them, as one group.
@@ -469,7 +469,7 @@ class LogWriter:
 
 
 def _add(group: Group, chunks: Sequence[NewChunk]) -> None:
-    for one in chunks:
-        group.add(one)
+    for chunk in chunks:
+        group.add(chunk)
         group.write_ahead()
     group.write()

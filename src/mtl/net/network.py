@@ -71,19 +71,22 @@ class ZmqPoll:
 
     def add(self, link: Link, watcher: Watcher) -> None:
         """Watch a link and its monitor."""
-        one = cast(SocketLink, link)
-        own, monitor = _Watched(one.socket, watcher, one), _Watched(one.monitor, watcher, one)
-        self._sockets[one] = own, monitor
+        socket_link = cast(SocketLink, link)
+        own, monitor = (
+            _Watched(socket_link.socket, watcher, socket_link),
+            _Watched(socket_link.monitor, watcher, socket_link),
+        )
+        self._sockets[socket_link] = own, monitor
         for watched in (own, monitor):
             self._selector.register(watched.socket, selectors.EVENT_READ, watched)
             self._used_sockets[watched] = None
-        one.used = lambda: self._used_sockets.setdefault(own)
+        socket_link.used = lambda: self._used_sockets.setdefault(own)
 
     def remove(self, link: Link) -> None:
         """Watch it no longer."""
-        one = cast(SocketLink, link)
-        one.used = None
-        for watched in self._sockets.pop(one, ()):
+        socket_link = cast(SocketLink, link)
+        socket_link.used = None
+        for watched in self._sockets.pop(socket_link, ()):
             self._selector.unregister(watched.socket)
             self._used_sockets.pop(watched, None)
 
@@ -114,15 +117,15 @@ class ZmqPoll:
         events.update(self._read_events(changed))
         happened: list[tuple[Watcher, Link, LinkEvents]] = []
         ends: list[tuple[Watcher, Link, LinkEvents]] = []
-        for one, found in events.items():
-            if one.socket is one.link.monitor:
-                ends.append((one.watcher, one.link, one.link.signals()))
+        for watched, found in events.items():
+            if watched.socket is watched.link.monitor:
+                ends.append((watched.watcher, watched.link, watched.link.signals()))
             else:
                 readable = LinkEvents.READABLE if found & _IN else LinkEvents(0)
                 happened.append(
                     (
-                        one.watcher,
-                        one.link,
+                        watched.watcher,
+                        watched.link,
                         readable | (LinkEvents.WRITABLE if found & _OUT else LinkEvents(0)),
                     )
                 )
@@ -131,13 +134,13 @@ class ZmqPoll:
     def _read_events(self, sockets: Iterable[_Watched]) -> dict[_Watched, int]:
         """The wanted events of each socket that has some. For the others the descriptor reports the next change."""
         events: dict[_Watched, int] = {}
-        for one in sockets:
-            found = int(one.socket.getsockopt(zmq.EVENTS)) & one.wanted
+        for watched in sockets:
+            found = int(watched.socket.getsockopt(zmq.EVENTS)) & watched.wanted
             if found:
-                events[one] = found
-                self._used_sockets[one] = None
+                events[watched] = found
+                self._used_sockets[watched] = None
             else:
-                self._used_sockets.pop(one, None)
+                self._used_sockets.pop(watched, None)
         return events
 
     def wake(self) -> None:

@@ -152,8 +152,8 @@ class WriterFlow:
         self._unsent.extendleft(reversed(sent))
         if not self.confirm:
             self._unsettled = Unsettled()
-            for one in self._unsent:
-                self._unsettled.add(one)
+            for sent_content in self._unsent:
+                self._unsettled.add(sent_content)
 
     def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
         """Apply the broker's Confirm or Reject and return the settled Contents. Invalid ones change nothing."""

@@ -254,12 +254,12 @@ def encode_contents(contents: Sequence[Content]) -> list[bytes]:
     """
     headers: list[bytes] = []
     resource, properties, tail, pack = "", b"", b"", None
-    for one in contents:
-        if pack is None or one.resource != resource or one.properties != properties:
-            resource, properties = one.resource, one.properties
+    for content in contents:
+        if pack is None or content.resource != resource or content.properties != properties:
+            resource, properties = content.resource, content.properties
             tail = content_tail(resource, properties)
             pack = _headers_of(len(tail))
-        headers.append(pack(5, one.sequence, tail))
+        headers.append(pack(5, content.sequence, tail))
     return headers
 
 

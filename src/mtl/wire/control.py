@@ -89,7 +89,9 @@ _ENCODER = msgspec.json.Encoder()
 _BODIES: set[type[Body]] = {Unauthorized}
 for _request in REQUESTS.values():
     _BODIES |= {_request, *_request.replies.values()}
-_DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {one: msgspec.json.Decoder(one) for one in _BODIES}
+_DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {
+    body: msgspec.json.Decoder(body) for body in _BODIES
+}
 """Made here, in one thread: two threads that decode the same type for the first time end the process (msgspec 0.22)."""
 
 

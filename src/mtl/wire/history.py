@@ -35,7 +35,7 @@ class History:
 
     def has_epoch(self, epoch: str) -> bool:
         """Whether contents of this epoch are or were in the log, or the next contents will be of it."""
-        known = any(one == epoch for _, one in self.entries)
+        known = any(known_epoch == epoch for _, known_epoch in self.entries)
         return known or (bool(self.entries) and _number(epoch) < _number(self.entries[0][1]))
 
     def parting(self, position: int, epoch: str | None) -> int | None:
@@ -46,7 +46,7 @@ class History:
         """
         if epoch is None:
             return None if position <= self.next else self.next
-        kept = [one for one in self.entries if one[0] < self.next]
+        kept = [entry for entry in self.entries if entry[0] < self.next]
         ends = [*(after[0] for _, after in pairwise(kept)), self.next]
         for (_, known), end in zip(kept, ends, strict=False):
             if known == epoch:

@@ -111,11 +111,11 @@ def names(value: str) -> tuple[str, ...]:
     """Names of resources or groups, separated by commas; or a JSON array, for names that hold a comma. Sorted."""
     if value.strip().startswith("["):
         found = _json(value)
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise ValueError('a JSON array of names looks like ["orders", "returns"]')
     else:
         found = value.split(",")
-    parsed = tuple(sorted(name(one) for one in found))
+    parsed = tuple(sorted(name(item) for item in found))
     if len(set(parsed)) != len(parsed):
         raise ValueError("a name occurs twice")
     if not 1 <= len(parsed) <= MAX_RESOURCES_PER_LEASE:
@@ -162,7 +162,7 @@ def instant(value: str) -> ReadPlaces:
 def instants(value: str) -> ReadPlaces:
     """A JSON object from name to time."""
     return ReadPlaces(
-        None, {key: ReadPlace("time", _microseconds(one)) for key, one in _object(value).items()}
+        None, {key: ReadPlace("time", _microseconds(time)) for key, time in _object(value).items()}
     )
 
 
@@ -179,11 +179,11 @@ def one_of(*words: str) -> Any:
     return parse
 
 
-def _places(value: str, one: Any, words: str) -> ReadPlaces:
+def _places(value: str, parse: Any, words: str) -> ReadPlaces:
     if value.strip().startswith("{"):
-        return ReadPlaces(None, {key: one(item) for key, item in _object(value).items()})
+        return ReadPlaces(None, {key: parse(item) for key, item in _object(value).items()})
     try:
-        return ReadPlaces(one(value.strip().lower()))
+        return ReadPlaces(parse(value.strip().lower()))
     except ValueError:
         raise ValueError(
             f"{value!r} is neither one of {words} nor a JSON object from resource to place"

@@ -127,7 +127,7 @@ def _by_resource(batch: Any, names: Any) -> Iterator[tuple[str, Any]]:
     if len(resources) > 1:
         batch = batch.take(pc.sort_indices(encoded.indices))
     at = 0
-    counts = {one["values"]: one["counts"] for one in encoded.indices.value_counts().to_pylist()}
+    counts = {count["values"]: count["counts"] for count in encoded.indices.value_counts().to_pylist()}
     for index, resource in enumerate(resources):
         yield resource, batch.slice(at, counts[index])
         at += counts[index]

@@ -60,7 +60,7 @@ def to_tables(count: int, maps: Any | None, times: Any | None) -> Any:
         return pa.nulls(count, pa.binary())
     entries = pc.binary_join_element_wise(*columns, b"") if len(columns) > 1 else columns[0]
     encoded = entries.dictionary_encode()
-    tables = pa.array([_table(one) for one in encoded.dictionary.to_pylist()], pa.binary())
+    tables = pa.array([_table(entry) for entry in encoded.dictionary.to_pylist()], pa.binary())
     return tables.take(encoded.indices)
 
 

@@ -67,27 +67,27 @@ def share(sizes: Sequence[int], total: int) -> list[int]:
 
 def share_bytes(octets: Sequence[int], total: int) -> list[int]:
     """`total` split in proportion to `octets`, at least 1 each. They are estimates, so parts may exceed them."""
-    weights = [max(1, one) for one in octets]
+    weights = [max(1, size) for size in octets]
     return [max(1, total * weight // sum(weights)) for weight in weights]
 
 
 def allow(waiting: Sequence[Waiting], max_contents: int | None, max_bytes: int | None) -> list[Allowance]:
     """A batch's share of each resource with waiting contents, in the order given."""
-    present = [one for one in waiting if one.count > 0]
-    counts = [one.count for one in present]
+    present = [entry for entry in waiting if entry.count > 0]
+    counts = [entry.count for entry in present]
     if max_contents is not None:
         counts = share(counts, max_contents)
     octets = _octets(present, max_bytes)
     return [
-        Allowance(one.resource, one.first, one.first + count, most)
-        for one, count, most in zip(present, counts, octets, strict=True)
+        Allowance(entry.resource, entry.first, entry.first + count, most)
+        for entry, count, most in zip(present, counts, octets, strict=True)
     ]
 
 
 def _octets(present: Sequence[Waiting], max_bytes: int | None) -> list[int | None]:
-    if max_bytes is None or sum(one.most_octets for one in present) <= max_bytes:
+    if max_bytes is None or sum(entry.most_octets for entry in present) <= max_bytes:
         return [None] * len(present)
-    return [*share_bytes([one.octets for one in present], max_bytes)]
+    return [*share_bytes([entry.octets for entry in present], max_bytes)]
 
 
 def is_held_back(count: int, minimum: int | None, max_delay: float, since_last: float) -> bool:

@@ -71,20 +71,25 @@ class Driver:
         """
         names = list(found)
         stale = [
-            one.resource
-            for one in names
-            if one.log_epoch is not None and self._histories.get(one.resource, ("",))[0] != one.log_epoch
+            description.resource
+            for description in names
+            if description.log_epoch is not None
+            and self._histories.get(description.resource, ("",))[0] != description.log_epoch
         ]
         if stale:
             described = describe(self._broker, stale, history=True)
             self._histories |= {
-                name: (one.log_epoch or "", one.history or ()) for name, one in described.items()
+                name: (description.log_epoch or "", description.history or ())
+                for name, description in described.items()
             }
         return {
-            one.resource: History.of(
-                self._histories.get(one.resource, ("", ()))[1] if one.log_epoch is not None else (), one.next
+            description.resource: History.of(
+                self._histories.get(description.resource, ("", ()))[1]
+                if description.log_epoch is not None
+                else (),
+                description.next,
             )
-            for one in names
+            for description in names
         }
 
     # --- locating -------------------------------------------------------------------------------------------

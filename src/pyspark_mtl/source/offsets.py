@@ -76,7 +76,10 @@ class Offset:
         if merged == self.resources and not self.new:
             return self
         return Offset(
-            {name: one.settled if one == self.resources.get(name) else one for name, one in merged.items()}
+            {
+                name: position.settled if position == self.resources.get(name) else position
+                for name, position in merged.items()
+            }
         )
 
     def without(self, gone: Collection[str]) -> Offset:
@@ -111,7 +114,9 @@ def parse(value: object) -> Offset:
         raise OffsetError(f"the checkpoint holds an offset without resources: {value!r:.200}")
     if "new" in value and (value["new"] is not True or resources):
         raise OffsetError(f"the checkpoint holds an offset that is new and has resources: {value!r:.200}")
-    return Offset({name: _parse_position(name, one) for name, one in resources.items()}, "new" in value)
+    return Offset(
+        {name: _parse_position(name, position) for name, position in resources.items()}, "new" in value
+    )
 
 
 def _parse_position(name: object, value: object) -> Position:
@@ -165,7 +170,7 @@ def between(start: Offset, end: Offset) -> list[OffsetRange]:
     ranges = (
         _between(name, start.resources.get(name), end.resources[name]) for name in sorted(end.resources)
     )
-    return [one for one in ranges if one.count]
+    return [offset_range for offset_range in ranges if offset_range.count]
 
 
 def _between(name: str, before: Position | None, after: Position) -> OffsetRange:

@@ -31,8 +31,8 @@ def plan(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
     `max_records` is always kept. `min_partitions` is reached unless there are fewer contents; pieces are then about
     equal, so a large resource is cut into more than a small one. OptionError above MAX_PARTITIONS.
     """
-    pieces = [_least_pieces(one, split.max_records) for one in ranges]
-    wanted = min(split.min_partitions or 0, sum(one.count for one in ranges))
+    pieces = [_least_pieces(offset_range, split.max_records) for offset_range in ranges]
+    wanted = min(split.min_partitions or 0, sum(offset_range.count for offset_range in ranges))
     if sum(pieces) < wanted:
         pieces = _more_pieces(ranges, pieces, wanted)
     if sum(pieces) > MAX_PARTITIONS:
@@ -40,7 +40,9 @@ def plan(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
             f"a batch of {sum(pieces)} partitions is planned, more than {MAX_PARTITIONS}; "
             "raise maxRecordsPerPartition or lower minPartitions"
         )
-    return [part for one, count in zip(ranges, pieces, strict=True) for part in _cut(one, count)]
+    return [
+        part for offset_range, count in zip(ranges, pieces, strict=True) for part in _cut(offset_range, count)
+    ]
 
 
 def _least_pieces(whole: OffsetRange, max_records: int | None) -> int:
@@ -49,8 +51,8 @@ def _least_pieces(whole: OffsetRange, max_records: int | None) -> int:
 
 def _more_pieces(ranges: Sequence[OffsetRange], pieces: Sequence[int], wanted: int) -> list[int]:
     """`wanted` pieces, split in proportion to the contents, but no fewer than `pieces`, and none of them empty."""
-    proportional = share([one.count for one in ranges], wanted)
-    return [max(one) for one in zip(pieces, proportional, strict=True)]
+    proportional = share([offset_range.count for offset_range in ranges], wanted)
+    return [max(counts) for counts in zip(pieces, proportional, strict=True)]
 
 
 def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
@@ -74,32 +76,39 @@ def lost(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -
 
     The DataLoss values are returned, not raised: the caller raises or logs them, by failOnDataLoss.
     """
-    return [loss for one in ranges for loss in _lost(one, extents.get(one.resource))]
+    return [
+        loss for offset_range in ranges for loss in _lost(offset_range, extents.get(offset_range.resource))
+    ]
 
 
-def _lost(one: OffsetRange, extent: ResourceExtent | None) -> Iterator[DataLoss]:
-    if extent is None or extent.incarnation != one.incarnation:
+def _lost(offset_range: OffsetRange, extent: ResourceExtent | None) -> Iterator[DataLoss]:
+    if extent is None or extent.incarnation != offset_range.incarnation:
         trouble = "does not exist any more" if extent is None else "was deleted and created again"
         message = (
-            f"resource {one.resource!r} {trouble}: contents {one.first} to {one.until - 1} "
-            f"({one.count} in all) of its incarnation {one.incarnation} are gone"
+            f"resource {offset_range.resource!r} {trouble}: contents {offset_range.first} to {offset_range.until - 1} "
+            f"({offset_range.count} in all) of its incarnation {offset_range.incarnation} are gone"
         )
-        yield DataLoss(one.resource, one.first, one.until, message)
+        yield DataLoss(offset_range.resource, offset_range.first, offset_range.until, message)
         return
-    parting = extent.history.parting(one.first, one.before)
+    parting = extent.history.parting(offset_range.first, offset_range.before)
     if parting is not None:
-        yield _parted(one, parting, one.first, one.before)
+        yield _parted(offset_range, parting, offset_range.first, offset_range.before)
         return
-    kept = max(one.first, min(extent.earliest, one.until))
-    if kept > one.first:
-        yield DataLoss(one.resource, one.first, kept)
-    parting = extent.history.parting(one.until, one.last)
-    if parting is not None and kept < one.until:
-        yield _parted(one, parting, max(kept, parting), one.last)
+    kept = max(offset_range.first, min(extent.earliest, offset_range.until))
+    if kept > offset_range.first:
+        yield DataLoss(offset_range.resource, offset_range.first, kept)
+    parting = extent.history.parting(offset_range.until, offset_range.last)
+    if parting is not None and kept < offset_range.until:
+        yield _parted(offset_range, parting, max(kept, parting), offset_range.last)
 
 
-def _parted(one: OffsetRange, parting: int, first: int, epoch: str | None) -> DataLoss:
-    return DataLoss(one.resource, first, one.until, parted(one.resource, parting, first, one.until, epoch))
+def _parted(offset_range: OffsetRange, parting: int, first: int, epoch: str | None) -> DataLoss:
+    return DataLoss(
+        offset_range.resource,
+        first,
+        offset_range.until,
+        parted(offset_range.resource, parting, first, offset_range.until, epoch),
+    )
 
 
 def parted(resource: str, parting: int, first: int, until: int, epoch: str | None) -> str:
@@ -117,25 +126,31 @@ def parted(resource: str, parting: int, first: int, until: int, epoch: str | Non
 
 def dated(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -> list[OffsetRange]:
     """`ranges` with the epochs of their contents, which readers check. The logs have to contain the ranges."""
-    return [replace(one, epochs=_epochs(one, extents[one.resource].history)) for one in ranges]
+    return [
+        replace(offset_range, epochs=_epochs(offset_range, extents[offset_range.resource].history))
+        for offset_range in ranges
+    ]
 
 
-def _epochs(one: OffsetRange, history: History) -> tuple[tuple[int, str], ...]:
+def _epochs(offset_range: OffsetRange, history: History) -> tuple[tuple[int, str], ...]:
     """The epochs of the contents from the one before `first` up to the last."""
-    before = [first for first, _ in history.entries if first < one.first][-1:]
-    begin = (before or [one.first])[0]
-    return tuple(entry for entry in history.entries if begin <= entry[0] < one.until)
+    before = [first for first, _ in history.entries if first < offset_range.first][-1:]
+    begin = (before or [offset_range.first])[0]
+    return tuple(entry for entry in history.entries if begin <= entry[0] < offset_range.until)
 
 
 def without(ranges: Sequence[OffsetRange], losses: Sequence[DataLoss]) -> list[OffsetRange]:
     """`ranges` without the losses; each loss is the start, the end or all of a range."""
     kept = list(ranges)
     for loss in losses:
-        kept = [_cut_off(one, loss) if one.resource == loss.resource else one for one in kept]
-    return [one for one in kept if one.count > 0]
+        kept = [
+            _cut_off(offset_range, loss) if offset_range.resource == loss.resource else offset_range
+            for offset_range in kept
+        ]
+    return [offset_range for offset_range in kept if offset_range.count > 0]
 
 
-def _cut_off(one: OffsetRange, loss: DataLoss) -> OffsetRange:
-    if loss.first <= one.first:
-        return replace(one, first=loss.end)
-    return replace(one, until=loss.first)
+def _cut_off(offset_range: OffsetRange, loss: DataLoss) -> OffsetRange:
+    if loss.first <= offset_range.first:
+        return replace(offset_range, first=loss.end)
+    return replace(offset_range, until=loss.first)

@@ -90,10 +90,10 @@ class Progress:
         """
         found = self._found(start, self._patience(now, wait))
         self._histories = self._broker.histories(self._of_other_epochs(start, found))
-        positions = {name: self._position(start, name, one) for name, one in found.items()}
-        waiting = [self._waiting(positions[name].next, one) for name, one in found.items()]
+        positions = {name: self._position(start, name, description) for name, description in found.items()}
+        waiting = [self._waiting(positions[name].next, description) for name, description in found.items()]
         limits = Limits() if unlimited else self._settings.limits
-        total = sum(one.count for one in waiting)
+        total = sum(resource.count for resource in waiting)
         held_back = not self.is_fixed and is_held_back(
             total, limits.min_contents, limits.max_delay, now - self._last_batch
         )
@@ -101,15 +101,15 @@ class Progress:
         if allowed:
             self._last_batch = now
         self._held_back = held_back and total > 0
-        admitted = {one.resource for one in allowed}
-        for one in allowed:
-            before, until = positions[one.resource], self._end(one)
-            began = None if before == start.resources.get(one.resource) else before.began
-            epoch = self._epoch(found[one.resource], until)
-            positions[one.resource] = Position(before.incarnation, until, began, epoch)
+        admitted = {allowance.resource for allowance in allowed}
+        for allowance in allowed:
+            before, until = positions[allowance.resource], self._end(allowance)
+            began = None if before == start.resources.get(allowance.resource) else before.began
+            epoch = self._epoch(found[allowance.resource], until)
+            positions[allowance.resource] = Position(before.incarnation, until, began, epoch)
         self._known_next = {
-            name: LARGEST if self._is_complete(name, positions[name]) else one.next
-            for name, one in found.items()
+            name: LARGEST if self._is_complete(name, positions[name]) else description.next
+            for name, description in found.items()
             if name not in admitted
         }
         end = start.without(self._deleted).with_positions(positions)
@@ -136,7 +136,11 @@ class Progress:
         self._deleted = missing if self._settings.pattern is not None else []
         if self._caps is None:
             return found
-        return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
+        return {
+            name: description
+            for name, description in found.items()
+            if self._is_of_this_run(start, description)
+        }
 
     def _known_positions(self, start: Offset) -> dict[str, Position]:
         """The state that the query knows: the resources that were found last, up to the known sequence. A resource
@@ -145,8 +149,8 @@ class Progress:
         if not self.has_polled:
             return dict(start.resources)
         return {
-            name: Position(self.latest[name].incarnation, max(one.next, self._known_next.get(name, 0)))
-            for name, one in start.resources.items()
+            name: Position(self.latest[name].incarnation, max(position.next, self._known_next.get(name, 0)))
+            for name, position in start.resources.items()
             if name in self.latest
         }
 
@@ -248,8 +252,12 @@ class Progress:
 
     def _of_other_epochs(self, start: Offset, found: Mapping[str, Description]) -> list[Description]:
         """Resources whose last epoch differs from that of the last content that the query has read."""
-        known = ((one, start.resources.get(name)) for name, one in found.items())
-        return [one for one, before in known if before and before.epoch not in {None, one.log_epoch}]
+        known = ((description, start.resources.get(name)) for name, description in found.items())
+        return [
+            description
+            for description, before in known
+            if before and before.epoch not in {None, description.log_epoch}
+        ]
 
     def _epoch(self, found: Description, position: int) -> str | None:
         """The epoch of the content before a position."""

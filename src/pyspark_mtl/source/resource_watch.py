@@ -87,15 +87,17 @@ def _has_changes(found: Found, known: Known) -> bool:
     deleted.
     """
     return any(
-        name not in known or one.next > known[name].next or one.incarnation != known[name].incarnation
-        for name, one in found.items()
+        name not in known
+        or description.next > known[name].next
+        or description.incarnation != known[name].incarnation
+        for name, description in found.items()
     )
 
 
 def _watch_parameters(known: Known) -> tuple[dict[str, int], dict[str, str]]:
     """The known state as parameters `after` and `incarnations` of Resource.Describe."""
-    after = {name: one.next for name, one in known.items()}
-    return after, {name: one.incarnation for name, one in known.items()}
+    after = {name: description.next for name, description in known.items()}
+    return after, {name: description.incarnation for name, description in known.items()}
 
 
 def describe(
@@ -126,7 +128,11 @@ def describe(
 
 def _unknown(found: Found) -> Iterator[str]:
     """An error text for each resource whose end is unknown."""
-    return (f"{one.resource!r} is stopped: {one.trouble}" for one in found.values() if one.known_next is None)
+    return (
+        f"{description.resource!r} is stopped: {description.trouble}"
+        for description in found.values()
+        if description.known_next is None
+    )
 
 
 def _describe_once(

@@ -76,9 +76,12 @@ class StreamReader(DataSourceStreamReader):
         ranges = offsets.between(offsets.parse(start), offsets.parse(end))
         if not ranges:
             return []
-        found = driver.find_named([one.resource for one in ranges])
+        found = driver.find_named([offset_range.resource for offset_range in ranges])
         kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
-        epochs = {one.resource: driver.hold(one.resource, _start(one)) for one in kept}
+        epochs = {
+            offset_range.resource: driver.hold(offset_range.resource, _start(offset_range))
+            for offset_range in kept
+        }
         return [
             TaskPartition(Task(part, self._settings.group, epochs[part.resource]))
             for part in plan(kept, Split(self._settings.min_partitions, self._settings.max_records))
@@ -104,10 +107,14 @@ class StreamReader(DataSourceStreamReader):
         self._report = None
         now = time.monotonic()
         end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
-        for one in offsets.between(begin, end):
-            earliest = progress.latest[one.resource].earliest
-            first = Position(one.incarnation, earliest) if earliest > one.first else _start(one)
-            driver.try_to_hold(one.resource, first)
+        for offset_range in offsets.between(begin, end):
+            earliest = progress.latest[offset_range.resource].earliest
+            first = (
+                Position(offset_range.incarnation, earliest)
+                if earliest > offset_range.first
+                else _start(offset_range)
+            )
+            driver.try_to_hold(offset_range.resource, first)
         self._reached(end)
         self._answered = time.monotonic()
         return end
@@ -166,7 +173,9 @@ class BatchReader(DataSourceReader):
         for name in self._settings.resources or ():
             if name not in found:
                 raise absent(name)
-        ranges = [one for name in sorted(found) if (one := self._range(driver, found[name])).count]
+        ranges = [
+            offset_range for name in sorted(found) if (offset_range := self._range(driver, found[name])).count
+        ]
         kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
         split = Split(self._settings.min_partitions, self._settings.max_records)
         return [TaskPartition(Task(part)) for part in plan(kept, split)]
@@ -202,8 +211,8 @@ def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition
     )
 
 
-def _start(one: OffsetRange) -> Position:
-    return Position(one.incarnation, one.first, epoch=one.before)
+def _start(offset_range: OffsetRange) -> Position:
+    return Position(offset_range.incarnation, offset_range.first, epoch=offset_range.before)
 
 
 def _readable_parts(
@@ -212,7 +221,8 @@ def _readable_parts(
     """The parts of `ranges` that can still be read. Losses are raised, or logged once, on the driver."""
     histories = driver.histories(found.values())
     extents = {
-        name: ResourceExtent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()
+        name: ResourceExtent(description.incarnation, description.earliest, histories[name])
+        for name, description in found.items()
     }
     losses = lost(ranges, extents)
     if losses and fail_on_data_loss:

@@ -176,7 +176,7 @@ def commands_out_of_turn(broker: RunningBroker, heavy: bool) -> str:
             b"\xff" * 300,
         ]
         for number in range(count):
-            for one in (flow, stranger):
-                one.dealer.send_multipart([frames[number % len(frames)], b"x"])
+            for link in (flow, stranger):
+                link.dealer.send_multipart([frames[number % len(frames)], b"x"])
         flow.quiet()
     return f"{2 * count:,} commands"

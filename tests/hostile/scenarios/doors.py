@@ -84,8 +84,8 @@ def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> str
             peer.send(b"DISCONNECT")
             peer.send(b"NOOP")
         assert asked(other, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
-        for one in (peer, other):
-            one.close()
+        for client in (peer, other):
+            client.close()
     return f"{count:,} goodbyes of one peer"
 
 

@@ -112,7 +112,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         asks = w.ResourceDescribe(resource="r", after={"r": 1}, wait=20_000)
         waiting = [greedy.ask(asks, patience=20.0)[1] for _ in range(25)]
         until = time.monotonic() + PATIENCE_S
-        while sum(one.is_waiting(0.1) for one in waiting) > 20:
+        while sum(request.is_waiting(0.1) for request in waiting) > 20:
             assert time.monotonic() < until, "more wait than the quota allows"
         with modest.writer("r") as writer:
             writer.send(b"x")

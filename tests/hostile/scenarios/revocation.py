@@ -159,9 +159,12 @@ def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
         assert client.ask("Resource.Create", resource="load")[0] == 200
         clients = [MinimalClient(broker.endpoint) for _ in names]
         try:
-            for one in clients:
-                one.open("log")
-            victims = [Victim(broker, name, one) for name, one in zip(names, clients, strict=True)]
+            for victim_client in clients:
+                victim_client.open("log")
+            victims = [
+                Victim(broker, name, victim_client)
+                for name, victim_client in zip(names, clients, strict=True)
+            ]
             with load(client) as seen:
                 for victim in victims:
                     victim.ask(ASKED)
@@ -174,9 +177,9 @@ def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
             for victim in victims:
                 victim.hears_nothing()
         finally:
-            for one in clients:
+            for victim_client in clients:
                 with suppress(zmq.ZMQError):
-                    one.close()
+                    victim_client.close()
     granted = sum(len(victim.tokens) for victim in victims)
     return (
         f"{len(names)} users removed, {granted} leases of theirs granted before, {seen['written']:,} contents "

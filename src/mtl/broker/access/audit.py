@@ -196,8 +196,8 @@ def _changes(
         (AuditEvent.GRANTED, {*now.grants} - {*known.grants}),
         (AuditEvent.REVOKED, {*known.grants} - {*now.grants}),
     ):
-        for one in sorted(grants):
-            yield event, _grant_fields(one)
+        for grant in sorted(grants):
+            yield event, _grant_fields(grant)
 
 
 def _grant_fields(grant: GrantRecord) -> dict[str, object]:

@@ -65,7 +65,7 @@ def _check(pattern: str) -> None:
             f"{MAX_PATTERN_COST}",
         )
     try:
-        for one in (pattern, _anchored(pattern)):
-            pc.match_substring_regex(pa.array([""], pa.string()), one)
+        for expression in (pattern, _anchored(pattern)):
+            pc.match_substring_regex(pa.array([""], pa.string()), expression)
     except pa.ArrowException as e:
         raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is not a regular expression: {e}") from e

@@ -224,7 +224,7 @@ class ReaderGrants:
 def _since(history: History, start: int) -> w.Epochs:
     """The epochs from that of the content before `start` on."""
     before = [first for first, _ in history.entries if first < start][-1:]
-    return tuple(one for one in history.entries if one[0] >= (before or [start])[0])
+    return tuple(entry for entry in history.entries if entry[0] >= (before or [start])[0])
 
 
 def _start(resource: Resource, request: w.ConnectionReader, record: CursorRecord | None) -> int:

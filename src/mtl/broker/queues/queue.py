@@ -132,8 +132,8 @@ def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
         low=min(record.low, parting),
         ahead=min(record.ahead, parting),
         settled=[(first, min(end, parting)) for first, end in record.settled if first < parting],
-        deliveries=[one for one in record.deliveries if one[0] < parting],
-        letters=[one for one in record.letters if one.sequence < parting],
+        deliveries=[delivery for delivery in record.deliveries if delivery[0] < parting],
+        letters=[letter for letter in record.letters if letter.sequence < parting],
     )
 
 

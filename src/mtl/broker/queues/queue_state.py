@@ -248,16 +248,16 @@ class QueueState:
 
     def _hand_out_returned(self, first: int, last: int, event: QueueEvent) -> Run:
         begin = at = bisect_left(self._ready, first)
-        one = self._held[first]
+        run_start = self._held[first]
         sequence = first
         while at < len(self._ready) and self._ready[at] == sequence <= last:
             held = self._held[sequence]
-            if (held.again, held.avoid) != (one.again, one.avoid):
+            if (held.again, held.avoid) != (run_start.again, run_start.avoid):
                 break
             self._move(sequence, held, event)
             at, sequence = at + 1, sequence + 1
         del self._ready[begin:at]
-        return Run(first, sequence - 1, one.again)
+        return Run(first, sequence - 1, run_start.again)
 
     # --- back -----------------------------------------------------------------------------------------------
 

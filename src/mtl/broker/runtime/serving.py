@@ -54,8 +54,8 @@ def serve(
             reload()
         except OptionError as error:
             log.error("SIGHUP: the log settings are unchanged: %s", error)
-        for one in started:
-            one.read_users()
+        for server in started:
+            server.read_users()
         log.info("SIGHUP: users and log settings are read again")
 
     # Before the start, which may take a while: without a handler SIGHUP ends the process.

@@ -101,9 +101,9 @@ class Users:
     def grant(self, name: str, grants: Iterable[GrantRecord]) -> None:
         """Give rights. `anonymous` need not be a user yet: it stands for clients without credentials."""
         given = set(grants)
-        for one in given:
-            if not is_pattern(one.pattern):
-                raise OptionError(f"{one.pattern!r} is not a regular expression of RE2, or is too large")
+        for grant in given:
+            if not is_pattern(grant.pattern):
+                raise OptionError(f"{grant.pattern!r} is not a regular expression of RE2, or is too large")
 
         def granted(found: UserRecord | None) -> UserRecord:
             user = found or (UserRecord(name) if name == ANONYMOUS_USER else _require(name, found))
@@ -118,9 +118,9 @@ class Users:
             gone = set(user.grants if grants is None else grants)
             missing = gone - set(user.grants)
             if missing:
-                one = min(missing)
+                first = min(missing)
                 raise OptionError(
-                    f"user {name!r} has no grant of {one.right} {one.pattern!r} in {one.vhost!r}; "
+                    f"user {name!r} has no grant of {first.right} {first.pattern!r} in {first.vhost!r}; "
                     "`mtl user list` shows its grants"
                 )
             return msgspec.structs.replace(user, grants=tuple(g for g in user.grants if g not in gone))

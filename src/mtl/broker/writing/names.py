@@ -86,8 +86,8 @@ class Names:
                 "the broker's data was replaced. Ask without epoch to begin again",
             )
         # One of two holders is newer. Holders with the same epoch got the name from different copies of the data.
-        another = holder != session or (known is not None and known.epoch != epoch)
-        if epoch is not None and not same and another:
+        is_other_holder = holder != session or (known is not None and known.epoch != epoch)
+        if epoch is not None and not same and is_other_holder:
             raise fenced(name)
         if known is None and len(self._records) >= broker_limits.MAX_WRITER_NAMES:
             raise Refused(

@@ -142,8 +142,8 @@ class LogOpening:
             then()
             return
         wait = _Wait(wanted, then, patient=patient)
-        for one in wanted:
-            one.waits.append(wait)
+        for unopened in wanted:
+            unopened.waits.append(wait)
         self._waits.append(wait)
         self._open_next()
 
@@ -154,16 +154,19 @@ class LogOpening:
             self.opened([intake], lambda: None)
         return found is not None and found.state in {_State.WAITING, _State.OPENING}
 
-    def _is_awaited(self, one: Unopened, *, patient: bool) -> bool:
+    def _is_awaited(self, unopened: Unopened, *, patient: bool) -> bool:
         """Whether to wait for this log: not if an attempt failed a moment ago."""
-        if one.state is _State.FAILED and self._may_retry(one) and one.is_wanted():
-            self._try_again(one)
+        if unopened.state is _State.FAILED and self._may_retry(unopened) and unopened.is_wanted():
+            self._try_again(unopened)
         if patient:
-            return one.state is not _State.DAMAGED
-        return one.state in {_State.WAITING, _State.OPENING}
+            return unopened.state is not _State.DAMAGED
+        return unopened.state in {_State.WAITING, _State.OPENING}
 
-    def _may_retry(self, one: Unopened) -> bool:
-        return one.failed_at is None or self._outbox.now.mono >= one.failed_at + broker_limits.OPEN_RETRY_S
+    def _may_retry(self, unopened: Unopened) -> bool:
+        return (
+            unopened.failed_at is None
+            or self._outbox.now.mono >= unopened.failed_at + broker_limits.OPEN_RETRY_S
+        )
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -179,77 +182,79 @@ class LogOpening:
         self._failed.clear()
 
     def _open_next(self) -> None:
-        while (one := self._next()) is not None:
-            self._open(one)
+        while (unopened := self._next()) is not None:
+            self._open(unopened)
 
     def _next(self) -> Unopened | None:
         """The next log of the waiting requests, in turn; else one of the rest, if no log is being opened."""
         while self._waits and self._under_way < limits.OPENINGS:
             wait = self._waits.popleft()
-            one = wait.todo.popleft()
+            unopened = wait.todo.popleft()
             if wait.todo:
                 self._waits.append(wait)
-            if one.state is _State.WAITING:
-                return one
+            if unopened.state is _State.WAITING:
+                return unopened
         while self._unrequested and self._opens_all and not self._under_way:
-            one = self._unrequested.popleft()
-            if one.state is _State.WAITING:
-                return one
+            unopened = self._unrequested.popleft()
+            if unopened.state is _State.WAITING:
+                return unopened
         return None
 
-    def _open(self, one: Unopened) -> None:
-        if not one.is_wanted():
-            self._fail(one, StorageFailed("it is being deleted"))
+    def _open(self, unopened: Unopened) -> None:
+        if not unopened.is_wanted():
+            self._fail(unopened, StorageFailed("it is being deleted"))
             return
-        one.state = _State.OPENING
+        unopened.state = _State.OPENING
         self._under_way += 1
-        now, key = self._outbox.now.wall_us, one.intake.key
-        one.intake.submit(
-            lambda number: OpenLog(number, key, one.options, one.earliest, one.base, one.owner, now),
-            lambda result: self._answered(one, result),
+        now, key = self._outbox.now.wall_us, unopened.intake.key
+        unopened.intake.submit(
+            lambda number: OpenLog(
+                number, key, unopened.options, unopened.earliest, unopened.base, unopened.owner, now
+            ),
+            lambda result: self._answered(unopened, result),
         )
 
-    def _answered(self, one: Unopened, result: Result) -> None:
+    def _answered(self, unopened: Unopened, result: Result) -> None:
         self._under_way -= 1
         if isinstance(result, StorageError):
-            if one.failed_at is None:
-                log.error("%s is stopped: %s", one.intake.key, result)
-            self._fail(one, result)
+            if unopened.failed_at is None:
+                log.error("%s is stopped: %s", unopened.intake.key, result)
+            self._fail(unopened, result)
         else:
-            self._unopened.pop(one.intake.key, None)
-            one.state = _State.DONE
-            if one.failed_at is not None:
-                log.info("%s is open", one.intake.key)
+            self._unopened.pop(unopened.intake.key, None)
+            unopened.state = _State.DONE
+            if unopened.failed_at is not None:
+                log.info("%s is open", unopened.intake.key)
             if result is not None:
-                one.intake.opened(*result)
-            one.opened()
-            self._notify_waits(one, final=True)
-        if one is self._probe:
-            self._probed(opened=one.intake.reader is not None)
+                unopened.intake.opened(*result)
+            unopened.opened()
+            self._notify_waits(unopened, final=True)
+        if unopened is self._probe:
+            self._probed(opened=unopened.intake.reader is not None)
         self._open_next()
 
-    def _fail(self, one: Unopened, error: StorageError) -> None:
+    def _fail(self, unopened: Unopened, error: StorageError) -> None:
         for_good = isinstance(error, _FOR_GOOD)
-        one.state = _State.DAMAGED if for_good else _State.FAILED
-        one.failed_at = self._outbox.now.mono
-        one.intake.shut(error)
+        unopened.state = _State.DAMAGED if for_good else _State.FAILED
+        unopened.failed_at = self._outbox.now.mono
+        unopened.intake.shut(error)
         if not for_good:
-            self._failed[one.intake.key] = one
+            self._failed[unopened.intake.key] = unopened
             self._set_timer()
-        self._notify_waits(one, final=for_good)
+        self._notify_waits(unopened, final=for_good)
 
-    def _notify_waits(self, one: Unopened, *, final: bool) -> None:
+    def _notify_waits(self, unopened: Unopened, *, final: bool) -> None:
         """Notify the requests that wait for a log: all of them, or all except the patient ones."""
-        waits, one.waits = one.waits, [] if final else [x for x in one.waits if x.patient]
+        waits, unopened.waits = unopened.waits, [] if final else [x for x in unopened.waits if x.patient]
         for wait in waits:
             if final or not wait.patient:
                 wait.count_down()
 
     # --- trying again ---------------------------------------------------------------------------------------
 
-    def _try_again(self, one: Unopened) -> None:
-        self._failed.pop(one.intake.key, None)
-        one.state = _State.WAITING
+    def _try_again(self, unopened: Unopened) -> None:
+        self._failed.pop(unopened.intake.key, None)
+        unopened.state = _State.WAITING
 
     def _set_timer(self) -> None:
         if not self._timer:
@@ -260,21 +265,21 @@ class LogOpening:
     def _retry_oldest(self) -> None:
         """Try the log that failed longest ago again; the other failed ones wait for the outcome."""
         self._timer = False
-        one = next(iter(self._failed.values()), None)
-        if one is None:
+        unopened = next(iter(self._failed.values()), None)
+        if unopened is None:
             self._retry_s = broker_limits.OPEN_RETRY_S
             return
-        self._try_again(one)
-        self._probe = one
-        self._unrequested.appendleft(one)
+        self._try_again(unopened)
+        self._probe = unopened
+        self._unrequested.appendleft(unopened)
         self._open_next()
 
     def _probed(self, *, opened: bool) -> None:
         self._probe = None
         if opened:
             self._retry_s = broker_limits.OPEN_RETRY_S
-            for one in list(self._failed.values()):
-                self._try_again(one)
-                self._unrequested.append(one)
+            for unopened in list(self._failed.values()):
+                self._try_again(unopened)
+                self._unrequested.append(unopened)
         elif self._failed:
             self._set_timer()

@@ -152,12 +152,12 @@ class MbwsReader(ContentReader):
     async def _handle_messages(self, messages: Sequence[Message], beginning: int) -> None:
         """Take messages that arrived together."""
         contents = list(map(self._to_received, messages))
-        for one in reversed(contents):
-            if one.sequence is not None:
-                self._start = one.sequence + 1
+        for content in reversed(contents):
+            if content.sequence is not None:
+                self._start = content.sequence + 1
                 break
-        await self._octets.acquire(sum(len(one.body) for one in contents))
-        self._inbox.put_all([(one, beginning) for one in contents])
+        await self._octets.acquire(sum(len(content.body) for content in contents))
+        self._inbox.put_all([(content, beginning) for content in contents])
         await self._inbox.room()
 
     def _to_received(self, message: Message) -> Received:

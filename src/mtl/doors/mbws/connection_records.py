@@ -114,7 +114,10 @@ def record_of(connection: KnownConnection, received: int, until: float) -> Conne
         until=until,
         received=received,
         acknowledged=connection.outgoing.acked,
-        reading=tuple(ReadingRecord(a, one.start, one.incarnation) for a, one in connection.reading.items()),  # type: ignore[arg-type]  # a door never reads a group
+        reading=tuple(
+            ReadingRecord(a, place.start, place.incarnation)  # type: ignore[arg-type]  # a door never reads a group
+            for a, place in connection.reading.items()
+        ),
         sent=tuple(_runs(connection.outgoing.entries, addresses)),
     )
 
@@ -135,8 +138,10 @@ def _runs(places: Iterable[MessageOrigin], addresses: dict[str, int]) -> Iterabl
 
 def restore(record: ConnectionRecord, connection: KnownConnection) -> None:
     """Set a new connection to the recorded state, except for `received`."""
-    connection.reading = {one.address: ReadPosition(one.start, one.incarnation) for one in record.reading}
-    names = [one.address for one in record.reading]
+    connection.reading = {
+        reading.address: ReadPosition(reading.start, reading.incarnation) for reading in record.reading
+    }
+    names = [reading.address for reading in record.reading]
     connection.outgoing.acked = record.acknowledged
     connection.outgoing.entries.extend(
         chain.from_iterable(

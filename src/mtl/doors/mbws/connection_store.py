@@ -122,7 +122,7 @@ class ConnectionStore:
                 self._apply(content.body)
         self._position = end
         now = self._clock()
-        self._known = {key: one for key, one in self._known.items() if one.until > now}
+        self._known = {key: connection for key, connection in self._known.items() if connection.until > now}
 
     def _apply(self, body: bytes) -> None:
         try:

@@ -232,8 +232,8 @@ class MbwsLink:
     async def _handle_frames(self, session: MbwsSession, frames: Sequence[str | bytes]) -> None:
         """Handle messages that arrived together."""
         messages: list[Message] = []
-        for one in frames:
-            match session.received(one):
+        for frame in frames:
+            match session.received(frame):
                 case Message() as message:
                     messages.append(message)
                 case Acknowledge(sequence):

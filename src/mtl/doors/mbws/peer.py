@@ -118,8 +118,8 @@ class MbwsPeer:
         """Handle messages that arrived together; those before an invalid one count."""
         together: list[Message] = []
         try:
-            for one in messages:
-                frame = self._parse(one)
+            for message in messages:
+                frame = self._parse(message)
                 if isinstance(frame, Message):
                     together.append(frame)
                 elif frame is not None:

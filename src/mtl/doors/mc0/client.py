@@ -182,7 +182,7 @@ class Mc0Connection:
                     except BadMessage:
                         continue
                 self._paused = True
-                for reader in [one for readers in self._readers.values() for one in readers]:
+                for reader in [inner for readers in self._readers.values() for inner in readers]:
                     await reader.inbox.room()
                 self._paused = False
         finally:

@@ -55,8 +55,8 @@ def encode_list(extensions: Sequence[Extension]) -> str:
 def decode_list(text: str) -> tuple[Extension, ...]:
     """The extensions of a list. Raises `Malformed`, also for one that is listed twice and for too many."""
     found = {}
-    for one in parts(text, ";"):
-        name, _, properties = one.partition(":")
+    for item in parts(text, ";"):
+        name, _, properties = item.partition(":")
         extension = Extension(read_field(name), decode_arguments(properties, "=:"))
         if name in found:
             raise Malformed(f"extension {name!r} is listed twice")
@@ -85,13 +85,13 @@ class ExtensionOffer:
     @property
     def all(self) -> dict[str, Extension]:
         """Extensions by name, in the order of ids; one that is required and optional is required."""
-        return {one.name: one for one in _once((*self.required, *self.optional))}
+        return {extension.name: extension for extension in _once((*self.required, *self.optional))}
 
 
 def _once(extensions: Sequence[Extension]) -> list[Extension]:
     first: dict[str, Extension] = {}
-    for one in extensions:
-        first.setdefault(one.name, one)
+    for extension in extensions:
+        first.setdefault(extension.name, extension)
     return list(first.values())
 
 
@@ -121,7 +121,7 @@ def common_minor(peer: Handshake, *, proposes: bool = False) -> int:
 
 def check_known(required: Sequence[Extension]) -> None:
     """Raises `Refused` for a required extension that this side does not support (MM2-12, MM2-13)."""
-    missing = [one.name for one in required if one.name not in SUPPORTED]
+    missing = [extension.name for extension in required if extension.name not in SUPPORTED]
     if missing:
         raise DoorRefusal(501, "extensions", f"the extension {', '.join(missing)} is not supported")
 
@@ -130,11 +130,11 @@ def final(client: ExtensionOffer, server: ExtensionOffer) -> ExtensionOffer:
     """The client's final offer (MM2-23). Raises `Refused` when the server requires an unsupported extension."""
     check_known(server.required)
     required = _once((*client.required, *server.required))
-    names = {one.name for one in required}
+    names = {extension.name for extension in required}
     optional = [
-        one
-        for one in client.optional
-        if one.name in server.all and one.name in SUPPORTED and one.name not in names
+        extension
+        for extension in client.optional
+        if extension.name in server.all and extension.name in SUPPORTED and extension.name not in names
     ]
     return ExtensionOffer(_settled(required, client, server), _settled(optional, client, server))
 
@@ -143,7 +143,10 @@ def _settled(
     extensions: Sequence[Extension], client: ExtensionOffer, server: ExtensionOffer
 ) -> tuple[Extension, ...]:
     """The extensions with the smaller of both sides' counts."""
-    return tuple(batch_ack(_smaller(client, server)) if one.name == BATCH_ACK else one for one in extensions)
+    return tuple(
+        batch_ack(_smaller(client, server)) if extension.name == BATCH_ACK else extension
+        for extension in extensions
+    )
 
 
 def _smaller(client: ExtensionOffer, server: ExtensionOffer) -> int:
@@ -155,7 +158,7 @@ def agreed(last: ExtensionOffer, server: ExtensionOffer, minor: int) -> Agreed:
     (MM2-13), has an unknown one, or a larger window than the server offered.
     """
     names = list(last.all)
-    missing = [one.name for one in server.required if one.name not in names]
+    missing = [extension.name for extension in server.required if extension.name not in names]
     if missing:
         raise DoorRefusal(
             400, "extensions", f"{', '.join(missing)} is required here, and not in your last handshake"

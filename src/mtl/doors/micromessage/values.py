@@ -143,7 +143,7 @@ def encode_whole(name: str, number: int) -> str:
 
 def decode_properties(text: str) -> dict[str, FilterValue]:
     """The properties of a message. Raises `Malformed`, also for a duplicate key."""
-    return _unique((pair(one, ":") for one in parts(text, ";")), decode_value)
+    return _unique((pair(part, ":") for part in parts(text, ";")), decode_value)
 
 
 def encode_arguments(arguments: Mapping[str, str]) -> str:
@@ -153,7 +153,7 @@ def encode_arguments(arguments: Mapping[str, str]) -> str:
 
 def decode_arguments(text: str, separators: str = "=") -> dict[str, str]:
     """Parse arguments; any of `separators` is between key and value. Raises `Malformed`."""
-    return _unique((pair(one, separators) for one in parts(text, ",")), url_decoded)
+    return _unique((pair(part, separators) for part in parts(text, ",")), url_decoded)
 
 
 def parts(text: str, separator: str) -> list[str]:
@@ -167,7 +167,7 @@ def pair(text: str, separators: str) -> tuple[str, str]:
     if len(separators) == 1:
         at = text.find(separators)
     else:
-        at = min((place for one in separators if (place := text.find(one)) >= 0), default=-1)
+        at = min((place for separator in separators if (place := text.find(separator)) >= 0), default=-1)
     if at < 0:
         raise Malformed(f"{text[:40]!r} is not key{separators[0]}value")
     return read_field(text[:at]), text[at + 1 :]

@@ -224,8 +224,8 @@ def _read_ids(buf: memoryview, at: int, *_: object) -> tuple[tuple[int, ...], in
         raise Malformed(f"{count} extensions; {RS_STREAMS} are the most")
     ids = []
     for _number in range(count):
-        one, at = _read_varint(buf, at)
-        ids.append(one)
+        id_, at = _read_varint(buf, at)
+        ids.append(id_)
     return tuple(ids), at
 
 

@@ -71,7 +71,7 @@ class ReactiveIntake:
             settled = asyncio.get_running_loop().create_future()
             settled.set_exception(failed)
         # A failure after another one is not reported.
-        settled.add_done_callback(lambda one: one.cancelled() or one.exception())
+        settled.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._sent.put_nowait((settled, len(run.bodies)))
 
     def finish(self) -> None:

@@ -73,15 +73,15 @@ class ReactiveReader(ContentReader, Stream):
 
     async def next(self) -> Received:
         """The next content; waits for it. Raises `Refused` with the door's message, `Unreachable`, `Closed`."""
-        one = await self._inbox.get()
+        received = await self._inbox.get()
         self._consumed += 1
         if self._consumed == self._renewal and self.error is None:
             self._link.session.subscribing.request(self.id, self._consumed)
             self._link.flush()
             self._consumed = 0
-        assert one.sequence is not None
-        self.position = one.sequence + 1
-        return one
+        assert received.sequence is not None
+        self.position = received.sequence + 1
+        return received
 
     async def close(self) -> None:
         """Cancel. Harmless when repeated."""

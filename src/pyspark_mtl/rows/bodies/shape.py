@@ -107,7 +107,7 @@ def _check_nulls(fields: Sequence[Any], inside: str = "") -> None:
 def _check_type(name: str, field: Any) -> None:
     kind = field.type
     metadata = [child.metadata for child in children(kind) if child.metadata]
-    if any(key in one for one in metadata for key in (b"variant", b"geometry")):
+    if any(key in entries for entries in metadata for key in (b"variant", b"geometry")):
         raise SchemaError(
             f"the column {name!r} is a type that bodies cannot hold; parse_json makes variants of text"
         )
