@@ -126,7 +126,7 @@ class Image:
             self._do(op, bool(failed), name, target, fd, flags, offset, journal[at - data : at])
 
     def _do(
-        self, op: int, failed: bool, name: str, two: str, fd: int, flags: int, offset: int, data: bytes
+        self, op: int, failed: bool, name: str, target: str, fd: int, flags: int, offset: int, data: bytes
     ) -> None:
         if op == _OPEN:
             self._opened(name, fd, flags)
@@ -143,9 +143,9 @@ class Image:
                 file.resize(offset)
         elif op == _RENAME:
             node = self._find(name)
-            self._change((name, None), (two, node))
+            self._change((name, None), (target, node))
         elif op == _LINK:
-            self._change((two, self._find(name)))
+            self._change((target, self._find(name)))
         elif op == _MKDIR:
             self._change((name, _Directory()))
         else:

@@ -22,8 +22,8 @@ def head() -> str:
 def row(measured: Measured) -> str:
     """One line of the table."""
     return (
-        f"| {measured.name} | {measured.done} | {measured.seconds:.1f} | {measured.before:.0f} | {measured.most:.0f} | {measured.files} "
-        f"| {measured.answers:,} | {measured.slowest:.0f} |"
+        f"| {measured.name} | {measured.done} | {measured.seconds:.1f} | {measured.before:.0f} | {measured.most:.0f} "
+        f"| {measured.files} | {measured.answers:,} | {measured.slowest:.0f} |"
     )
 
 

@@ -109,12 +109,12 @@ class Losing(CuttingProxy):
 
     lost = False
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        if not self.lost and b'"lease":' in one.recv(1 << 16, socket.MSG_PEEK):
-            one.recv(1 << 16)
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        if not self.lost and b'"lease":' in source.recv(1 << 16, socket.MSG_PEEK):
+            source.recv(1 << 16)
             self.lost = True
             return
-        super()._pass_on(one, other)
+        super()._pass_on(source, target)
 
 
 @contextmanager

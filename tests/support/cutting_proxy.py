@@ -91,14 +91,14 @@ class CuttingProxy:
         self._pairs.append((near, far))
         self.accepted[self._listeners[listener]] += 1
 
-    def _pass_on(self, source: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         try:
             data = source.recv(1 << 16)
             if data:
-                other.sendall(data)
+                target.sendall(data)
                 return
         except OSError:
             pass
         self._pairs = [pair for pair in self._pairs if source not in pair]
         source.close()
-        other.close()
+        target.close()
