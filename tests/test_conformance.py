@@ -51,8 +51,12 @@ def test_markers_of_functions_and_classes_are_read(tmp_path: Path) -> None:
         "    async def test_two(self): ...\n",
         encoding="utf-8",
     )
-    first, two = Shown("test_a.py", "test_one"), Shown("test_a.py", "TestThem.test_two")
-    assert conformance.evidence(tmp_path, tmp_path) == {"X-1": [first], "X-2": [two, first], "X-3": [two]}
+    first, second = Shown("test_a.py", "test_one"), Shown("test_a.py", "TestThem.test_two")
+    assert conformance.evidence(tmp_path, tmp_path) == {
+        "X-1": [first],
+        "X-2": [second, first],
+        "X-3": [second],
+    }
 
 
 @pytest.mark.parametrize("marker", ["requirement()", "requirement(ID)", "requirement(1)"])

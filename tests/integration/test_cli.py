@@ -148,7 +148,7 @@ def test_a_checkpoint_of_spark_is_shown(
         (tmp_path / log / "0").write_text(text)
     run("resource", "create", "again", *at)
     shown = [json.loads(text) for text in run("checkpoint", str(tmp_path), "--json", *at).splitlines()]
-    found = {one["resource"]: (one["position"], one["behind"], one["state"]) for one in shown}
+    found = {cursor["resource"]: (cursor["position"], cursor["behind"], cursor["state"]) for cursor in shown}
     assert found["orders"] == (3, 1, "served")
     assert found["gone"] == (2, None, "deleted")
     assert found["again"][2] == "made again"

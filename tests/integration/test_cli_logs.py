@@ -40,11 +40,11 @@ def test_a_line_of_json_has_the_message_or_the_fields(written: Written) -> None:
     write_lines("info", "json")
     log.info("resource %s", HOSTILE)
     log.warning("unused", extra={"fields": {"event": "login", "user": HOSTILE}})
-    one, two = (json.loads(line) for line in written())
-    assert one.pop("time").endswith("+00:00")
-    assert one == {"level": "info", "logger": "mtl.test", "message": f"resource {HOSTILE}"}
-    assert two.pop("time")
-    assert two == {"level": "warning", "logger": "mtl.test", "event": "login", "user": HOSTILE}
+    text_record, fields_record = (json.loads(line) for line in written())
+    assert text_record.pop("time").endswith("+00:00")
+    assert text_record == {"level": "info", "logger": "mtl.test", "message": f"resource {HOSTILE}"}
+    assert fields_record.pop("time")
+    assert fields_record == {"level": "warning", "logger": "mtl.test", "event": "login", "user": HOSTILE}
 
 
 def test_a_traceback_in_json_is_a_member_of_the_line(written: Written) -> None:

@@ -130,7 +130,7 @@ async def test_a_stopped_reader_of_packs_gets_one_window(mtl_broker: RunningBrok
             contents = [await r.next()]
             for _ in range(20):
                 await c.describe("orders")  # all that the broker sent before has arrived
-                assert sum(one.end - one.first for one in r._feed.queue) <= 400
+                assert sum(delivery.end - delivery.first for delivery in r._feed.queue) <= 400
             contents += [content async for content in r]
             assert len(contents) == 2_000
 

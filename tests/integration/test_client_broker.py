@@ -280,8 +280,8 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
     if child == 0:
         said = b"failed"
         try:
-            with mtl.connect(connection.endpoint) as own, own.writer("orders") as another:
-                another.send(b"1")
+            with mtl.connect(connection.endpoint) as own, own.writer("orders") as child_writer:
+                child_writer.send(b"1")
             ended = connection.describe(["orders"])["orders"].next
             closed = 0
             for use in (lambda: writer.send(b"?"), reader.next, writer.flush):
@@ -414,7 +414,7 @@ def test_resources_are_created_described_and_deleted(connection: Connection) -> 
     assert connection.create_resource("logs", durability="os", exist_ok=True).incarnation == made.incarnation
     assert sorted(connection.describe()) == ["logs", "orders"]
     assert list(connection.describe(pattern="l.*")) == ["logs"]
-    assert [one.resource for one in connection.list_resources()] == ["logs", "orders"]
+    assert [resource.resource for resource in connection.list_resources()] == ["logs", "orders"]
     with pytest.raises(Refused) as missing:
         connection.describe(["logs", "nothing"])
     assert missing.value.members["missing"] == ["nothing"]

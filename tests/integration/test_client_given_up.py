@@ -66,7 +66,7 @@ def test_a_writer_of_a_suspended_process_resends_dropped_contents(impatient: Run
             said, errors = process.communicate("go on\n", timeout=60)
         assert (said, process.returncode) == ("flushed\n", 0), errors
         contents = 4 * (LARGE_PACK if how == "shared" else 1)
-        assert [one.sequence for one in visible(connection, "orders")] == list(range(1, contents + 1))
+        assert [content.sequence for content in visible(connection, "orders")] == list(range(1, contents + 1))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -87,7 +87,7 @@ def test_contents_sent_over_a_half_open_network_are_resent(impatient: RunningBro
                 time.sleep(GIVEN_UP_S)
             writer.flush()
             assert proxy.cuts == 0
-        assert [one.body for one in visible(connection, "orders")] == numbered(4)
+        assert [content.body for content in visible(connection, "orders")] == numbered(4)
 
 
 def test_a_holder_moves_the_cursor_after_a_half_open_network(impatient: RunningBroker) -> None:

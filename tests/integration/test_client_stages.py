@@ -29,7 +29,7 @@ def test_a_stage_is_invisible_until_it_is_committed_once(connection: Connection)
     connection.stage_commit("app", 2, [later.stage])
     with pytest.raises(Refused, match="rolled-back"):
         connection.stage_commit("app", 1, [])
-    assert [one.version for one in connection.stages("app").applications] == [2]
+    assert [application.version for application in connection.stages("app").applications] == [2]
     connection.stage_forget("app")
     assert connection.stages("app").applications == []
 

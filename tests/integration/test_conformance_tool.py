@@ -52,8 +52,8 @@ def checked(target: Target) -> dict[str, CheckResult]:
 def failed(findings: dict[str, CheckResult]) -> set[str]:
     return {
         name
-        for name, one in findings.items()
-        if one.verdict is CheckVerdict.FAILED and one.level is RequirementLevel.MUST
+        for name, finding in findings.items()
+        if finding.verdict is CheckVerdict.FAILED and finding.level is RequirementLevel.MUST
     }
 
 
@@ -76,11 +76,11 @@ def tool(*arguments: str, **environment: str) -> tuple[int, list[dict[str, Any]]
 @pytest.mark.parametrize("profile", ["test", "log", "queue"])
 def test_the_broker_meets_every_requirement(mtl_broker: RunningBroker, profile: str) -> None:
     code, findings = tool(mtl_broker.endpoint, "--profile", profile)
-    assert [one for one in findings if one["verdict"] == "FAILED"] == []
+    assert [finding for finding in findings if finding["verdict"] == "FAILED"] == []
     assert code == 0
-    unseen = {one["requirement"] for one in findings if one["verdict"] == "not seen"}
+    unseen = {finding["requirement"] for finding in findings if finding["verdict"] == "not seen"}
     assert unseen == ({"MTL-86", "MTL-93"} if profile == "test" else set())
-    assert all(one["frames"] for one in findings)
+    assert all(finding["frames"] for finding in findings)
 
 
 def test_a_server_of_the_rfc_alone_meets_every_must() -> None:
@@ -154,9 +154,9 @@ def test_a_server_that_demands_credentials_is_checked_with_them(tmp_path: Path) 
 
 def test_the_client_meets_every_requirement() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", OUR_CLIENT)
-    assert [one for one in findings if one["verdict"] == "FAILED"] == []
+    assert [finding for finding in findings if finding["verdict"] == "FAILED"] == []
     assert code == 0
-    unseen = {one["requirement"] for one in findings if one["verdict"] == "not seen"}
+    unseen = {finding["requirement"] for finding in findings if finding["verdict"] == "not seen"}
     assert unseen == set()
 
 
@@ -210,9 +210,9 @@ context.destroy(1000)
 
 def test_violations_of_a_client_are_reported() -> None:
     code, findings = tool("--client", "--", sys.executable, "-c", BAD_CLIENT)
-    wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
+    wrong = {finding["requirement"] for finding in findings if finding["verdict"] == "FAILED"}
     assert wrong == {"MTL-60", "MTL-70", "MTL-74", "MTL-75", "MTL-79", "MTL-85", "MTL-89"}
-    early = next(one for one in findings if one["requirement"] == "MTL-60")
+    early = next(finding for finding in findings if finding["requirement"] == "MTL-60")
     assert any(frame.startswith("> 202 | ") for frame in early["frames"]), "the reply that granted the lease"
     assert code == 1
 
@@ -236,5 +236,5 @@ context.destroy(0)
 
 def test_a_client_that_does_not_log_in_after_a_401_violates_mtl_29() -> None:
     _, findings = tool("--client", "--", sys.executable, "-c", CLIENT_WITHOUT_LOGIN)
-    wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
+    wrong = {finding["requirement"] for finding in findings if finding["verdict"] == "FAILED"}
     assert wrong == {"MTL-29"}

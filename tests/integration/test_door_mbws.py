@@ -26,19 +26,19 @@ from tests.support.mbws import at, bare, bodies_of, in_log, names, numbered, wri
 @in_loop
 async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind: Kind) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
-        connected = await one.connect(kind=kind)
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as client:
+        connected = await client.connect(kind=kind)
         assert connected.name.startswith("urn:uuid:")
         assert connected.numbers == ()
         for n in range(3):
-            await one.say(Message((a,), b"%d" % n, "text/plain", (("k", "v"),)), kind=kind)
-        heard = [await one.socket.recv() for _ in range(4)]
+            await client.say(Message((a,), b"%d" % n, "text/plain", (("k", "v"),)), kind=kind)
+        heard = [await client.socket.recv() for _ in range(4)]
         assert all(isinstance(data, str) is (kind is Kind.TEXT) for data in heard)
         frames = [decode(data) for data in heard]
         while (
             len([frame for frame in frames if isinstance(frame, Message)]) < 3 or Acknowledge(3) not in frames
         ):
-            frames.append(await one.hear())
+            frames.append(await client.hear())
         assert [frame for frame in frames if isinstance(frame, Message)] == [
             Message((a,), b"%d" % n, "text/plain", (("k", "v"), ("mtl-sequence", str(n + 1))))
             for n in range(3)
@@ -51,8 +51,10 @@ async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind:
 async def test_the_subprotocol_is_negotiated(shared: RunningBroker) -> None:
     async with at(shared) as (opened, _):
         for offered in ([MBLWS, MBWS], ["other", MBWS]):
-            async with connect(opened.endpoint, subprotocols=[Subprotocol(one) for one in offered]) as socket:
-                assert socket.subprotocol == next(one for one in offered if one != "other")
+            async with connect(
+                opened.endpoint, subprotocols=[Subprotocol(name) for name in offered]
+            ) as socket:
+                assert socket.subprotocol == next(name for name in offered if name != "other")
         for nothing in ([Subprotocol("other")], None):
             with pytest.raises(InvalidStatus, match="400"):
                 await connect(opened.endpoint, subprotocols=nothing)
@@ -67,16 +69,16 @@ async def test_an_answered_close_acknowledges_all_messages_before_it(
     a = next(names)
     async with at(shared) as (opened, beside):
         name = ""
-        async with bare(opened, subprotocol=subprotocol) as one:
+        async with bare(opened, subprotocol=subprotocol) as client:
             if subprotocol == MBWS:
-                name = (await one.connect()).name
-            await one.say(*numbered(a, range(500)))
-            await one.socket.close()
-            assert one.socket.close_code == 1000
+                name = (await client.connect()).name
+            await client.say(*numbered(a, range(500)))
+            await client.socket.close()
+            assert client.socket.close_code == 1000
         assert await in_log(beside, a) == [b"%d" % n for n in range(500)]
         if name:
-            async with bare(opened) as one:
-                assert (await one.connect(name, 0, 1, 500)).name != name
+            async with bare(opened) as client:
+                assert (await client.connect(name, 0, 1, 500)).name != name
 
 
 @pytest.mark.requirement("MBWS-33", "MBWS-34", "MBWS-35")
@@ -85,14 +87,14 @@ async def test_without_recovery_messages_are_sent_at_once(shared: RunningBroker)
     a = next(names)
     async with (
         at(shared) as (opened, _),
-        bare(opened, f"address={a}&from=earliest&frames=text", MBLWS) as one,
+        bare(opened, f"address={a}&from=earliest&frames=text", MBLWS) as client,
     ):
-        await one.say(Connect(), Acknowledge(77), *numbered(a, range(3)))
+        await client.say(Connect(), Acknowledge(77), *numbered(a, range(3)))
         for n in range(3):
-            data = await one.socket.recv()
+            data = await client.socket.recv()
             assert isinstance(data, str)
             assert decode(data) == Message((a,), b"%d" % n, "", (("mtl-sequence", str(n + 1)),))
-        one.break_off()
+        client.break_off()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         assert not len(opened._connections)  # type: ignore[attr-defined]
 
@@ -102,10 +104,10 @@ async def test_without_recovery_messages_are_sent_at_once(shared: RunningBroker)
 async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBroker) -> None:
     a, b = next(names), next(names)
     query = f"address={a}&from=earliest&address={b}&from=earliest"
-    async with at(shared) as (opened, beside), bare(opened, query) as one:
-        await one.connect()
-        await one.say(Message((a, "", b, a), b"both"))
-        got = await one.messages(2)
+    async with at(shared) as (opened, beside), bare(opened, query) as client:
+        await client.connect()
+        await client.say(Message((a, "", b, a), b"both"))
+        got = await client.messages(2)
         assert sorted(message.addresses for message in got) == [(a,), (b,)]
         assert [message.body for message in got] == [b"both", b"both"]
         for address in (a, b):
@@ -116,16 +118,16 @@ async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBrok
 @in_loop
 async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared, create=(DEAD, a)) as (opened, beside), bare(opened) as one:
-        await one.connect()
-        await one.say(
+    async with at(shared, create=(DEAD, a)) as (opened, beside), bare(opened) as client:
+        await client.connect()
+        await client.say(
             Message(("nowhere", a), b"unknown", "t/t", (("k", "v"),)),
             Message((), b"no address"),
             Message((a,), b"bad", "", (("mtl-sequence", "1"),)),
             Message((a,), b"long", "", tuple((f"{n:04}", "x" * 60) for n in range(990))),
             Message((a,), b"good"),
         )
-        await one.acknowledged(5)
+        await client.acknowledged(5)
         assert await in_log(beside, a) == [b"unknown", b"good"]
         async with beside.reader(DEAD, start="earliest", until=5) as log:
             letters = {content.body: content.properties async for content in log}
@@ -133,10 +135,10 @@ async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared
         assert letters[b"unknown"].items() >= {"k": "v", "content-type": "t/t"}.items()
         assert letters[b"unknown"]["dead-letter-address"] == "nowhere"
         assert "broker's" in str(letters[b"bad"]["dead-letter-reason"])
-    async with at(shared, create=()) as (opened, _), bare(opened) as one:
-        await one.connect()
-        await one.say(Message(("nowhere",), b""))
-        await one.acknowledged(1)
+    async with at(shared, create=()) as (opened, _), bare(opened) as client:
+        await client.connect()
+        await client.say(Message(("nowhere",), b""))
+        await client.acknowledged(1)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +160,11 @@ async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared
 async def test_invalid_requests_end_with_a_close_code(
     shared: RunningBroker, query: str, data: list[bytes | str], code: int
 ) -> None:
-    async with at(shared, create=()) as (opened, _), bare(opened, query) as one:
+    async with at(shared, create=()) as (opened, _), bare(opened, query) as client:
         for message in data:
             with suppress(ConnectionClosed):
-                await one.socket.send(message)
-        assert await one.closed() == code
+                await client.socket.send(message)
+        assert await client.closed() == code
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         assert not len(opened._connections)  # type: ignore[attr-defined]
 
@@ -172,36 +174,36 @@ async def test_a_client_without_connect_frame_is_disconnected(
     shared: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtl.doors.mbws.peer.MBWS_CONNECT_S", 0.05)
-    async with at(shared) as (opened, _), bare(opened) as one:
-        assert await one.closed() == 1002
+    async with at(shared) as (opened, _), bare(opened) as client:
+        assert await client.closed() == 1002
 
 
 @in_loop
 async def test_unacknowledged_messages_do_not_exceed_the_window(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as client:
         await written(beside, a, range(MBWS_WINDOW + 100))
-        await one.connect()
-        assert bodies_of(await one.messages(MBWS_WINDOW)) == list(range(MBWS_WINDOW))
-        more = asyncio.create_task(one.messages(100))
+        await client.connect()
+        assert bodies_of(await client.messages(MBWS_WINDOW)) == list(range(MBWS_WINDOW))
+        more = asyncio.create_task(client.messages(100))
         done, _ = await asyncio.wait({more}, timeout=0.1)
         assert not done
-        await one.say(Acknowledge(99))
+        await client.say(Acknowledge(99))
         done, _ = await asyncio.wait({more}, timeout=0.1)
         assert not done
-        await one.say(Acknowledge(100))
+        await client.say(Acknowledge(100))
         assert bodies_of(await more) == list(range(MBWS_WINDOW, MBWS_WINDOW + 100))
 
 
 @in_loop
 async def test_a_slow_client_gets_every_message(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest", MBLWS) as one:
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest", MBLWS) as client:
         await beside.create_resource(a, exist_ok=True)
         async with beside.writer(a) as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
-        got = [message.body.rstrip(b"\0") for message in await one.messages(100)]
+        got = [message.body.rstrip(b"\0") for message in await client.messages(100)]
         assert got == [b"%d" % n for n in range(100)]
 
 
@@ -210,7 +212,7 @@ async def test_a_slow_client_gets_every_message(shared: RunningBroker) -> None:
 async def test_a_peer_may_count_characters_in_binary_frames(shared: RunningBroker) -> None:
     a = "größe-" + next(names)
     query = f"address=gr%C3%B6%C3%9Fe-{a.removeprefix('größe-')}&from=earliest&lengths=characters"
-    async with at(shared) as (opened, _), bare(opened, query, MBLWS) as one:
-        await one.socket.send(encode(Message((a,), b"hi"), Kind.BINARY, characters=True))
-        data = await one.socket.recv()
+    async with at(shared) as (opened, _), bare(opened, query, MBLWS) as client:
+        await client.socket.send(encode(Message((a,), b"hi"), Kind.BINARY, characters=True))
+        data = await client.socket.recv()
         assert decode(data, characters=True) == Message((a,), b"hi", "", (("mtl-sequence", "1"),))

@@ -30,9 +30,9 @@ async def test_sent_messages_are_delivered_and_durable(shared: RunningBroker, *,
             for body in BODIES:
                 await w.send(body, PROPERTIES)
             received = [await r.next() for _ in BODIES]
-        assert [one.body for one in received] == BODIES
-        assert [one.sequence for one in received] == [1, 2, 3, 4]
-        assert all(one.properties == PROPERTIES for one in received)
+        assert [content.body for content in received] == BODIES
+        assert [content.sequence for content in received] == [1, 2, 3, 4]
+        assert all(content.properties == PROPERTIES for content in received)
         async with beside.reader(a, start="earliest", until=5) as log:
             assert [(content.body, content.properties) async for content in log] == [
                 (body, PROPERTIES) for body in BODIES
@@ -148,7 +148,7 @@ async def test_acknowledged_messages_survive_a_kill_of_the_door(shared: RunningB
         got = [int((await r.next()).body) for _ in range(50)]
         await sent[300]
         process.kill()
-    acknowledged = sum(one.done() for one in sent)
+    acknowledged = sum(future.done() for future in sent)
     with door_process(*command, place) as process:
         await w.flush()
         async with aio.connect(shared.endpoint) as beside:

@@ -31,9 +31,9 @@ def other(tmp_path: Path) -> Iterator[RunningBroker]:
 
 def free_port() -> int:
     """A port without listener at this moment."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as unbound:
+        unbound.bind(("127.0.0.1", 0))
+        port: int = unbound.getsockname()[1]
         return port
 
 
@@ -62,23 +62,23 @@ async def test_two_peered_brokers_have_the_same_contents(
     """In the order of each broker, once; contents received from a peer are not sent back to it."""
     here, there = (f"127.0.0.1:{free_port()}" for _ in range(2))
     async with (
-        door("mbws", mtl_broker.endpoint, here, peers=sending(f"ws://{there}")) as (_, one),
-        door("mbws", other.endpoint, there, peers=sending(f"ws://{here}")) as (_, two),
+        door("mbws", mtl_broker.endpoint, here, peers=sending(f"ws://{there}")) as (_, east),
+        door("mbws", other.endpoint, there, peers=sending(f"ws://{here}")) as (_, west),
     ):
         ours, theirs = [b"a%d" % n for n in range(1500)], [b"b%d" % n for n in range(1500)]
-        await asyncio.gather(write(one, *ours), write(two, *theirs))
-        for beside in (one, two):
+        await asyncio.gather(write(east, *ours), write(west, *theirs))
+        for beside in (east, west):
             found = await has(beside, 3000)
             assert [body for body in found if body.startswith(b"a")] == ours
             assert [body for body in found if body.startswith(b"b")] == theirs
-        await write(one, b"last")
-        assert (await has(two, 3001))[-1] == b"last"
-        await write(two, b"very last")
-        assert (await has(one, 3002))[-1] == b"very last"
-        assert (await one.describe(["orders"]))["orders"].next == 3003
-        async with two.reader("orders", start=3001, until=3002) as r:
+        await write(east, b"last")
+        assert (await has(west, 3001))[-1] == b"last"
+        await write(west, b"very last")
+        assert (await has(east, 3002))[-1] == b"very last"
+        assert (await east.describe(["orders"]))["orders"].next == 3003
+        async with west.reader("orders", start=3001, until=3002) as r:
             (content,) = [content async for content in r]
-        incarnation = (await one.describe(["orders"]))["orders"].incarnation
+        incarnation = (await east.describe(["orders"]))["orders"].incarnation
         assert content.properties == {"kind": "new", SOURCE: f"{incarnation}/3001"}
 
 
@@ -94,16 +94,16 @@ async def test_contents_wait_for_an_absent_peer(
     monkeypatch.setattr("mtl.doors.mbws.peering.MBWS_PEER_PATIENCE_S", 0.2)
     there = f"127.0.0.1:{free_port()}"
     peers = sending(f"ws://{there}")
-    async with at(mtl_broker, peers=peers) as (_, one):
-        await write(one, b"0")
+    async with at(mtl_broker, peers=peers) as (_, east):
+        await write(east, b"0")
         await until(lambda: "contents of 'orders' do not reach the peer 'there'" in caplog.text)
-        async with door("mbws", other.endpoint, there) as (_, two):
-            assert await has(two, 1) == [b"0"]
-        await write(one, b"1")
-    async with at(mtl_broker, peers=peers) as (_, one), door("mbws", other.endpoint, there) as (_, two):
-        assert await has(two, 2) == [b"0", b"1"]
-        await write(one, b"2")
-        assert await has(two, 3) == [b"0", b"1", b"2"]
+        async with door("mbws", other.endpoint, there) as (_, west):
+            assert await has(west, 1) == [b"0"]
+        await write(east, b"1")
+    async with at(mtl_broker, peers=peers) as (_, east), door("mbws", other.endpoint, there) as (_, west):
+        assert await has(west, 2) == [b"0", b"1"]
+        await write(east, b"2")
+        assert await has(west, 3) == [b"0", b"1", b"2"]
 
 
 @in_loop
@@ -111,13 +111,13 @@ async def test_contents_that_cannot_be_sent_do_not_block_others(
     mtl_broker: RunningBroker, other: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: Door
-    async with at(other) as (opened, two), at(mtl_broker, peers=sending(opened.endpoint)) as (_, one):
-        await one.create_resource("orders")
-        async with one.writer("orders") as w:
+    async with at(other) as (opened, west), at(mtl_broker, peers=sending(opened.endpoint)) as (_, east):
+        await east.create_resource("orders")
+        async with east.writer("orders") as w:
             await w.send(b"large", {"text": "x" * 65_000, "b": "y" * 500})
             await w.send(bytes(MAX_CONTENT))
             await w.send(b"good")
-        assert [len(body) for body in await has(two, 2)] == [MAX_CONTENT, 4]
+        assert [len(body) for body in await has(west, 2)] == [MAX_CONTENT, 4]
     assert "orders: content 1 is not sent to a peer" in caplog.text
-    async with at(other) as (_, two):
-        assert len(await in_log(two, "orders")) == 2
+    async with at(other) as (_, west):
+        assert len(await in_log(west, "orders")) == 2

@@ -19,24 +19,24 @@ async def test_a_recovered_connection_continues_after_messages_received_on_both_
     a, b = next(names), next(names)
     query = f"address={a}"  # from now on
     async with at(shared) as (opened, beside):
-        async with bare(opened, query) as one:
-            name = (await one.connect()).name
+        async with bare(opened, query) as client:
+            name = (await client.connect()).name
             await written(beside, a, range(10))
-            assert bodies_of(await one.messages(10)) == list(range(10))
-            await one.say(Acknowledge(3), *numbered(b, range(5)))
-            await one.acknowledged(5)
-            await one.say(*numbered(b, range(5, 8)))
-            one.break_off()
+            assert bodies_of(await client.messages(10)) == list(range(10))
+            await client.say(Acknowledge(3), *numbered(b, range(5)))
+            await client.acknowledged(5)
+            await client.say(*numbered(b, range(5, 8)))
+            client.break_off()
         await written(beside, a, range(10, 12))
-        async with bare(opened, query) as one:
-            connected = await one.connect(name, 7, 6, 8)
+        async with bare(opened, query) as client:
+            connected = await client.connect(name, 7, 6, 8)
             assert connected.name == name
             assert len(connected.numbers) == 1
             (received,) = connected.numbers
             assert 5 <= received <= 8
-            assert bodies_of(await one.messages(5)) == [7, 8, 9, 10, 11]
-            await one.say(*numbered(b, range(received, 10)))
-            await one.acknowledged(10)
+            assert bodies_of(await client.messages(5)) == [7, 8, 9, 10, 11]
+            await client.say(*numbered(b, range(received, 10)))
+            await client.acknowledged(10)
         assert await in_log(beside, b) == [b"%d" % n for n in range(10)]
 
 
@@ -76,20 +76,20 @@ async def test_a_mismatched_recovery_gives_a_new_connection(
     a, b = next(names), next(names)
     async with at(shared, origins=("https://example.org",)) as (opened, beside):
         await written(beside, a, range(3))
-        async with bare(opened, f"address={a}&from=earliest") as one:
-            name = (await one.connect()).name
-            await one.say(*numbered(b, range(2)))
-            assert bodies_of(await one.messages(3)) == [0, 1, 2]
-            await one.say(Acknowledge(1))
-            await one.acknowledged(2)
-            one.break_off()
-        async with bare(opened, f"address={a}&from=3", origin=origin) as one:
-            connected = await one.connect(name, *numbers)
+        async with bare(opened, f"address={a}&from=earliest") as client:
+            name = (await client.connect()).name
+            await client.say(*numbered(b, range(2)))
+            assert bodies_of(await client.messages(3)) == [0, 1, 2]
+            await client.say(Acknowledge(1))
+            await client.acknowledged(2)
+            client.break_off()
+        async with bare(opened, f"address={a}&from=3", origin=origin) as client:
+            connected = await client.connect(name, *numbers)
             assert connected.name != name
             assert connected.numbers == ()
-            assert bodies_of(await one.messages(1)) == [2]
-        async with bare(opened) as one:
-            assert ((await one.connect(name, 2, 1, 2)).name == name) is theirs
+            assert bodies_of(await client.messages(1)) == [2]
+        async with bare(opened) as client:
+            assert ((await client.connect(name, 2, 1, 2)).name == name) is theirs
 
 
 @in_loop
@@ -98,17 +98,17 @@ async def test_concurrent_recoveries_give_the_connection_to_one_session(shared: 
     a, b = next(names), next(names)
     async with at(shared) as (opened, beside):
         await written(beside, a, range(20))
-        async with bare(opened, f"address={a}&from=earliest") as one:
-            name = (await one.connect()).name
-            assert bodies_of(await one.messages(20)) == list(range(20))
-            await one.say(*numbered(b, range(100)))
-            one.break_off()
+        async with bare(opened, f"address={a}&from=earliest") as client:
+            name = (await client.connect()).name
+            assert bodies_of(await client.messages(20)) == list(range(20))
+            await client.say(*numbered(b, range(100)))
+            client.break_off()
         async with bare(opened) as first, bare(opened) as second, bare(opened) as third:
             hasty = {first, second, third}
-            for one in hasty:
-                await one.say(Connect(name, (7, 1, 100)))
-            await until(lambda: sum(one.socket.close_code == 1006 for one in hasty) == 2)
-            (recovered,) = (one for one in hasty if one.socket.close_code is None)
+            for client in hasty:
+                await client.say(Connect(name, (7, 1, 100)))
+            await until(lambda: sum(hasty_client.socket.close_code == 1006 for hasty_client in hasty) == 2)
+            (recovered,) = (hasty_client for hasty_client in hasty if hasty_client.socket.close_code is None)
             connected = await recovered.hear()
             assert isinstance(connected, Connect)
             assert connected.name == name
@@ -124,32 +124,32 @@ async def test_recovery_with_a_recreated_resource_is_closed_with_the_reason(shar
     a = next(names)
     async with at(shared) as (opened, beside):
         await written(beside, a, range(3))
-        async with bare(opened, f"address={a}&from=earliest") as one:
-            name = (await one.connect()).name
-            assert bodies_of(await one.messages(3)) == [0, 1, 2]
-            one.break_off()
+        async with bare(opened, f"address={a}&from=earliest") as client:
+            name = (await client.connect()).name
+            assert bodies_of(await client.messages(3)) == [0, 1, 2]
+            client.break_off()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         await beside.delete_resource(a)
         await written(beside, a, range(10, 14))
-        async with bare(opened) as one:
-            await one.say(Connect(name, (2, 1, 0)))
-            assert await one.closed() == 1008
-            assert "incarnation" in str(one.socket.close_reason)
+        async with bare(opened) as client:
+            await client.say(Connect(name, (2, 1, 0)))
+            assert await client.closed() == 1008
+            assert "incarnation" in str(client.socket.close_reason)
 
 
 @pytest.mark.requirement("MBWS-23")
 @in_loop
 async def test_a_second_connect_discards_the_former_connection(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
-        first = await one.connect()
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as client:
+        first = await client.connect()
         await written(beside, a, range(3))
-        assert bodies_of(await one.messages(3)) == [0, 1, 2]
-        second = await one.connect(first.name, 3, 1, 0)
+        assert bodies_of(await client.messages(3)) == [0, 1, 2]
+        second = await client.connect(first.name, 3, 1, 0)
         assert second.name != first.name
         assert second.numbers == ()
-        await one.say(Acknowledge(0))
-        one.break_off()
+        await client.say(Acknowledge(0))
+        client.break_off()
         async with bare(opened) as other:
             assert (await other.connect(first.name, 3, 1, 0)).name != first.name
         async with bare(opened) as other:

@@ -29,11 +29,11 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
     async with at(broker, create=create, origins=(PAGE,)) as (opened, beside):
         await written(beside, a, range(10))
         await beside.create_resource(b, exist_ok=True)
-        async with bare(opened, f"address={a}&from=earliest", origin=PAGE) as one:
-            name = (await one.connect()).name
-            assert bodies_of(await one.messages(10)) == list(range(10))
-            await one.say(Acknowledge(3), *numbered(b, range(5)))
-            await one.acknowledged(5)
+        async with bare(opened, f"address={a}&from=earliest", origin=PAGE) as client:
+            name = (await client.connect()).name
+            assert bodies_of(await client.messages(10)) == list(range(10))
+            await client.say(Acknowledge(3), *numbered(b, range(5)))
+            await client.acknowledged(5)
             (peer,) = opened.peers  # type: ignore[attr-defined]
             await until(lambda: peer._connection.outgoing.acked == 3)
             await opened.stop()
@@ -46,12 +46,12 @@ async def test_a_connection_continues_after_a_restart_of_the_door(mtl_broker: Ru
     a, b = next(names), next(names)
     async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
         await written(beside, a, range(10, 12))
-        async with bare(opened, origin=PAGE) as one:
-            connected = await one.connect(name, 7, 4, 8)
+        async with bare(opened, origin=PAGE) as client:
+            connected = await client.connect(name, 7, 4, 8)
             assert (connected.name, connected.numbers) == (name, (5,))
-            assert bodies_of(await one.messages(5)) == [7, 8, 9, 10, 11]
-            await one.say(*numbered(b, range(5, 8)))
-            await one.acknowledged(8)
+            assert bodies_of(await client.messages(5)) == [7, 8, 9, 10, 11]
+            await client.say(*numbered(b, range(5, 8)))
+            await client.acknowledged(8)
         assert await in_log(beside, b) == [b"%d" % n for n in range(8)]
         assert await in_log(beside, CONNECTIONS)
         assert name.encode() not in b"".join(await in_log(beside, CONNECTIONS))
@@ -62,10 +62,10 @@ async def test_a_connection_continues_after_a_restart_of_the_door(mtl_broker: Ru
 async def test_a_connection_is_recovered_only_by_its_origin(mtl_broker: RunningBroker) -> None:
     a, b = next(names), next(names)
     async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, _):
-        async with bare(opened, origin=OURS) as one:
-            assert (await one.connect(name, 7, 4, 8)).name != name
-        async with bare(opened, origin=PAGE) as one:
-            assert (await one.connect(name, 7, 4, 8)).name == name
+        async with bare(opened, origin=OURS) as client:
+            assert (await client.connect(name, 7, 4, 8)).name != name
+        async with bare(opened, origin=PAGE) as client:
+            assert (await client.connect(name, 7, 4, 8)).name == name
 
 
 @in_loop
@@ -75,10 +75,12 @@ async def test_of_two_doors_one_recovers_the_connection(mtl_broker: RunningBroke
         left(mtl_broker, a, b) as name,
         at(mtl_broker, origins=(PAGE,)) as (first, _),
         at(mtl_broker, origins=(PAGE,)) as (second, _),
-        bare(first, origin=PAGE) as one,
-        bare(second, origin=PAGE) as two,
+        bare(first, origin=PAGE) as first_client,
+        bare(second, origin=PAGE) as second_client,
     ):
-        replies = await asyncio.gather(one.connect(name, 7, 4, 8), two.connect(name, 7, 4, 8))
+        replies = await asyncio.gather(
+            first_client.connect(name, 7, 4, 8), second_client.connect(name, 7, 4, 8)
+        )
         assert sorted(reply.name == name for reply in replies) == [False, True]
 
 
@@ -87,14 +89,14 @@ async def test_a_connection_of_an_absent_client_is_stored(mtl_broker: RunningBro
     a = next(names)
     async with at(mtl_broker) as (opened, beside):
         await written(beside, a, range(3))
-        async with bare(opened, f"address={a}&from=earliest", origin=None) as one:
-            name = (await one.connect()).name
-            assert bodies_of(await one.messages(3)) == [0, 1, 2]
-            one.break_off()
+        async with bare(opened, f"address={a}&from=earliest", origin=None) as client:
+            name = (await client.connect()).name
+            assert bodies_of(await client.messages(3)) == [0, 1, 2]
+            client.break_off()
             await until(lambda: not opened.peers)  # type: ignore[attr-defined]
-    async with at(mtl_broker) as (opened, _), bare(opened, origin=None) as one:
-        assert (await one.connect(name, 1, 1, 0)).name == name
-        assert bodies_of(await one.messages(2)) == [1, 2]
+    async with at(mtl_broker) as (opened, _), bare(opened, origin=None) as client:
+        assert (await client.connect(name, 1, 1, 0)).name == name
+        assert bodies_of(await client.messages(2)) == [1, 2]
 
 
 @pytest.mark.parametrize("lost", ["never stored", "deleted", "unreadable", "late"])
@@ -116,10 +118,10 @@ async def test_recovery_of_an_unknown_connection_gives_a_new_one(
             async with beside.writer(CONNECTIONS) as w:
                 for body in stored:
                     await w.send(body[:-1])
-        async with bare(opened, f"address={a}&from=3", origin=PAGE) as one:
-            connected = await one.connect(name, 7, 4, 8)
+        async with bare(opened, f"address={a}&from=3", origin=PAGE) as client:
+            connected = await client.connect(name, 7, 4, 8)
             assert connected.name != name
-            assert bodies_of(await one.messages(1)) == [2]
+            assert bodies_of(await client.messages(1)) == [2]
     assert ("no resource 'mbws.connections'" in caplog.text) is (lost == "never stored")
     assert ("is ignored" in caplog.text) is (lost == "unreadable")
 
@@ -127,12 +129,12 @@ async def test_recovery_of_an_unknown_connection_gives_a_new_one(
 @in_loop
 async def test_clients_cannot_use_the_resource_of_stored_connections(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside):
-        async with bare(opened, f"address={CONNECTIONS}") as one:
-            assert await one.closed() == 1008
-        async with bare(opened) as one:
-            await one.connect()
-            await one.say(Message((CONNECTIONS,), b"forged"))
-            await one.acknowledged(1)
+        async with bare(opened, f"address={CONNECTIONS}") as client:
+            assert await client.closed() == 1008
+        async with bare(opened) as client:
+            await client.connect()
+            await client.say(Message((CONNECTIONS,), b"forged"))
+            await client.acknowledged(1)
         assert await in_log(beside, DEAD) == [b"forged"]
         assert CONNECTIONS not in await beside.describe()
 

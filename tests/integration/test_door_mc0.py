@@ -88,11 +88,11 @@ async def asked_until_heard(endpoint: str, identity: bytes, *frames: bytes) -> t
 
 @asynccontextmanager
 async def bare(endpoint: str, *before: bytes) -> AsyncIterator[Bare]:
-    one = Bare(endpoint, *before)
+    client = Bare(endpoint, *before)
     try:
-        yield one
+        yield client
     finally:
-        one.close()
+        client.close()
 
 
 @pytest.mark.requirement("MC0-01", "MC0-02", "MC0-22", "MC0-23", "MC0-27")
@@ -104,9 +104,9 @@ async def test_put_messages_are_delivered_and_durable(mtl_broker: RunningBroker)
                 for body in BODIES:
                     await w.send(body, PROPERTIES)
             received = [await r.next() for _ in BODIES]
-        assert [one.body for one in received] == BODIES
-        assert [one.sequence for one in received] == [1, 2, 3, 4]
-        assert all(one.properties == PROPERTIES for one in received)
+        assert [content.body for content in received] == BODIES
+        assert [content.sequence for content in received] == [1, 2, 3, 4]
+        assert all(content.properties == PROPERTIES for content in received)
         assert received[0].content_type == PROPERTIES["content-type"]
         async with beside.reader("orders", until=5) as log:
             stored = [(content.body, content.properties) async for content in log]
@@ -141,29 +141,29 @@ async def test_a_client_of_the_document_alone_works(
     mtl_broker: RunningBroker, before: tuple[bytes, ...]
 ) -> None:
     lead = list(before)
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as one:
-        assert await one.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
-        await one.say("CONNECT", "VERSION", "0.1", "TTL", "60000")
-        await one.say("NOOP")
-        assert await one.silent()
-        assert await one.ask("SUB", "ID", "s", "", "topic1", "topic2") == [*lead, b"OK", b"ID", b"s"]
-        assert await one.ask("SUB", "ID", "t", "", "topic1") == [*lead, b"OK", b"ID", b"t"]
-        await one.say("PUT", "TOPIC", "topic1", "X-REPLY-TO", "me", "", b"a", b"", b"c")
-        message = await one.hear()
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as client:
+        assert await client.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
+        await client.say("CONNECT", "VERSION", "0.1", "TTL", "60000")
+        await client.say("NOOP")
+        assert await client.silent()
+        assert await client.ask("SUB", "ID", "s", "", "topic1", "topic2") == [*lead, b"OK", b"ID", b"s"]
+        assert await client.ask("SUB", "ID", "t", "", "topic1") == [*lead, b"OK", b"ID", b"t"]
+        await client.say("PUT", "TOPIC", "topic1", "X-REPLY-TO", "me", "", b"a", b"", b"c")
+        message = await client.hear()
         assert message[: len(lead) + 3] == [*lead, b"MESSAGE", b"TOPIC", b"topic1"]
         assert message[-4:] == [b"", b"a", b"", b"c"]
         headers = dict(zip(message[len(lead) + 1 : -4 : 2], message[len(lead) + 2 : -4 : 2], strict=True))
         assert headers == {b"TOPIC": b"topic1", b"X-REPLY-TO": b"me", b"X-mtl-sequence": b"1"}
-        await one.say("UNSUB", "", "topic1")
-        assert await one.ask("PUT", "ID", "p", "TOPIC", "topic1", "", b"x") == [*lead, b"OK", b"ID", b"p"]
-        assert await one.silent()
-        assert await one.ask("DISCONNECT", "ID", "d") == [*lead, b"OK", b"ID", b"d"]
+        await client.say("UNSUB", "", "topic1")
+        assert await client.ask("PUT", "ID", "p", "TOPIC", "topic1", "", b"x") == [*lead, b"OK", b"ID", b"p"]
+        assert await client.silent()
+        assert await client.ask("DISCONNECT", "ID", "d") == [*lead, b"OK", b"ID", b"d"]
 
 
 @pytest.mark.requirement("MC0-10", "MC0-24")
 @in_loop
 async def test_invalid_messages_are_answered_with_error(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
         wrong: list[tuple[list[str | bytes], bytes]] = [
             (["PUT", "ID", "1", "", "x"], b"TOPIC"),
             (["PUT", "ID", "1", "TOPIC", "t", "X-mtl-count", "3", "", "x"], b"broker's"),
@@ -176,25 +176,25 @@ async def test_invalid_messages_are_answered_with_error(mtl_broker: RunningBroke
             (["HELLO", "ID", "1"], b"no verb"),
         ]
         for frames, words in wrong:
-            error, message, text, key, number = await one.ask(*frames)
+            error, message, text, key, number = await client.ask(*frames)
             assert (error, message, key, number) == (b"ERROR", b"MESSAGE", b"ID", b"1"), frames
             assert words in text
-        assert (await one.ask(b"\xff"))[:2] == [b"ERROR", b"MESSAGE"]
+        assert (await client.ask(b"\xff"))[:2] == [b"ERROR", b"MESSAGE"]
         malformed: list[list[str | bytes]] = [
             ["NOOP", b"\xff", "x", "ID", b"\xfe"],
             ["PUT", "ID", b"\xfe", "", *["x"] * 10_000],
         ]
         for bad in malformed:
-            error, _, _, *carried = await one.ask(*bad)
+            error, _, _, *carried = await client.ask(*bad)
             assert (error, carried) == (b"ERROR", [b"ID", b"\xfe"])
-        await one.say("ERROR", "MESSAGE", "whatever", "ID", "7")
-        assert await one.silent()
+        await client.say("ERROR", "MESSAGE", "whatever", "ID", "7")
+        assert await client.silent()
 
 
 @pytest.mark.requirement("MC0-11")
 @in_loop
 async def test_each_id_gets_one_answer_ok_or_error(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
         done = [
             ("NOOP",),
             ("CONNECT", "TTL", "60000"),
@@ -204,14 +204,14 @@ async def test_each_id_gets_one_answer_ok_or_error(mtl_broker: RunningBroker) ->
         ]
         failing = [("SUB",), ("UNSUB",), ("PUT", "", "x"), ("CONNECT", "TTL", "0"), ("MESSAGE",), ("MAYBE",)]
         for number, (verb, *rest) in enumerate((*done, *failing)):
-            await one.say(verb, *rest)  # without an ID: OK is silence, ERROR is not
-            await one.say(verb, "ID", f"{number}", *rest)
+            await client.say(verb, *rest)  # without an ID: OK is silence, ERROR is not
+            await client.say(verb, "ID", f"{number}", *rest)
             if number >= len(done):
-                assert [(await one.hear())[0], b"MESSAGE" in await one.hear()] == [b"ERROR", True], verb
+                assert [(await client.hear())[0], b"MESSAGE" in await client.hear()] == [b"ERROR", True], verb
             else:
-                assert await one.hear() == [b"OK", b"ID", b"%d" % number], verb
-        assert await one.ask("DISCONNECT", "ID", "last") == [b"OK", b"ID", b"last"]
-        assert await one.silent()
+                assert await client.hear() == [b"OK", b"ID", b"%d" % number], verb
+        assert await client.ask("DISCONNECT", "ID", "last") == [b"OK", b"ID", b"last"]
+        assert await client.silent()
 
 
 @pytest.mark.requirement("MC0-30")
@@ -241,18 +241,18 @@ async def test_unknown_topics_are_errors_unless_created(mtl_broker: RunningBroke
 @pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
 @in_loop
 async def test_a_silent_client_gets_noops_and_becomes_absent(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
-        assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
-        await one.say("CONNECT", "TTL", "200")
-        assert await one.hear() == [b"NOOP"]
-        assert await one.silent(0.3)  # absent by then: no more NOOPs
-        error, _, text = await one.ask("NOOP")
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
+        assert await client.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
+        await client.say("CONNECT", "TTL", "200")
+        assert await client.hear() == [b"NOOP"]
+        assert await client.silent(0.3)  # absent by then: no more NOOPs
+        error, _, text = await client.ask("NOOP")
         assert error == b"ERROR"
         assert b"SUB again" in text
-        assert await one.ask("PUT", "ID", "p", "TOPIC", "t", "", "x") == [b"OK", b"ID", b"p"]
-        assert await one.silent()  # the subscription has ended
-        await one.say("CONNECT", "TTL", "10000")
-        assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
+        assert await client.ask("PUT", "ID", "p", "TOPIC", "t", "", "x") == [b"OK", b"ID", b"p"]
+        assert await client.silent()  # the subscription has ended
+        await client.say("CONNECT", "TTL", "10000")
+        assert await client.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
 
 
 @pytest.mark.requirement("MC0-29")
@@ -306,16 +306,16 @@ async def test_answered_messages_survive_a_kill_of_the_broker(mtl_broker: Runnin
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_message_within_a_window(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
-        one._socket.setsockopt(zmq.RCVHWM, 1)
-        assert await one.ask("SUB", "ID", "s", "", "big") == [b"OK", b"ID", b"s"]
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+        client._socket.setsockopt(zmq.RCVHWM, 1)
+        assert await client.ask("SUB", "ID", "s", "", "big") == [b"OK", b"ID", b"s"]
         async with beside.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
         assert isinstance(opened, Mc0Door)
         (peer,) = opened.peers.values()
         await until(lambda: peer._full_since is not None)
-        bodies = [(await one.hear())[-1] for _ in range(200)]
+        bodies = [(await client.hear())[-1] for _ in range(200)]
         assert [int(body.rstrip(b"\0")) for body in bodies] == list(range(200))
 
 
@@ -324,13 +324,13 @@ async def test_a_full_door_refuses_clients_until_others_leave(
     mtl_broker: RunningBroker,
 ) -> None:
     async with at(mtl_broker, max_sessions=1) as (opened, _):
-        async with bare(opened.endpoint) as one, bare(opened.endpoint) as two:
-            assert await one.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
-            error, *_ = await two.ask("NOOP", "ID", "1")
+        async with bare(opened.endpoint) as first_client, bare(opened.endpoint) as second_client:
+            assert await first_client.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
+            error, *_ = await second_client.ask("NOOP", "ID", "1")
             assert error == b"ERROR"
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
-        async with bare(opened.endpoint) as three:
-            assert await three.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
+        async with bare(opened.endpoint) as later_client:
+            assert await later_client.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
 
 
 @pytest.mark.requirement("MC0-18")
@@ -388,9 +388,15 @@ async def test_messages_before_a_disconnection_are_handled(mtl_broker: RunningBr
 @pytest.mark.requirement("MC0-19")
 @in_loop
 async def test_messages_after_a_disconnect_command_are_handled(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one, bare(opened.endpoint) as two:
+    async with (
+        at(mtl_broker) as (opened, _),
+        bare(opened.endpoint) as first_client,
+        bare(opened.endpoint) as second_client,
+    ):
         for n in range(300):
-            await one.say("DISCONNECT")
-            await one.say("PUT", "ID", f"{n}", "TOPIC", "t", "", bytes(10_000))
-        assert [await one.hear() for _ in range(300)] == [[b"OK", b"ID", b"%d" % n] for n in range(300)]
-        assert await two.ask("NOOP", "ID", "n") == [b"OK", b"ID", b"n"]
+            await first_client.say("DISCONNECT")
+            await first_client.say("PUT", "ID", f"{n}", "TOPIC", "t", "", bytes(10_000))
+        assert [await first_client.hear() for _ in range(300)] == [
+            [b"OK", b"ID", b"%d" % n] for n in range(300)
+        ]
+        assert await second_client.ask("NOOP", "ID", "n") == [b"OK", b"ID", b"n"]

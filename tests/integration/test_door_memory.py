@@ -68,9 +68,9 @@ def slow_micromessage(endpoint: str, name: str) -> AbstractAsyncContextManager[N
 async def slow_reactive_websocket(endpoint: str, name: str) -> AsyncIterator[None]:
     async with connect(
         endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], max_queue=1, close_timeout=0
-    ) as one:
-        await one.send(m.encode(m.ClientHello()) + m.encode(m.Subscribe(name, 1, 2**63 - 1)))
-        assert await one.recv()
+    ) as socket:
+        await socket.send(m.encode(m.ClientHello()) + m.encode(m.Subscribe(name, 1, 2**63 - 1)))
+        assert await socket.recv()
         yield
 
 

@@ -86,9 +86,9 @@ async def test_sent_messages_are_delivered_and_durable(mtl_broker: RunningBroker
             for body in BODIES:
                 await w.send(body, PROPERTIES)
             received = [await r.next() for _ in BODIES]
-        assert [one.body for one in received] == BODIES
-        assert [one.sequence for one in received] == [1, 2, 3, 4]
-        assert all(one.properties == PROPERTIES for one in received)
+        assert [content.body for content in received] == BODIES
+        assert [content.sequence for content in received] == [1, 2, 3, 4]
+        assert all(content.properties == PROPERTIES for content in received)
         async with beside.reader("orders", start="earliest", until=5) as log:
             assert [(content.body, content.properties) async for content in log] == [
                 (body, PROPERTIES) for body in BODIES
@@ -110,10 +110,10 @@ async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> Non
 @pytest.mark.requirement("MM2-02", "MM2-20", "MM2-47", "MM2-53")
 @in_loop
 async def test_a_client_of_the_document_alone_works(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
-        assert await one.handshake(HULK) == f"mtl {mtl.__version__}"
-        await one.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
-        frame = await one.hear()
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+        assert await client.handshake(HULK) == f"mtl {mtl.__version__}"
+        await client.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
+        frame = await client.hear()
         assert frame is not None
         assert str(frame) == "ExtensionFrame(id=3, payload=b'\\x00\\x01')"
         async with beside.reader("MQ", start="earliest", until=2) as log:
@@ -231,8 +231,8 @@ async def test_contents_without_message_form_are_skipped_or_dead_letters(
             assert (await q.next()).body == b'"good"'
             async with beside.reader("jobs.dead", start="earliest", until=3) as dead:
                 letters = [content async for content in dead]
-            assert [len(one.body) for one in letters] == [1, 4 << 20]
-            reasons = [str(one.properties["dead-letter-reason"]) for one in letters]
+            assert [len(letter.body) for letter in letters] == [1, 4 << 20]
+            reasons = [str(letter.properties["dead-letter-reason"]) for letter in letters]
             assert all(reason.startswith("rejected: ") for reason in reasons)
             assert "octets" in reasons[0]
             async with c.reader("topic/jobs", start="earliest") as t:
@@ -273,12 +273,12 @@ async def test_types_and_json_become_properties(mtl_broker: RunningBroker) -> No
 async def test_a_failed_handshake_is_answered_with_error_and_closed(
     mtl_broker: RunningBroker, octets: bytes, words: str
 ) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
-        await one.say(octets)
-        frame = await one.hear()
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
+        await client.say(octets)
+        frame = await client.hear()
         assert isinstance(frame, Error)
         assert words in frame.text
-        assert await one.hear() is None
+        assert await client.hear() is None
 
 
 @in_loop
@@ -337,16 +337,16 @@ async def test_the_client_reconnects_to_a_restarted_door(mtl_broker: RunningBrok
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_message(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
-        await one.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+        await client.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
         command = b"subscribe;destination=topic%2Fbig,from=earliest"
-        await one.say(b"\1%c" % len(command) + command)
+        await client.say(b"\1%c" % len(command) + command)
         await beside.create_resource("big", exist_ok=True)
         async with beside.writer("big") as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
         for n in range(100):
-            frame = await one.hear()
+            frame = await client.hear()
             assert isinstance(frame, MessageFrame)
             assert int(frame.payload.rstrip(b"\0")) == n
 

@@ -227,9 +227,11 @@ async def test_a_stored_connection_is_recovered_only_by_its_user(
         async with site.door("mbws", basic=True) as door:
             async with mbws.connect(door.endpoint, authorization=alice) as c, c.writer("avocados") as w:
                 await (await w.send(b"hers"))
-            async with bare(door, "address=avocados&from=earliest", origin=None, authorization=alice) as one:
-                name = (await one.connect()).name
-                assert (await one.messages(1))[0].body == b"hers"
+            async with bare(
+                door, "address=avocados&from=earliest", origin=None, authorization=alice
+            ) as client:
+                name = (await client.connect()).name
+                assert (await client.messages(1))[0].body == b"hers"
                 await door.stop()
         return name
 
@@ -238,17 +240,17 @@ async def test_a_stored_connection_is_recovered_only_by_its_user(
     rights = [GrantRecord("/", right, re.escape(CONNECTIONS)) for right in ("read", "write", "manage")]
     with Users(site.place / "data") as users:
         users.grant("door", rights)
-    async with site.door("mbws", basic=True) as door, bare(door, origin=None, authorization=alice) as one:
-        assert (await one.connect(name, 0, 1, 0)).name != name
+    async with site.door("mbws", basic=True) as door, bare(door, origin=None, authorization=alice) as client:
+        assert (await client.connect(name, 0, 1, 0)).name != name
     while "not kept" in caplog.text:  # the broker knows of the grant after a second
         caplog.clear()
         name = await left()
     async with site.door("mbws", basic=True) as door:
-        async with bare(door, origin=None, authorization=bob) as one:
-            assert (await one.connect(name, 0, 1, 0)).name != name
-        async with bare(door, origin=None, authorization=alice) as one:
-            assert (await one.connect(name, 0, 1, 0)).name == name
-            assert (await one.messages(1))[0].body == b"hers"
+        async with bare(door, origin=None, authorization=bob) as client:
+            assert (await client.connect(name, 0, 1, 0)).name != name
+        async with bare(door, origin=None, authorization=alice) as client:
+            assert (await client.connect(name, 0, 1, 0)).name == name
+            assert (await client.messages(1))[0].body == b"hers"
 
 
 @in_loop

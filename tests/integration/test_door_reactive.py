@@ -80,14 +80,14 @@ async def filled(broker: RunningBroker, count: int) -> AsyncIterator[tuple[Door,
 
 @asynccontextmanager
 async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
-    one = Bare(*await asyncio.open_connection(*host_and_port(endpoint)))
+    client = Bare(*await asyncio.open_connection(*host_and_port(endpoint)))
     try:
         if hello:
-            await one.say(m.ClientHello())
-            assert await one.hear() == m.ServerHello()
-        yield one
+            await client.say(m.ClientHello())
+            assert await client.hear() == m.ServerHello()
+        yield client
     finally:
-        one.close()
+        client.close()
 
 
 @pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-25", "RS-34", "RS-37")
@@ -99,8 +99,8 @@ async def test_published_elements_are_delivered_and_durable(mtl_broker: RunningB
                 for body in BODIES:
                     await w.send(body)
             received = [await r.next() for _ in BODIES]
-        assert [one.body for one in received] == BODIES
-        assert [one.sequence for one in received] == [1, 2, 3, 4]
+        assert [content.body for content in received] == BODIES
+        assert [content.sequence for content in received] == [1, 2, 3, 4]
         assert r.position == 5
         async with beside.reader("orders", until=5) as log:
             assert [content.body async for content in log] == BODIES
@@ -127,26 +127,26 @@ async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker
 @pytest.mark.requirement("RS-18", "RS-41", "RS-46", "RS-47")
 @in_loop
 async def test_elements_are_sent_exactly_within_demand(mtl_broker: RunningBroker) -> None:
-    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
-        await one.say(m.Subscribe("orders", 5, 2))
-        assert await one.hear() == m.Subscribed(5)
-        assert [await one.hear() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
-        assert await one.silent()
-        await one.say(m.RequestMore(5, 1), m.RequestMore(5, 2))
-        assert [await one.hear() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
-        assert await one.silent()
-        await one.say(m.RequestMore(5, 0))
-        error = await one.hear()
+    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
+        await client.say(m.Subscribe("orders", 5, 2))
+        assert await client.hear() == m.Subscribed(5)
+        assert [await client.hear() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
+        assert await client.silent()
+        await client.say(m.RequestMore(5, 1), m.RequestMore(5, 2))
+        assert [await client.hear() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
+        assert await client.silent()
+        await client.say(m.RequestMore(5, 0))
+        error = await client.hear()
         assert isinstance(error, m.OnError)
-        await one.say(m.RequestMore(5, 9), m.Cancel(5))
-        assert await one.silent()
+        await client.say(m.RequestMore(5, 9), m.Cancel(5))
+        assert await client.silent()
 
 
 @in_loop
 async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
-    async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as one:
+    async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as client:
         for subscriber in range(0, 40, 4):
-            await one.say(
+            await client.say(
                 m.Subscribe("orders", subscriber, 1),
                 m.Cancel(subscriber),
                 m.Subscribe("orders?to=2", subscriber + 1, 1),
@@ -156,59 +156,59 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
             )
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: not (peer._streams or peer._tasks or peer._intakes))
-        await one.say(m.Subscribe("orders", 99, 1))
-        while await one.hear() != m.OnNext(99, b"0"):
+        await client.say(m.Subscribe("orders", 99, 1))
+        while await client.hear() != m.OnNext(99, b"0"):
             pass
 
 
 @pytest.mark.requirement("RS-19", "RS-29", "RS-43", "RS-45")
 @in_loop
 async def test_an_id_is_reused_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
-    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
-        await one.say(m.Subscribe("orders", 5, 1))
-        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
-        await one.say(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
-        assert await one.hear() == m.Subscribed(5)
-        assert await one.hear() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
-        await one.say(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
-        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5)] * 2
-        error = await one.hear()
+    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
+        await client.say(m.Subscribe("orders", 5, 1))
+        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await client.say(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
+        assert await client.hear() == m.Subscribed(5)
+        assert await client.hear() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
+        await client.say(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
+        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5)] * 2
+        error = await client.hear()
         assert isinstance(error, m.OnError)
         assert "bad-publisher" in error.error
-        await one.say(m.Subscribe("orders", 5, 1))
-        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await client.say(m.Subscribe("orders", 5, 1))
+        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
 
 
 @pytest.mark.requirement("RS-24", "RS-31", "RS-36")
 @in_loop
 async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
-        await one.say(m.Subscribe("$publish/orders", 5, 1))
-        assert await one.hear() == m.Subscribed(5, 8)
-        back = await one.hear()
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+        await client.say(m.Subscribe("$publish/orders", 5, 1))
+        assert await client.hear() == m.Subscribed(5, 8)
+        back = await client.hear()
         assert isinstance(back, m.Subscribe)
         assert (back.publisher, back.demand) == ("orders", RS_DEMAND)
         q = back.subscriber
-        await one.say(
+        await client.say(
             m.Subscribed(q, 0),
             m.OnNextPart(q, 1, b"he"),
             m.OnNext(q, b"first"),
             m.OnNextLastPart(q, 1, b"llo"),
             m.OnNext(q, b""),
         )
-        assert await one.hear() == m.OnNext(5, (1).to_bytes(8, "big"))
+        assert await client.hear() == m.OnNext(5, (1).to_bytes(8, "big"))
         asked = 0
         while (
             asked < 3
         ):  # renewed as they are confirmed, whether or not there is demand for the confirmations
-            request = await one.hear()
+            request = await client.hear()
             assert isinstance(request, m.RequestMore)
             asked += request.demand
-        await one.say(m.OnComplete(q))
-        assert await one.silent()
-        await one.say(m.RequestMore(5, 10))
-        assert await one.hear() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
-        assert await one.hear() == m.OnComplete(5)
+        await client.say(m.OnComplete(q))
+        assert await client.silent()
+        await client.say(m.RequestMore(5, 10))
+        assert await client.hear() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
+        assert await client.hear() == m.OnComplete(5)
         async with beside.reader("orders", until=4) as log:
             assert [content.body async for content in log] == [b"first", b"hello", b""]
 
@@ -248,27 +248,27 @@ async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: Running
             ([m.ClientHello(), m.Goodbye("enough")], ""),
         ]
         for messages, words in wrong:
-            async with bare(opened.endpoint, hello=False) as one:
-                await one.say(*messages)
-                heard = [await one.hear()]
+            async with bare(opened.endpoint, hello=False) as client:
+                await client.say(*messages)
+                heard = [await client.hear()]
                 while not isinstance(heard[-1], m.Goodbye):
-                    heard.append(await one.hear())
+                    heard.append(await client.hear())
                 assert words in heard[-1].reason, messages
-                assert await one.closed()
+                assert await client.closed()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 
 
 @pytest.mark.requirement("RS-41")
 @in_loop
 async def test_elements_beyond_the_demand_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
-        await one.say(m.Subscribe("$publish/orders", 5))
-        assert await one.hear() == m.Subscribed(5, 8)
-        back = await one.hear()
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
+        await client.say(m.Subscribe("$publish/orders", 5))
+        assert await client.hear() == m.Subscribed(5, 8)
+        back = await client.hear()
         assert isinstance(back, m.Subscribe)
         q = back.subscriber
-        await one.say(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
-        goodbye = await one.hear()
+        await client.say(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
+        goodbye = await client.hear()
         assert isinstance(goodbye, m.Goodbye)
         assert "requested" in goodbye.reason
 
@@ -280,11 +280,11 @@ async def test_the_end_of_either_side_ends_all_streams(mtl_broker: RunningBroker
         c = await reactive.connect(opened.endpoint)
         r, w = await c.reader("orders"), await c.writer("orders")
         await (await w.send(b"1"))
-        one = Bare(*await asyncio.open_connection(*host_and_port(opened.endpoint)))
-        await one.say(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
-        while not isinstance(await one.hear(), m.OnNext):
+        client = Bare(*await asyncio.open_connection(*host_and_port(opened.endpoint)))
+        await client.say(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
+        while not isinstance(await client.hear(), m.OnNext):
             pass
-        one.close()  # without a goodbye
+        client.close()  # without a goodbye
         await until(lambda: len(opened.peers) == 1)  # type: ignore[attr-defined]
     assert (await r.next()).body == b"1"
     with pytest.raises((Unreachable, Closed)):
@@ -306,7 +306,7 @@ async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: Runni
         confirmed += [await w.send(b"%d" % n) for n in range(500, 900)]
         await asyncio.to_thread(mtl_broker.restart)
         await w.close()
-        assert all(one.done() for one in confirmed)
+        assert all(future.done() for future in confirmed)
         expected = [b"%d" % n for n in range(900)]
         async with beside.reader("orders", until=901) as log:
             assert [content.body async for content in log] == expected
@@ -335,19 +335,19 @@ async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBrok
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_element_within_a_window(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
         await beside.create_resource("big")
         async with beside.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
-        await one.say(m.Subscribe("big", 1, 2**63 - 1))
+        await client.say(m.Subscribe("big", 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: peer._link._transport.waiting > 0)  # the door has more than the network takes
-        assert await one.hear() == m.Subscribed(1)
+        assert await client.hear() == m.Subscribed(1)
         numbers: list[int] = []
         while len(numbers) < 200:
             element = b""
-            while not isinstance(part := await one.hear(), m.OnNextLastPart):
+            while not isinstance(part := await client.hear(), m.OnNextLastPart):
                 assert isinstance(part, m.OnNextPart)
                 element += bytes(part.data)
             numbers.append(int((element + bytes(part.data)).rstrip(b"\0")))
@@ -373,10 +373,10 @@ async def test_a_cancelled_partial_send_ends_the_writer(mtl_broker: RunningBroke
 @in_loop
 async def test_writers_of_one_resource_keep_their_own_order(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
-        async with c.writer("orders") as one, c.writer("orders") as two:
+        async with c.writer("orders") as first_writer, c.writer("orders") as second_writer:
             for n in range(10):
-                await one.send(b"one%d" % n)
-                await two.send(b"two%d" % n)
+                await first_writer.send(b"one%d" % n)
+                await second_writer.send(b"two%d" % n)
         async with beside.reader("orders", until=21) as log:
             bodies = [content.body async for content in log]
         assert [body for body in bodies if body.startswith(b"one")] == [b"one%d" % n for n in range(10)]
@@ -399,9 +399,9 @@ async def test_a_stop_with_a_silent_peer_logs_no_error(
     mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtl.doors.reactive.link.RS_GOODBYE_S", 0.01)
-    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
-        await one.say(m.Subscribe("orders", 1))
-        assert await one.hear() == m.Subscribed(1)
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
+        await client.say(m.Subscribe("orders", 1))
+        assert await client.hear() == m.Subscribed(1)
         await opened.stop()
         assert not caplog.records
 

@@ -79,11 +79,11 @@ async def at(
 @asynccontextmanager
 async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIterator[Bare]:
     async with connect(endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], **options) as socket:
-        one = Bare(socket)
+        client = Bare(socket)
         if hello:
-            await one.say(m.ClientHello())
-            assert await one.hear() == m.ServerHello()
-        yield one
+            await client.say(m.ClientHello())
+            assert await client.hear() == m.ServerHello()
+        yield client
 
 
 @pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-34")
@@ -109,7 +109,7 @@ async def test_published_elements_are_delivered_and_durable(shared: RunningBroke
 @in_loop
 async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -> None:
     name = next(names)
-    async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as one:
+    async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as client:
         said: list[m.Message] = [
             m.ClientHello(),
             m.Subscribe(name, 5, 2),
@@ -117,8 +117,8 @@ async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -
         ]
         octets = b"".join(map(m.encode, said))
         for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
-            await one.socket.send(at_once)
-        heard = [await one.hear() for _ in range(4)]
+            await client.socket.send(at_once)
+        heard = [await client.hear() for _ in range(4)]
         (back,) = [message for message in heard if isinstance(message, m.Subscribe)]
         others = [message for message in heard if message is not back]
         assert others[0] == m.ServerHello()
@@ -126,9 +126,9 @@ async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -
         assert m.Subscribed(6, 8) in others
         q = back.subscriber
         element = m.encode(m.OnNext(q, b"in three fragments"))
-        await one.say(m.Subscribed(q))
-        await one.socket.send([element[:2], element[2:5], element[5:]])
-        answers = [await one.hear() for _ in range(3)]
+        await client.say(m.Subscribed(q))
+        await client.socket.send([element[:2], element[2:5], element[5:]])
+        answers = [await client.hear() for _ in range(3)]
         assert m.RequestMore(q, 1) in answers
         assert m.OnNext(5, b"in three fragments") in answers
         assert m.OnNext(6, (1).to_bytes(8, "big")) in answers
@@ -157,19 +157,19 @@ async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: Ru
             ([m.ClientHello(), m.Subscribe("a", 1), m.Subscribe("a", 1)], "Id 1 is in use"),
         ]
         for messages, words in wrong:
-            async with bare(opened.endpoint, hello=False) as one:
-                await one.say(*messages)
-                while not isinstance(goodbye := await one.hear(), m.Goodbye):
+            async with bare(opened.endpoint, hello=False) as client:
+                await client.say(*messages)
+                while not isinstance(goodbye := await client.hear(), m.Goodbye):
                     pass
                 assert words in goodbye.reason
-                assert await one.closed() == (1000, "")
-        async with bare(opened.endpoint) as one:
-            await one.socket.send("text")
-            code, reason = await one.closed()
+                assert await client.closed() == (1000, "")
+        async with bare(opened.endpoint) as client:
+            await client.socket.send("text")
+            code, reason = await client.closed()
             assert code == 1003
             assert "binary" in str(reason)
-        async with bare(opened.endpoint) as one:
-            await one.say(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
+        async with bare(opened.endpoint) as client:
+            await client.say(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 
 
@@ -214,21 +214,21 @@ async def test_memory_for_a_stuck_subscriber_is_bounded(
     shared: RunningBroker,
 ) -> None:
     name = next(names)
-    async with at(shared) as (opened, beside), bare(opened.endpoint, max_queue=1) as one:
+    async with at(shared) as (opened, beside), bare(opened.endpoint, max_queue=1) as client:
         await beside.create_resource(name)
         async with beside.writer(name) as w:
             for n in range(300):
                 await w.send(b"%d" % n + bytes(100_000))
-        await one.say(m.Subscribe(name, 1, 2**63 - 1))
+        await client.say(m.Subscribe(name, 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         transport = peer._link._transport
         await until(lambda: transport._websocket.paused)
         assert transport.waiting < 4 * RS_PART
-        assert await one.hear() == m.Subscribed(1)
+        assert await client.hear() == m.Subscribed(1)
         numbers: list[int] = []
         element = b""
         while len(numbers) < 300:
-            part = await one.hear()
+            part = await client.hear()
             assert isinstance(part, (m.OnNextPart, m.OnNextLastPart))
             element += bytes(part.data)
             if isinstance(part, m.OnNextLastPart):

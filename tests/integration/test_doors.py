@@ -54,7 +54,7 @@ async def test_contents_confirmed_by_a_killed_door_are_stored(mtl_broker: Runnin
         await sent[100]
         process.kill()
         await until(lambda: w.error is not None)  # all may have been confirmed before it died
-        confirmed = sum(one.exception() is None for one in sent)
+        confirmed = sum(future.exception() is None for future in sent)
         assert confirmed > 100
         with pytest.raises(Unreachable):
             await w.send(b"late")

@@ -39,8 +39,8 @@ SQUAREMO_READY = b'{"status":"Ready","profiles":["test"]}'
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     place = tmp_path_factory.mktemp("historic")
     (place / "broker.toml").write_text('virtual-hosts = ["/", "home", "test-env"]', encoding="utf-8")
-    with broker(place / "data", place / "broker.toml") as one:
-        yield one
+    with broker(place / "data", place / "broker.toml") as started:
+        yield started
 
 
 def exchange(endpoint: str, frames: list[bytes]) -> list[bytes]:
@@ -121,7 +121,7 @@ def test_a_session_with_other_servers_opens_and_their_silence_is_reported(ready:
 
 @pytest.mark.requirement("MTL-13", "MTL-54", "MTL-56", "MTL-116", "MTL-117")
 def test_the_client_works_with_a_server_of_the_rfc_alone() -> None:
-    with MinimalServer() as one, mtl.connect(one.endpoint, profile="test") as c:
+    with MinimalServer() as server, mtl.connect(server.endpoint, profile="test") as c:
         with c.reader("resource") as reader, c.writer("resource") as writer:
             assert reader.next(timeout=0.1) is None  # summoned by now
             for number in range(100):
@@ -130,13 +130,13 @@ def test_the_client_works_with_a_server_of_the_rfc_alone() -> None:
             got = [reader.next(timeout=10) for _ in range(100)]
         assert [x.body for x in got if x is not None] == [b"%d" % n for n in range(100)]
         assert [x.properties for x in got if x is not None] == [{"n": n} for n in range(100)]
-        sent = {name: set(body) for name, body in one.requests}
+        sent = {name: set(body) for name, body in server.requests}
         assert sent["connection.open"] <= {"protocol", "virtual-host"}
         assert sent["connection.reader"] | sent["connection.writer"] == {"resources", "confirm"}
 
 
 def test_features_missing_in_a_server_of_the_rfc_alone_are_named_errors() -> None:
-    with MinimalServer() as one, mtl.connect(one.endpoint, profile="test") as c:
+    with MinimalServer() as server, mtl.connect(server.endpoint, profile="test") as c:
         with pytest.raises(Refused, match="501"):
             c.writer("resource", confirm="full")
         with pytest.raises(OptionError, match="packed"):
@@ -146,13 +146,13 @@ def test_features_missing_in_a_server_of_the_rfc_alone_are_named_errors() -> Non
 @pytest.mark.requirement("MTL-10", "MTL-103", "MTL-104")
 def test_a_server_without_pongs_is_reconnected_with_the_same_lease() -> None:
     with (
-        MinimalServer(silent=True) as one,
-        mtl.connect(one.endpoint, profile="test", heartbeat=0.1) as c,
+        MinimalServer(silent=True) as server,
+        mtl.connect(server.endpoint, profile="test", heartbeat=0.1) as c,
         c.reader("resource") as reader,
         c.writer("resource") as writer,
     ):
         assert reader.next(timeout=1.0) is None
-        assert one.leases.count("lease 0") >= 2
+        assert server.leases.count("lease 0") >= 2
         writer.send(b"after it")
         content = reader.next(timeout=10)
         assert content is not None

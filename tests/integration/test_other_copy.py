@@ -41,8 +41,8 @@ def test_a_running_reader_of_another_copy_gets_data_loss(
 ) -> None:
     write(connection, 10, first=5)
     with connection.reader("orders") as reader, connection.reader("orders", skip_lost=True) as tolerant:
-        for one in (reader, tolerant):
-            assert [one.next(timeout=10).body for _ in range(15)] == numbered(15)  # type: ignore[union-attr]
+        for reading in (reader, tolerant):
+            assert [reading.next(timeout=10).body for _ in range(15)] == numbered(15)  # type: ignore[union-attr]
         another_way(mtl_broker, connection, copied)
         with pytest.raises(DataLoss) as caught:
             reader.next(timeout=20)
@@ -69,9 +69,11 @@ def test_a_reader_started_at_a_position_of_another_copy_gets_data_loss(
         connection.reader("orders", start=position, log_epoch=epoch)
     assert (caught.value.first, caught.value.end) == (6, 16)
     with connection.reader("orders", start=alike, log_epoch=its_epoch, until=7) as reader:
-        assert [one.body for one in reader] == [b"other 0"]
+        assert [content.body for content in reader] == [b"other 0"]
     with connection.reader("orders", start=position, until=17) as reader:
-        assert [one.body for one in reader] == [b"other 10"], "without its epoch a position is a number"
+        assert [content.body for content in reader] == [b"other 10"], (
+            "without its epoch a position is a number"
+        )
 
 
 @pytest.mark.parametrize("group", ["early", "late"])
@@ -89,7 +91,7 @@ def test_a_group_with_a_position_of_another_copy_gets_data_loss(
         with pytest.raises(DataLoss) as caught:
             reader.next(timeout=20)
         assert (caught.value.first, caught.value.end) == (6, 16)
-    assert [one.position for one in connection.cursors()] == [1]
+    assert [cursor.position for cursor in connection.cursors()] == [1]
 
 
 def write_one(writer: Writer) -> None:
@@ -136,7 +138,7 @@ def test_a_restored_copy_of_only_the_logs_is_detected_by_the_records(
         connection.reader("orders", group="g")
     assert (caught.value.first, caught.value.end) == (6, 16)
     with connection.reader("orders", group="g", skip_lost=True, until=26) as reader:
-        assert [one.body for one in reader] == numbered(20, 100)
+        assert [content.body for content in reader] == numbered(20, 100)
         reader.confirm(25)
         reader.ping_holder()
     assert connection.cursors("g")[0].position == 26

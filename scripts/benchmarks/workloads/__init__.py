@@ -23,8 +23,8 @@ from benchmarks.workloads import (
 WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "drain-batch": drain.batch,
     "drain-stream": drain.stream,
-    "write-one": write.one,
-    "write-eight": write.eight,
+    "write-one": write.one_resource,
+    "write-eight": write.eight_resources,
     "write-stream": write.stream,
     "copy": copying.copy,
     "latency": latency.latency,

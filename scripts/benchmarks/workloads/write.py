@@ -30,12 +30,12 @@ MANY = 8
 FLUSHED_SHARE = 10
 
 
-def one(bench: Bench) -> list[Row]:
+def one_resource(bench: Bench) -> list[Row]:
     """All rows to one resource, or to a topic with a partition for each task."""
     return [row for octets in SIZES for row in _batch(bench, octets, 1)]
 
 
-def eight(bench: Bench) -> list[Row]:
+def eight_resources(bench: Bench) -> list[Row]:
     """The rows in turn to eight resources, or to eight topics."""
     return [row for octets in SIZES for row in _batch(bench, octets, MANY)]
 

@@ -71,11 +71,11 @@ def test_the_queue_profile(running: RunningBroker) -> None:
             client.lease("Reader", resources=["tasks"], confirm="full", window={"contents": 5})
             for _ in range(2)
         ]
-        for one in consumers:
-            one.summon("tasks")
+        for consumer in consumers:
+            consumer.summon("tasks")
         bodies = [b"%d" % n for n in range(1, 11)]
         written(client, "tasks", *bodies)
-        got = [[one.read() for _ in range(5)] for one in consumers]
+        got = [[consumer.read() for _ in range(5)] for consumer in consumers]
         positions = [[position(x[2]) for x in mine] for mine in got]
         assert [x[0] for mine in got for x in mine] == [1, 2, 3, 4, 5] * 2  # deliveries, by lease
         assert sorted(positions[0] + positions[1]) == list(range(1, 11))

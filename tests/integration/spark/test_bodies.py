@@ -150,10 +150,10 @@ def test_bad_bodies_become_dead_letters_once_with_their_origin(
         forget_commit(tmp_path, 0)
     assert read(spark, broker, resource, "id bigint", **options).count() == 2
     found = visible(connection, f"{resource}.bad")
-    assert [bytes(one.body) for one in found] == BAD
+    assert [bytes(letter.body) for letter in found] == BAD
     incarnation = connection.describe([resource])[resource].incarnation
-    for one, sequence in zip(found, (2, 4), strict=True):
-        properties = dict(one.properties)
+    for letter, sequence in zip(found, (2, 4), strict=True):
+        properties = dict(letter.properties)
         assert properties.pop("dead-letter-reason")
         assert properties == {
             "dead-letter-resource": resource,

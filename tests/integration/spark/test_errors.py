@@ -137,7 +137,7 @@ def test_a_recreated_resource_ends_the_query(
     with pytest.raises(PySparkException, match="resource 'again' was deleted and created again"):
         run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
     forgiving = stream(spark, broker.endpoint, resources="again", failOnDataLoss="false")
-    assert sum(one.numInputRows for one in run_now(forgiving, tmp_path).recentProgress) == 5
+    assert sum(progress.numInputRows for progress in run_now(forgiving, tmp_path).recentProgress) == 5
 
 
 def test_a_start_outside_the_log_ends_the_query(

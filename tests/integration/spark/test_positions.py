@@ -70,7 +70,7 @@ def test_a_query_that_runs_once_confirms_to_its_group_in_the_next_run(
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(once=True).start()
         assert query.awaitTermination(PATIENCE_S)
         assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, last)
-        positions.append([one.position for one in connection.cursors(group="once", resource=resource)])
+        positions.append([cursor.position for cursor in connection.cursors(group="once", resource=resource)])
         if last == 10:
             publish(connection, resource, *numbers(11, 20))
     assert positions == [[1], [11], [idle]]

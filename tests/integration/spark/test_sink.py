@@ -184,7 +184,7 @@ def test_empty_batches_and_partitions_leave_no_stages(
     copy(frame.where("body = X'33'"), broker, tmp_path, resource=target)
     assert texts(connection, target) == ["3"]
     found = connection.stages(str(query.id))
-    assert [(one.version, one.resources) for one in found.applications] == [(1, {})]
+    assert [(application.version, application.resources) for application in found.applications] == [(1, {})]
     assert found.stages == []
 
 

@@ -71,7 +71,11 @@ def test_a_listener_gets_the_lag_of_a_query(
     finally:
         spark.streams.removeListener(heard)
     assert heard.lag[str(query.id)][resource] == {"contents": 0, "bytes": 0, "seconds": 0.0}
-    behind = [lags(one.sources, one.timestamp)[resource] for one in query.recentProgress if one.numInputRows]
+    behind = [
+        lags(progress.sources, progress.timestamp)[resource]
+        for progress in query.recentProgress
+        if progress.numInputRows
+    ]
     assert [lag.contents for lag in behind] == [6, 2, 0]
     assert all((lag.bytes > 0) == (lag.seconds > 0) == (lag.contents > 0) for lag in behind)
 

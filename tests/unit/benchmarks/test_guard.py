@@ -48,7 +48,7 @@ def test_unmeasured_rows_are_reported_and_kept_in_the_baseline(tmp_path: Path) -
     guard.save([row(1.0, title="a"), row(1.0, title="b")], {}, path)
     guard.save([row(2.0, title="a"), row(title="b", missing="no mvn")], {}, path)
     found = guard.compare([row(1.0, title="b"), row(title="a", missing="no mvn"), row(1.0, title="c")], path)
-    assert [(one.key, one.what) for one in found] == [
+    assert [(verdict.key, verdict.what) for verdict in found] == [
         ("a | p", "not measured"),
         ("c | p", "new"),
         ("b | p", "same"),
@@ -63,10 +63,13 @@ def test_another_machine_is_reported(tmp_path: Path) -> None:
 
 def test_slower_batches_are_detected_despite_the_start(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    one = replace(row(1.0, 1.0, 1.0), inner=(3.0, 3.1, 3.2))
-    guard.save([one], {}, path)
-    found = guard.compare([replace(one, inner=(2.0, 2.1, 2.2))], path)
-    assert [(one.key, one.what) for one in found] == [("t | p | batches alone", "slower"), ("t | p", "same")]
+    measured = replace(row(1.0, 1.0, 1.0), inner=(3.0, 3.1, 3.2))
+    guard.save([measured], {}, path)
+    found = guard.compare([replace(measured, inner=(2.0, 2.1, 2.2))], path)
+    assert [(verdict.key, verdict.what) for verdict in found] == [
+        ("t | p | batches alone", "slower"),
+        ("t | p", "same"),
+    ]
 
 
 def test_a_slower_row_is_a_suspect_until_measured_twice(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_baseline_has_rows_of_one_machine(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(1.0, title="a")], {"cores": "2"}, path)
     guard.save([row(1.0, title="b")], {"cores": "8"}, path)
-    assert [one.what for one in guard.compare([row(1.0, title="a"), row(1.0, title="b")], path)] == [
+    assert [verdict.what for verdict in guard.compare([row(1.0, title="a"), row(1.0, title="b")], path)] == [
         "new",
         "same",
     ]

@@ -83,15 +83,15 @@ def test_figures_equal_those_of_plain_python(rows: list[Row], flights: pd.DataFr
     found = expected(flights)
     assert len(found) == 11_901
     assert found == {key: figures(members) for key, members in windows.items()}
-    assert sum(one[0] or 0 for one in found.values()) == ALL
-    assert {type(value) for one in found.values() for value in one} == {int, type(None)}
+    assert sum(totals[0] or 0 for totals in found.values()) == ALL
+    assert {type(value) for totals in found.values() for value in totals} == {int, type(None)}
     assert len(FIGURES) == len(next(iter(found.values())))
 
 
 def test_a_sample_is_chosen_by_its_seed() -> None:
-    one, same, other = load(500, seed=1), load(500, seed=1), load(500, seed=2)
-    assert len(one) == 500
-    assert one.equals(same)
-    assert not one.equals(other)
-    assert one["time_hour"].is_monotonic_increasing
-    assert sum(figures[0] or 0 for figures in expected(one).values()) == 500
+    sample, same, other = load(500, seed=1), load(500, seed=1), load(500, seed=2)
+    assert len(sample) == 500
+    assert sample.equals(same)
+    assert not sample.equals(other)
+    assert sample["time_hour"].is_monotonic_increasing
+    assert sum(figures[0] or 0 for figures in expected(sample).values()) == 500

@@ -17,8 +17,8 @@ CODE = Code(
 
 
 def test_the_code_of_a_requirement_is_executed_by_its_tests() -> None:
-    assert {one.where for one in CODE.behind("X-1", [RARE], seed=1)} == {"rare"}
-    assert {one.where for one in CODE.behind("X-1", [OTHER], seed=1)} == {"usual"}
+    assert {mutant.where for mutant in CODE.behind("X-1", [RARE], seed=1)} == {"rare"}
+    assert {mutant.where for mutant in CODE.behind("X-1", [OTHER], seed=1)} == {"usual"}
     assert CODE.behind("X-1", ["tests/unit/x/test_c.py::none"], seed=1) == []
 
 
@@ -28,7 +28,7 @@ def test_the_sample_depends_on_the_seed() -> None:
 
 
 def test_tests_of_a_module_run_first() -> None:
-    by_line = {one.line: CODE.noticing(one) for one in CODE.mutants("src/x/a.py")}
+    by_line = {mutant.line: CODE.noticing(mutant) for mutant in CODE.mutants("src/x/a.py")}
     assert by_line[7] == [BOTH, OTHER]
     assert by_line[1] == [BOTH, RARE, OTHER], "lines executed at import belong to all tests of the file"
     assert CODE.noticing(CODE.mutants("src/x/b.py")[0]) == []

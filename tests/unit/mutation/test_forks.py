@@ -60,13 +60,15 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    with Forks(Project(place, place), [FILE]) as one:
-        yield one
+    with Forks(Project(place, place), [FILE]) as started:
+        yield started
 
 
 def mutant(change: str) -> Mutant:
     (found,) = (
-        one for one in mutants(CODE.encode(), PATH) if f"{one.where}: {one.before} -> {one.after}" == change
+        candidate
+        for candidate in mutants(CODE.encode(), PATH)
+        if f"{candidate.where}: {candidate.before} -> {candidate.after}" == change
     )
     return found
 

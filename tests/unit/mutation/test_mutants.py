@@ -10,7 +10,7 @@ from mutation.verdicts import reasons
 
 
 def changes(source: str) -> list[tuple[str, str]]:
-    return [(one.before, one.after) for one in mutants(source.encode(), "a.py")]
+    return [(mutant.before, mutant.after) for mutant in mutants(source.encode(), "a.py")]
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_constructs_that_are_never_changed(source: str) -> None:
 
 def test_a_mutant_changes_exactly_one_place() -> None:
     source = "# ä\nx = 'ä' + a(\n    1,\n    2)\ny = 3\n".encode()
-    for one in mutants(source, "a.py"):
-        changed = one.applied(source)
+    for mutant in mutants(source, "a.py"):
+        changed = mutant.applied(source)
         assert changed != source
-        assert source[: one.start] == changed[: one.start]
-        assert changed.endswith(source[one.end :])
+        assert source[: mutant.start] == changed[: mutant.start]
+        assert changed.endswith(source[mutant.end :])
         compile(changed, "a.py", "exec")
 
 
 def test_keys_of_equal_changes_differ_and_do_not_depend_on_lines() -> None:
     source = b"class A:\n    def f(self):\n        g()\n        g()\n"
-    keys = [one.key for one in mutants(source, "a.py")]
+    keys = [mutant.key for mutant in mutants(source, "a.py")]
     assert keys == ["a.py::A.f: g() -> pass", "a.py::A.f: g() -> pass #2"]
-    assert [one.key for one in mutants(b"\n\n" + source, "a.py")] == keys
+    assert [mutant.key for mutant in mutants(b"\n\n" + source, "a.py")] == keys
 
 
 def test_the_survivors_with_a_reason_are_mutants_of_the_code() -> None:
@@ -79,4 +79,4 @@ def test_the_survivors_with_a_reason_are_mutants_of_the_code() -> None:
     root = Path(__file__).parents[3]
     for key in reasons(root / "tests" / "requirements" / "survivors.toml"):
         path = key.split("::")[0]
-        assert key in {one.key for one in mutants((root / path).read_bytes(), path)}
+        assert key in {mutant.key for mutant in mutants((root / path).read_bytes(), path)}

@@ -118,21 +118,21 @@ def test_the_state_of_held_contents_in_the_broker(
 
 
 def test_another_copy_of_the_log_is_reported(tmp_path: Path) -> None:
-    one, two, other = "1.aaaaaaaa", "2.bbbbbbbb", "2.cccccccc"
-    done = {"resources": {"a": {"e": one, "f": 1, "i": "x", "n": 5}}, "version": 1}
-    under_way = {"resources": {"a": {"e": two, "i": "x", "n": 9}}, "version": 1}
+    first, second, other = "1.aaaaaaaa", "2.bbbbbbbb", "2.cccccccc"
+    done = {"resources": {"a": {"e": first, "f": 1, "i": "x", "n": 5}}, "version": 1}
+    under_way = {"resources": {"a": {"e": second, "i": "x", "n": 9}}, "version": 1}
     (held,) = read(written(tmp_path, [[done], [under_way]], commits=1)).held
-    assert (held.epoch, held.planned_epoch) == (one, two)
+    assert (held.epoch, held.planned_epoch) == (first, second)
     found = Description(
-        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (7, two))
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, first), (7, second))
     )
     assert state_of(held, found) == "served"
     found = Description(
-        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (7, other))
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, first), (7, other))
     )
     assert state_of(held, found) == "another copy from 7 on"
     found = Description(
-        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (4, other))
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, first), (4, other))
     )
     assert state_of(held, found) == "another copy from 4 on"
 

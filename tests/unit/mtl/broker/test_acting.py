@@ -105,7 +105,7 @@ def test_the_audit_log_names_both_users(caplog: pytest.LogCaptureFixture) -> Non
         acting(rig, "alice")
         login(Client(rig), Credentials("alice", "secret"))
     said = [getattr(record, "fields", {}) for record in caplog.records]
-    assert [(one["event"], one["user"], one.get("by")) for one in said] == [
+    assert [(event["event"], event["user"], event.get("by")) for event in said] == [
         ("login", "alice", "door"),
         ("login", "alice", None),
     ]

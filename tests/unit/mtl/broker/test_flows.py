@@ -208,11 +208,11 @@ def test_on_a_shared_socket_both_kinds_bind() -> None:
 
 def test_a_lease_belongs_to_the_flow_that_presented_it_last(rig: Rig, client: Client) -> None:
     lease = client.reader("a", window=w.Window(contents=1))
-    one, other = client.flow(lease), Flow(rig, lease.port)
+    former, other = client.flow(lease), Flow(rig, lease.port)
     other.lease(lease.lease)
-    assert (one.ponged(), other.ponged()) == (False, True)
-    one.lease(lease.lease)
-    assert (one.ponged(), other.ponged()) == (True, False)
+    assert (former.ponged(), other.ponged()) == (False, True)
+    former.lease(lease.lease)
+    assert (former.ponged(), other.ponged()) == (True, False)
 
 
 def test_a_lease_that_moves_leaves_the_other_lease_of_its_flow(rig: Rig, client: Client) -> None:
@@ -411,13 +411,13 @@ class Sender:
 
     def burst(self, step: list[Any]) -> list[Frames]:
         frames: list[Frames] = []
-        for one in step:
-            if isinstance(one, bytes):
-                frames.append((one, b""))
-            elif isinstance(one, tuple):
-                frames += self._contents(*one)
+        for item in step:
+            if isinstance(item, bytes):
+                frames.append((item, b""))
+            elif isinstance(item, tuple):
+                frames += self._contents(*item)
             else:
-                frames.append(c.encode(one))  # type: ignore[arg-type]
+                frames.append(c.encode(item))  # type: ignore[arg-type]
         return frames
 
     def _contents(

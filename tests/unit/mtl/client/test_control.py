@@ -283,7 +283,7 @@ def test_a_closed_channel_fails_every_request_with_closed(bench: Bench) -> None:
     first, second = ask(bench), ask(bench)
     bench.channel.close()
     third = ask(bench)
-    assert [type(one) for one in first + second + third] == [Closed] * 3
+    assert [type(outcome) for outcome in first + second + third] == [Closed] * 3
     assert bench.last("request").closed
 
 

@@ -32,8 +32,8 @@ class Setting:
 
     def respond(self, data: MemoryLink, *, code: int = 200) -> list[str]:
         summons = [x for x in data.commands() if isinstance(x, c.Summon)]
-        for one in summons:
-            data.command(c.Response(one.sequence, code))
+        for summon in summons:
+            data.command(c.Response(summon.sequence, code))
         self.bench.run()
         return [x.resource for x in summons]
 

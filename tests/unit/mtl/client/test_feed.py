@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def delivered(self) -> list[tuple[int, int]]:
-        return [(one.first, one.end) for one in self.feed.queue]
+        return [(delivery.first, delivery.end) for delivery in self.feed.queue]
 
 
 def test_the_lease_request_of_a_reader() -> None:

@@ -152,14 +152,14 @@ def test_similar_consecutive_contents_are_delivered_together(at: Setting) -> Non
     alike = [c.Content(n, "a", EMPTY, b"%d" % n) for n in range(1, 8)]
     other = c.Content(8, "a", encode_table({"k": 1}), b"8")
     at.user.takes = 3
-    for one in (*alike, other):
-        data.command(one)
+    for content in (*alike, other):
+        data.command(content)
     at.bench.run()
     assert at.user.commands == [alike[0], other]
     assert at.user.together == alike[1:]
     at.user.takes = at.user.offered = 0
-    for one in alike:
-        data.command(one)
+    for content in alike:
+        data.command(content)
     at.bench.run()
     assert at.user.commands == [alike[0], other, *alike]
     assert at.user.offered == 1, "a row that is not wanted is not looked at again for each of its contents"

@@ -158,7 +158,7 @@ def test_confirms_settle_contents_and_rejects_resend_them_after_a_pause() -> Non
     data.command(c.Reject(2, multiple=False, recycle=False))
     data.command(c.Confirm(3, multiple=True))
     at.bench.run()
-    assert [one.last for one in at.pump.writer.refused] == [2]
+    assert [refused.last for refused in at.pump.writer.refused] == [2]
     assert at.pump.writer.unconfirmed == 0
 
 

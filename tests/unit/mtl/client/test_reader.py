@@ -23,7 +23,9 @@ def test_a_reader_iterates_up_to_the_end_of_its_range(connection: Connection, st
         contents = list(reader)
         assert reader.position == 7
         assert reader.next() is None
-    assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
+    assert [(content.sequence, content.body) for content in contents] == [
+        (n, b"%d" % (n - 1)) for n in range(3, 7)
+    ]
 
 
 def test_batches_combine_single_contents(connection: Connection, stored: list[bytes]) -> None:

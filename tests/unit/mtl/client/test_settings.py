@@ -16,9 +16,9 @@ KEYS: dict[str, Any] = {**KEY, "curve_key_file": "my.key"}
 
 
 def test_settings_are_the_arguments_of_connect() -> None:
-    made, called = (inspect.signature(one).parameters for one in (Settings, connect))
-    assert [(one.name, one.default) for one in made.values()] == [
-        (one.name, one.default) for one in called.values()
+    made, called = (inspect.signature(function).parameters for function in (Settings, connect))
+    assert [(parameter.name, parameter.default) for parameter in made.values()] == [
+        (parameter.name, parameter.default) for parameter in called.values()
     ]
 
 

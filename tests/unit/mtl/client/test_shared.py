@@ -107,9 +107,9 @@ def test_a_pack_outlives_its_shared_memory(shared: tuple[Lent, Shared]) -> None:
     _, memory = shared
     pack = memory.encode(rows(100), MAX_PACK)
     assert pack is not None
-    another = Lent(SIZE)
-    other = Shared.of(another.place)
-    another.close()
+    other_lent = Lent(SIZE)
+    other = Shared.of(other_lent.place)
+    other_lent.close()
     assert other is not None
     del memory, shared
     gc.collect()

@@ -187,8 +187,8 @@ async def test_a_send_that_fails_to_start_uses_no_place_in_the_window() -> None:
 @in_loop
 async def test_flush_waits_for_all_and_raises_the_first_failure_once() -> None:
     under_way, sent = UnansweredContents(), [future() for _ in range(3)]
-    for one in sent:
-        under_way.add(one)
+    for content in sent:
+        under_way.add(content)
     flushing = asyncio.create_task(under_way.flush())
     settle(sent[2], Refused(413, "too-large"))
     settle(sent[0], Closed("it ended"))
@@ -250,7 +250,7 @@ async def test_two_waiting_tasks_get_one_item_each() -> None:
     await turns()
     inbox.put(1)
     await turns()
-    assert [one.done() for one in taking] == [True, False]
+    assert [task.done() for task in taking] == [True, False]
     inbox.put(2)
     assert await asyncio.gather(*taking) == [1, 2]
 
@@ -289,7 +289,9 @@ async def test_waiting_tasks_get_the_failure_of_an_inbox() -> None:
     taking = [asyncio.create_task(inbox.get()) for _ in range(2)]
     await turns()
     inbox.fail(Closed("it ended"))
-    assert all(isinstance(one, Closed) for one in await asyncio.gather(*taking, return_exceptions=True))
+    assert all(
+        isinstance(outcome, Closed) for outcome in await asyncio.gather(*taking, return_exceptions=True)
+    )
 
 
 @in_loop

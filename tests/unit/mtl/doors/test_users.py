@@ -42,29 +42,29 @@ def bridges() -> tuple[Bridges, Logins, Connection]:
 
 @in_loop
 async def test_a_user_has_its_own_connection_opened_once_on_demand() -> None:
-    one, logins, own = bridges()
-    assert await one.of(None).connection() is cast("Any", own)
-    alice = one.of("alice")
-    assert one.of("alice") is alice
+    users, logins, own = bridges()
+    assert await users.of(None).connection() is cast("Any", own)
+    alice = users.of("alice")
+    assert users.of("alice") is alice
     assert logins.opened == []
     first, second = await asyncio.gather(alice.connection(), alice.connection())
     assert first is second
-    assert await one.of("bob").connection() is not first
+    assert await users.of("bob").connection() is not first
     assert [connection.user for connection in logins.opened] == ["alice", "bob"]
-    await one.leave()
+    await users.leave()
     assert [connection.closed for connection in logins.opened] == [True, True]
     assert not own.closed
 
 
 @in_loop
 async def test_a_failed_opening_is_retried() -> None:
-    one, logins, _ = bridges()
+    users, logins, _ = bridges()
     logins.failing = True
     with pytest.raises(Refused):
-        await one.of("alice").connection()
+        await users.of("alice").connection()
     logins.failing = False
-    await one.of("alice").connection()
-    await one.leave()
+    await users.of("alice").connection()
+    await users.leave()
 
 
 @in_loop
@@ -72,13 +72,13 @@ async def test_the_longest_idle_connection_is_closed_for_another_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mtl.doors.users.DOOR_USERS", 2)
-    one, logins, _ = bridges()
-    alice, bob = one.of("alice"), one.of("bob")
+    users, logins, _ = bridges()
+    alice, bob = users.of("alice"), users.of("bob")
     await alice.connection()
     await bob.connection()
-    one.of("alice")
-    await one.of("carol").connection()
-    await one.leave()
+    users.of("alice")
+    await users.of("carol").connection()
+    await users.leave()
     assert {connection.user: connection.closed for connection in logins.opened}["bob"]
     await bob.connection()  # a peer that still has it opens it again
     assert logins.opened[-1].user == "bob"
@@ -88,8 +88,8 @@ async def test_the_longest_idle_connection_is_closed_for_another_user(
 @in_loop
 async def test_if_all_connections_are_busy_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.doors.users.DOOR_USERS", 1)
-    one, _, _ = bridges()
-    one.of("alice")._held = 1
+    users, _, _ = bridges()
+    users.of("alice")._held = 1
     with pytest.raises(DoorRefusal, match="1 users at once"):
-        one.of("bob")
-    assert one.of(None) is one.own
+        users.of("bob")
+    assert users.of(None) is users.own

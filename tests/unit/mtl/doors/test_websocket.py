@@ -337,7 +337,7 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
             with pytest.raises(InvalidStatus, match="401") as refused:
                 await connect(server.endpoint, subprotocols=ONE, additional_headers=headers)
             asked = refused.value.response.headers.get_all("WWW-Authenticate")
-            assert [one.partition(" ")[0] for one in asked] == ["Basic", "Bearer"]
+            assert [challenge.partition(" ")[0] for challenge in asked] == ["Basic", "Bearer"]
         assert len(seen) == 2
 
 

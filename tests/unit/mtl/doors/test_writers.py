@@ -51,7 +51,11 @@ async def test_the_least_recently_used_writer_is_closed() -> None:
     for resource in ("a", "b", "a", "c"):
         await writers.get(resource)
     await writers.close()
-    assert [(one.resource, one.closed) for one in opener.opened] == [("a", True), ("b", True), ("c", True)]
+    assert [(writer.resource, writer.closed) for writer in opener.opened] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+    ]
     await writers.get("a")
     assert len(opener.opened) == 4
 
@@ -74,7 +78,7 @@ async def test_a_failed_opening_is_repeated() -> None:
 async def test_a_cancelled_caller_does_not_cancel_the_shared_opening() -> None:
     opener = Opener()
     writers = ResourceWriters(opener, 2)
-    one, two = asyncio.create_task(writers.get("a")), asyncio.create_task(writers.get("a"))
+    first, second = asyncio.create_task(writers.get("a")), asyncio.create_task(writers.get("a"))
     await asyncio.sleep(0)
-    one.cancel()
-    assert await two is cast(object, opener.opened[0])
+    first.cancel()
+    assert await second is cast(object, opener.opened[0])

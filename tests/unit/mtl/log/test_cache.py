@@ -22,13 +22,13 @@ class Owner:
 def test_the_least_recently_used_mapping_is_evicted() -> None:
     cache = ReadCache(mapped_segments=2)
     first, second, third = mapping(1), mapping(2), mapping(4)
-    one, two = Owner(), Owner()
-    cache.keep_mapping(one, first, 1)
-    cache.keep_mapping(two, second, 2)
-    assert cache.mapping(one) is first
+    first_owner, second_owner = Owner(), Owner()
+    cache.keep_mapping(first_owner, first, 1)
+    cache.keep_mapping(second_owner, second, 2)
+    assert cache.mapping(first_owner) is first
     cache.keep_mapping(Owner(), third, 4)
-    assert cache.mapping(two) is None
-    assert cache.mapping(one) is first
+    assert cache.mapping(second_owner) is None
+    assert cache.mapping(first_owner) is first
     assert cache.mapped_bytes == 5
 
 
@@ -74,30 +74,30 @@ def test_indexes_are_bounded_by_octets_except_the_last_one() -> None:
 
 def test_the_tail_is_bounded_by_octets() -> None:
     cache = ReadCache(tail_bytes=10)
-    one, other = object(), object()
-    cache.keep_body(one, 1, b"1234")
+    owner, other = object(), object()
+    cache.keep_body(owner, 1, b"1234")
     cache.keep_body(other, 1, memoryview(b"1234"))
-    assert cache.body(one, 1) == b"1234"
-    cache.keep_body(one, 2, b"12345")
-    assert cache.body(one, 1) is None
+    assert cache.body(owner, 1) == b"1234"
+    cache.keep_body(owner, 2, b"12345")
+    assert cache.body(owner, 1) is None
     assert cache.body(other, 1) is not None
-    cache.keep_body(one, 3, bytes(11))  # larger than all
-    assert cache.body(one, 3) is None
-    assert cache.body(one, 2) == b"12345"
+    cache.keep_body(owner, 3, bytes(11))  # larger than all
+    assert cache.body(owner, 3) is None
+    assert cache.body(owner, 2) == b"12345"
 
 
 def test_bodies_removed_from_the_log_are_dropped() -> None:
     cache = ReadCache(tail_bytes=10)
-    one, other = object(), object()
+    owner, other = object(), object()
     for base in (1, 2, 3):
-        cache.keep_body(one, base, b"x")
+        cache.keep_body(owner, base, b"x")
     cache.keep_body(other, 2, b"y")
-    cache.forget_bodies(one, 2)
-    assert [cache.body(one, base) for base in (1, 2, 3)] == [b"x", None, None]
+    cache.forget_bodies(owner, 2)
+    assert [cache.body(owner, base) for base in (1, 2, 3)] == [b"x", None, None]
     assert cache.body(other, 2) == b"y"
-    cache.keep_body(one, 2, b"new")
-    cache.keep_body(one, 3, b"12345")
-    assert cache.body(one, 2) == b"new"
+    cache.keep_body(owner, 2, b"new")
+    cache.keep_body(owner, 3, b"12345")
+    assert cache.body(owner, 2) == b"new"
 
 
 def test_a_segment_removed_during_a_read_is_not_cached() -> None:

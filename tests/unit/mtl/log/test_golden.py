@@ -52,7 +52,7 @@ class Counting(FaultyDisk):
 def written() -> dict[str, bytes]:
     """Today's files of the golden log: a sealed segment, an adopted one, and the newest, closed."""
     log = LogUnderTest(Counting(), LogOptions(segment_bytes=1 << 20))
-    bodies = [one.body for one in BODIES]
+    bodies = [chunk.body for chunk in BODIES]
     log.append(NewChunk(3, bodies[0], (RunEntry(1, 1, 2), RunEntry(2**63, 7, 1))), NewChunk(1, bodies[1]))
     log.mark()
     log.append(NewChunk(2, bodies[2], (RunEntry(1, 3, 2),)))
@@ -89,7 +89,9 @@ def test_golden_files_are_read(golden: Path, tmp_path: Path) -> None:
     assert not [problem for report in verify_log(RealDisk(), directory) for problem in report.problems]
     reader, writer, report = open_log(RealDisk(), directory, now_us=0, earliest=1)
     assert read_all(reader) == BODIES
-    assert [ref.time_us for one in BODIES if (ref := reader.snapshot().find(one.base)) is not None] == TIMES
+    assert [
+        ref.time_us for chunk in BODIES if (ref := reader.snapshot().find(chunk.base)) is not None
+    ] == TIMES
     assert writer.last_numbers == {1: 4, 2**63: 7, 5: 1}
     assert (report.segments, report.cut_bytes, report.rebuilt, report.removed) == (3, 0, (), ())
     writer.close()

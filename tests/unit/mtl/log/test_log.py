@@ -38,7 +38,7 @@ def test_a_log_matches_its_model_through_all_operations(place: tuple[Disk, str])
     with pytest.raises(Damaged, match="with contents already"):
         create_log(disk, directory, 9)
     reader, writer, _ = open_log(disk, directory, now_us=9)
-    assert [one.body for one in read_all(reader)] == [b"three"]
+    assert [stored.body for stored in read_all(reader)] == [b"three"]
     reader.apply(writer.roll(10))
     with pytest.raises(Damaged, match="a log already"):
         create_log(disk, directory, 9)
@@ -85,7 +85,7 @@ def test_one_cache_serves_many_logs(twin: FaultyDisk) -> None:
         reader, writer, _ = open_log(twin, f"/data/{name}", now_us=0, cache=cache)
         reader.apply(writer.append([NewChunk(1, name.encode())], 0))
         readers.append(reader)
-    assert [one.body for reader in readers for one in read_all(reader)] == [b"a", b"b"]
+    assert [stored.body for reader in readers for stored in read_all(reader)] == [b"a", b"b"]
 
 
 WRITER = """
@@ -121,7 +121,7 @@ def test_acknowledged_contents_of_a_killed_process_are_kept(tmp_path: Path) -> N
         process.stdout.close()
         acknowledged += written
         reader, writer, _ = open_log(disk, directory, now_us=0)
-        bodies = [one.body for one in read_all(reader)]
+        bodies = [stored.body for stored in read_all(reader)]
         writer.close()
         reader.close()
         assert acknowledged <= len(bodies) // 2 <= acknowledged + 1

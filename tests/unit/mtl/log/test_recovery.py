@@ -58,14 +58,14 @@ def test_a_file_cut_at_any_octet_opens_with_the_complete_chunks(log: LogUnderTes
         disk.shorten(FIRST, end)
         reader, writer, report = open_log(disk, LOG, now_us=0)
         whole = min(4, (end - 64) // STORED)
-        assert [one.body for one in read_all(reader)] == [BODY] * whole
+        assert [stored.body for stored in read_all(reader)] == [BODY] * whole
         is_torn = end < size and (end - 64) % STORED > 0
         assert (report.cut_bytes > 0, report.cut_file) == (is_torn, FIRST if is_torn else None)
         reader.apply(writer.append([NewChunk(1, b"next")], 0))
         writer.close()
         disk.crash()
         reader, _, _ = open_log(disk, LOG, now_us=0)
-        assert [one.body for one in read_all(reader)] == [BODY] * whole + [b"next"]
+        assert [stored.body for stored in read_all(reader)] == [BODY] * whole + [b"next"]
 
 
 @pytest.mark.parametrize("sector", [1, 2])
@@ -321,7 +321,7 @@ def test_missing_indexes_are_built_again(log: LogUnderTest, *, adopt: bool) -> N
     for _ in range(2):
         log.append(chunk(2, RunEntry(1, log.next, 2)))
         log.commit([[chunk(3)], [chunk(1), chunk(2)]], adopt=adopt)
-    refs = [log.reader.snapshot().find(one.base) for one in log.held]
+    refs = [log.reader.snapshot().find(chunk.base) for chunk in log.held]
     log.close()
     before = contents(log.disk)
     for name in before:
@@ -329,7 +329,7 @@ def test_missing_indexes_are_built_again(log: LogUnderTest, *, adopt: bool) -> N
             log.disk.unlink(f"{LOG}/{name}")
     log.open()
     log.check()
-    assert [log.reader.snapshot().find(one.base) for one in log.held] == refs
+    assert [log.reader.snapshot().find(chunk.base) for chunk in log.held] == refs
     assert contents(log.disk) == before
 
 
@@ -432,7 +432,7 @@ def test_segments_removed_by_recovery_are_not_missing_afterwards(log: LogUnderTe
     _, writer, report = open_log(log.disk, LOG, now_us=0, earliest=3)
     writer.close()
     assert report.removed == (segment_name(1), index_name(1))
-    assert [one.problems for one in verify_log(log.disk, LOG)] == [()]
+    assert [report.problems for report in verify_log(log.disk, LOG)] == [()]
 
 
 # --- a flipped bit ------------------------------------------------------------------------------------------

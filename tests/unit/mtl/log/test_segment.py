@@ -43,10 +43,10 @@ def indexes(draw: st.DrawFn) -> Index:
     return index
 
 
-def same(one: Index, other: Index) -> bool:
+def same(index: Index, other: Index) -> bool:
     scalars = ("base", "time", "salt", "adopted", "contents", "length", "newest")
-    return all(getattr(one, name) == getattr(other, name) for name in scalars) and all(
-        list(own) == list(found) for own, found in zip(one.columns(), other.columns(), strict=True)
+    return all(getattr(index, name) == getattr(other, name) for name in scalars) and all(
+        list(own) == list(found) for own, found in zip(index.columns(), other.columns(), strict=True)
     )
 
 

@@ -127,11 +127,11 @@ def test_contents_are_read_on_both_disks(place: tuple[Disk, str]) -> None:
     bodies = [random.Random(at).randbytes(at * 37) for at in range(30)]
     for body in bodies:
         reader.apply(writer.append([NewChunk(1, body)], 0))
-    assert [one.body for one in read_all(reader)] == bodies
+    assert [stored.body for stored in read_all(reader)] == bodies
     writer.close()
     reader.close()
     reader, writer, _ = open_log(disk, directory, options, now_us=0)
-    assert [one.body for one in read_all(reader)] == bodies
+    assert [stored.body for stored in read_all(reader)] == bodies
     writer.close()
     reader.close()
 

@@ -35,12 +35,14 @@ def problems(disk: Disk) -> list[str]:
 
 def test_an_intact_log_has_no_problems(log: LogUnderTest) -> None:
     reports = list(verify_log(log.disk, LOG))
-    assert [(one.base, one.end, one.chunks, one.contents, one.sealed) for one in reports] == [
+    assert [
+        (report.base, report.end, report.chunks, report.contents, report.sealed) for report in reports
+    ] == [
         (1, 4, 2, 3, True),
         (4, 7, 1, 3, True),
         (7, 9, 2, 2, False),
     ]
-    assert all(one.bytes == len(log.disk.content(one.path)) for one in reports)
+    assert all(report.bytes == len(log.disk.content(report.path)) for report in reports)
     assert not problems(log.disk)
 
 

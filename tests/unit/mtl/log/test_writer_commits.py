@@ -45,7 +45,9 @@ def test_a_commit_appends_the_stages_in_order(log: LogUnderTest, before: int, *,
 def test_adopted_contents_have_the_time_of_the_commit(log: LogUnderTest) -> None:
     log.append(chunk())
     log.commit(STAGES, adopt=True)
-    times = {ref.time_us for one in log.held[1:] if (ref := log.reader.snapshot().find(one.base)) is not None}
+    times = {
+        ref.time_us for chunk in log.held[1:] if (ref := log.reader.snapshot().find(chunk.base)) is not None
+    }
     assert times == {log.now}
     first = log.reader.snapshot().at_time(log.now)
     assert first is not None

@@ -97,9 +97,9 @@ async def test_the_end_of_a_connection_is_received_after_its_messages() -> None:
 @in_loop
 async def test_waiting_messages_are_received_together_grouped_by_peer() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
-    one, two = (AsyncDealer(router.endpoint, hwm=10, max_frame=100) for _ in range(2))
+    first, second = (AsyncDealer(router.endpoint, hwm=10, max_frame=100) for _ in range(2))
     received: dict[bytes, list[list[bytes]]] = {}
-    for dealer in (one, two):
+    for dealer in (first, second):
         for n in range(50):  # more than the queues take: the rest follows
             dealer.send_soon([b"%d" % n, b""])
     while sum(map(len, received.values())) < 100:
@@ -108,7 +108,7 @@ async def test_waiting_messages_are_received_together_grouped_by_peer() -> None:
         for arrived in burst:
             received.setdefault(arrived.identity, []).extend(arrived.messages)
     assert list(received.values()) == [[[b"%d" % n, b""] for n in range(50)]] * 2
-    for dealer in (one, two):
+    for dealer in (first, second):
         dealer.close()
     router.close()
 
@@ -167,7 +167,7 @@ async def test_a_lost_connection_is_reported_at_once_and_after_its_messages() ->
     assert router.send(*way, [b"too late"]) is SendOutcome.GONE
     received = []
     while (arrived := await router.receive(7))[0].messages:
-        received += [frames for one in arrived for frames in one.messages]
+        received += [frames for burst in arrived for frames in burst.messages]
     assert received == [[b"%d" % n] for n in range(100)]
     assert arrived == [(way[0], b"", [])]
     router.close()

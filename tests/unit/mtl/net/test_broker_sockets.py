@@ -88,9 +88,10 @@ def test_requests_and_commands_are_received_on_their_ports(at: Setting) -> None:
         found: list[tuple[bytes, bytes, bytes]] = []
         while not found:
             assert at.poll() == {port}
-            for one, burst in next(at.sockets.commands(port), {}).items():
+            for sender, burst in next(at.sockets.commands(port), {}).items():
                 found += [
-                    (one, *command) for command in zip(burst.headers, map(bytes, burst.bodies), strict=True)
+                    (sender, *command)
+                    for command in zip(burst.headers, map(bytes, burst.bodies), strict=True)
                 ]
         [(identity, header, body)] = found
         assert (header, body) == (b"header", b"body")
@@ -110,7 +111,7 @@ def test_the_first_message_is_received_singly_and_those_behind_it_later(at: Sett
         for bursts in at.sockets.commands(Port.PLAIN, alone=len(taken) < 2):
             taken += [burst.headers for burst in bursts.values()]
     assert taken[:2] == [[b"0"], [b"1"]]
-    assert [one for some in taken for one in some] == [b"0", b"1", b"2", b"3"]
+    assert [header for some in taken for header in some] == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_wakeup_ends_the_poll(at: Setting) -> None:

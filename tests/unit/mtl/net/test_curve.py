@@ -49,11 +49,11 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
     other.write_bytes(b"\xff")
     with pytest.raises(OptionError, match="UTF-8"):
         read_pair(other)
-    (one, _), (_, two) = make_keys(), make_keys()
-    other.write_text(f'curve\n  public-key = "{one.decode()}"\n  secret-key = "{two.decode()}"\n')
+    (first_public, _), (_, secret) = make_keys(), make_keys()
+    other.write_text(f'curve\n  public-key = "{first_public.decode()}"\n  secret-key = "{secret.decode()}"\n')
     with pytest.raises(OptionError, match="not a pair") as caught:
         read_pair(other)
-    assert two.decode() not in str(caught.value)
+    assert secret.decode() not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])

@@ -271,7 +271,7 @@ def test_a_message_received_before_a_send_is_reported(at: Setting) -> None:
     assert select.select([link.socket.fileno()], [], [], PATIENCE_S)[0]
     while select.select([link.socket.fileno()], [], [], 0.0)[0]:  # not the first: libzmq looks now and then
         link.send(b"swallows it", b"")
-    assert [(one, what) for _, one, what in at.poll.wait(PATIENCE_S)] == [(link, LinkEvents.READABLE)]
+    assert [(ready, what) for _, ready, what in at.poll.wait(PATIENCE_S)] == [(link, LinkEvents.READABLE)]
     assert link.receive() == (b"header", b"body")
 
 
@@ -321,8 +321,8 @@ def test_a_peer_killed_while_sending_is_reported_down() -> None:
             link.send(b"hello", b"")
             received = 0
             while LinkEvents.DOWN not in ear.heard:
-                for watcher, one, what in poll.wait(PATIENCE_S):
-                    watcher.ready(one, what)
+                for watcher, ready, what in poll.wait(PATIENCE_S):
+                    watcher.ready(ready, what)
                 while link.receive() is not None:
                     received += 1
                     if received == 2_000:

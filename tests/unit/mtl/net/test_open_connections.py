@@ -53,9 +53,9 @@ def test_the_address_of_a_peer_is_found() -> None:
         with accepted:
             assert peer_address(accepted.fileno()) == "127.0.0.1"
         assert peer_address(server.fileno()) is None, "it has no peer"
-    one, other = socket.socketpair()
-    with one, other:
-        assert peer_address(one.fileno()) == ""
+    end, other = socket.socketpair()
+    with end, other:
+        assert peer_address(end.fileno()) == ""
     closed = os.dup(2)
     os.close(closed)
     assert peer_address(closed) is None

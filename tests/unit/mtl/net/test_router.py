@@ -79,11 +79,11 @@ class MutingProxy(CuttingProxy):
     ) -> Iterable[tuple[socket.socket, socket.socket]]:
         return () if self.muted.is_set() else super()._ways(pair)
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
-            if b"PING" in one.recv(1 << 16, socket.MSG_PEEK):
+            if b"PING" in source.recv(1 << 16, socket.MSG_PEEK):
                 self.pinged.set()
-        super()._pass_on(one, other)
+        super()._pass_on(source, other)
 
 
 @pytest.fixture

@@ -139,13 +139,13 @@ def test_any_request_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> N
 def test_all_waiting_requests_are_answered(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     handler = ZapHandler(context, lambda _: True, STILL)
     asking = [context.socket(zmq.REQ) for _ in range(3)]
-    for one in asking:
-        one.connect(ENDPOINT)
-        one.send_multipart([b"1.0", b"1", b"mtl", b"", b"", b"CURVE", KEY])
-    for one in asking:
-        while not one.poll(10):
+    for socket in asking:
+        socket.connect(ENDPOINT)
+        socket.send_multipart([b"1.0", b"1", b"mtl", b"", b"", b"CURVE", KEY])
+    for socket in asking:
+        while not socket.poll(10):
             handler.answer()
-        assert one.recv_multipart()[2] == b"200"
-        one.close(0)
+        assert socket.recv_multipart()[2] == b"200"
+        socket.close(0)
     handler.answer()
     handler.close()

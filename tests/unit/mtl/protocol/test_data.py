@@ -20,8 +20,8 @@ def session(*steps: tuple[End, c.Command], role: End = CLIENT) -> DataSession:
     return made
 
 
-def step(one: DataSession, sender: End, command: c.Command) -> Answered | None:
-    return one.sending(command) if sender is one.role else one.received(command)
+def step(flow: DataSession, sender: End, command: c.Command) -> Answered | None:
+    return flow.sending(command) if sender is flow.role else flow.received(command)
 
 
 BOUND = ((CLIENT, LEASE), (BROKER, c.Response(1, 200)))
@@ -30,20 +30,20 @@ SUMMONED = (*BOUND, (CLIENT, SUMMON), (BROKER, c.Response(2, 200)))
 
 @pytest.mark.requirement("MTL-62", "MTL-64")
 def test_a_lease_is_bound_when_accepted() -> None:
-    one = session((CLIENT, LEASE))
-    assert (one.state, one.bound) == (FlowState.LEASING, False)
-    assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
-    assert one.bound
+    flow = session((CLIENT, LEASE))
+    assert (flow.state, flow.bound) == (FlowState.LEASING, False)
+    assert flow.received(c.Response(1, 200)) == Answered(LEASE, 200)
+    assert flow.bound
 
 
 @pytest.mark.requirement("MTL-64")
 def test_a_refused_lease_does_not_change_the_binding() -> None:
-    one = session((CLIENT, LEASE))
-    answered = one.received(c.Response(1, 403))
+    flow = session((CLIENT, LEASE))
+    answered = flow.received(c.Response(1, 403))
     assert answered is not None
-    assert (answered.ok, one.state) == (False, FlowState.UNBOUND)
-    one = session(*BOUND, (CLIENT, c.Lease(9, "other")), (BROKER, c.Response(9, 403)))
-    assert one.bound
+    assert (answered.ok, flow.state) == (False, FlowState.UNBOUND)
+    flow = session(*BOUND, (CLIENT, c.Lease(9, "other")), (BROKER, c.Response(9, 403)))
+    assert flow.bound
 
 
 @pytest.mark.requirement("MTL-60")
@@ -56,11 +56,11 @@ def test_commands_before_the_lease_are_out_of_turn(command: c.Command) -> None:
 
 @pytest.mark.requirement("MTL-65", "MTL-66")
 def test_commands_are_pipelined_and_answered_in_any_order() -> None:
-    one = session((CLIENT, LEASE), (CLIENT, SUMMON), (CLIENT, c.Summon(4, "b")))
-    assert one.received(c.Response(4, 200)) == Answered(c.Summon(4, "b"), 200)
-    assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
-    assert one.received(c.Response(2, 400)) == Answered(SUMMON, 400)
-    assert (one.summoned, one.resource("a"), one.resource("b")) == (
+    flow = session((CLIENT, LEASE), (CLIENT, SUMMON), (CLIENT, c.Summon(4, "b")))
+    assert flow.received(c.Response(4, 200)) == Answered(c.Summon(4, "b"), 200)
+    assert flow.received(c.Response(1, 200)) == Answered(LEASE, 200)
+    assert flow.received(c.Response(2, 400)) == Answered(SUMMON, 400)
+    assert (flow.summoned, flow.resource("a"), flow.resource("b")) == (
         ["b"],
         ResourceState.DISMISSED,
         ResourceState.SUMMONED,
@@ -73,9 +73,9 @@ def test_a_resource_is_not_summoned_or_dismissed_twice() -> None:
         with pytest.raises(OutOfTurn) as error:
             session(*SUMMONED, role=BROKER).received(again)
         assert error.value.code == 400
-    one = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 200)))
-    assert one.summoned == []
-    one.sending(c.Summon(8, "a"))
+    flow = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 200)))
+    assert flow.summoned == []
+    flow.sending(c.Summon(8, "a"))
 
 
 def test_a_command_sequence_is_not_used_twice_at_once() -> None:
@@ -97,13 +97,13 @@ def test_a_content_before_the_response_to_summon_is_out_of_turn() -> None:
 
 @pytest.mark.requirement("MTL-77", "MTL-82")
 def test_contents_may_arrive_until_the_dismiss_is_accepted() -> None:
-    one = session(*SUMMONED, (CLIENT, DISMISS))
-    one.received(CONTENT)
-    one.received(c.Response(3, 200))
+    flow = session(*SUMMONED, (CLIENT, DISMISS))
+    flow.received(CONTENT)
+    flow.received(c.Response(3, 200))
     with pytest.raises(OutOfTurn):
-        one.received(CONTENT)
-    one = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 400)))
-    one.received(CONTENT)
+        flow.received(CONTENT)
+    flow = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 400)))
+    flow.received(CONTENT)
 
 
 def test_contents_of_a_writer_need_no_summon() -> None:

@@ -324,8 +324,12 @@ class Reading(RuleBasedStateMachine):
     @rule(most=st.integers(1, 10))
     def receive_row(self, most: int) -> None:
         first = self.down[0].sequence
-        row = [one for at, one in zip(range(most), self.down, strict=False) if one.sequence == first + at]
-        run = self.flow.received_run(row[0], first, [one.body for one in row])
+        row = [
+            content
+            for at, content in zip(range(most), self.down, strict=False)
+            if content.sequence == first + at
+        ]
+        run = self.flow.received_run(row[0], first, [content.body for content in row])
         if run is None:
             self.receive()
         else:

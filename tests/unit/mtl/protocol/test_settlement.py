@@ -22,9 +22,9 @@ def filled(counts: list[int]) -> Unsettled[int]:
 @pytest.mark.requirement("MTL-90", "MTL-91")
 def test_settle_one_or_all_up_to_a_number() -> None:
     held = filled([1, 1, 1, 1])
-    assert [one.item for one in held.settle(2, multiple=False)] == [1]
-    assert [one.item for one in held.settle(3, multiple=True)] == [0, 2]
-    assert [one.item for one in held] == [3]
+    assert [sent.item for sent in held.settle(2, multiple=False)] == [1]
+    assert [sent.item for sent in held.settle(3, multiple=True)] == [0, 2]
+    assert [sent.item for sent in held] == [3]
     assert (held.contents, held.octets, len(held), held.highest) == (1, 10, 1, 4)
 
 
@@ -48,13 +48,13 @@ def test_settling_twice_has_no_further_effect() -> None:
 def test_a_pack_is_settled_by_its_last_number() -> None:
     held = filled([3, 3])
     assert held.settle(2, multiple=False) == []
-    assert [one.item for one in held.settle(5, multiple=True)] == [0]
-    assert [one.item for one in held.settle(6, multiple=False)] == [1]
+    assert [sent.item for sent in held.settle(5, multiple=True)] == [0]
+    assert [sent.item for sent in held.settle(6, multiple=False)] == [1]
 
 
 def test_clear_returns_all_contents_in_order() -> None:
     held = filled([1, 2, 3])
-    assert [one.item for one in held.clear()] == [0, 1, 2]
+    assert [sent.item for sent in held.clear()] == [0, 1, 2]
     assert (len(held), held.contents, held.octets, held.highest) == (0, 0, 0, 6)
 
 
@@ -65,12 +65,12 @@ def test_totals_equal_those_of_the_remaining_contents(
     held = filled(counts)
     gone: list[int] = []
     for sequence, multiple in settles:
-        gone += [one.item for one in held.settle(sequence, multiple)]
+        gone += [sent.item for sent in held.settle(sequence, multiple)]
     left = list(held)
-    assert sorted(gone + [one.item for one in left]) == list(range(len(counts)))
-    assert held.contents == sum(one.last - one.first + 1 for one in left)
-    assert held.octets == sum(one.size for one in left)
-    assert [one.first for one in left] == sorted(one.first for one in left)
+    assert sorted(gone + [sent.item for sent in left]) == list(range(len(counts)))
+    assert held.contents == sum(sent.last - sent.first + 1 for sent in left)
+    assert held.octets == sum(sent.size for sent in left)
+    assert [sent.first for sent in left] == sorted(sent.first for sent in left)
 
 
 # --- single contents in a row -------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_run_is_settled_like_single_contents(
     for sequence, multiple in settles:
         left = {n for n, _ in singly(each)}
         gone = [n for sent in rows.settle(sequence, multiple) for n in range(sent.first, sent.last + 1)]
-        assert gone == [one.last for one in each.settle(sequence, multiple)]
+        assert gone == [sent.last for sent in each.settle(sequence, multiple)]
         assert set(gone) <= left
         assert singly(rows) == singly(each)
         assert (rows.contents, rows.octets, rows.lowest, rows.highest) == (
@@ -115,12 +115,12 @@ def test_a_run_is_settled_like_single_contents(
             each.highest,
         )
     gone = [n for sent in rows.cut(cut) for n in range(sent.first, sent.last + 1)]
-    assert gone == [one.last for one in each.cut(cut)]
+    assert gone == [sent.last for sent in each.cut(cut)]
     assert singly(rows) == singly(each)
     assert (rows.contents, rows.octets, rows.highest) == (each.contents, each.octets, each.highest)
 
 
 def test_cut_removes_unsent_contents_and_whole_packs() -> None:
     held = filled([3, 3, 3])
-    assert [one.item for one in held.cut(5)] == [1, 2]
-    assert ([one.item for one in held], held.contents, held.octets, held.highest) == ([0], 3, 30, 4)
+    assert [sent.item for sent in held.cut(5)] == [1, 2]
+    assert ([sent.item for sent in held], held.contents, held.octets, held.highest) == ([0], 3, 30, 4)

@@ -427,7 +427,7 @@ class Writing(RuleBasedStateMachine):
 
     @property
     def refused_numbers(self) -> set[int]:
-        return {n for one in self.writer.refused for n in range(one.first, one.last + 1)}
+        return {n for sent in self.writer.refused for n in range(sent.first, sent.last + 1)}
 
     def teardown(self) -> None:
         for _ in range(1_000):

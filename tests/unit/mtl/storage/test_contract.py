@@ -212,19 +212,19 @@ def test_logs_and_records_survive_a_restart(caller: Caller) -> None:
 
 def test_the_epoch_of_a_run_starts_with_its_first_contents(caller: Caller) -> None:
     a = caller.resource("a")
-    one = caller.views[a].epoch
+    first = caller.views[a].epoch
     caller.append(a, plain(b"1", b"2"))
     caller.append(a, plain(b"3"))
-    assert caller.views[a].history == ((1, one),)
+    assert caller.views[a].history == ((1, first),)
     caller.reopen()
-    two = caller.views[a].epoch
-    assert two not in {one, None}
-    assert caller.views[a].history == ((1, one),)
+    second = caller.views[a].epoch
+    assert second not in {first, None}
+    assert caller.views[a].history == ((1, first),)
     caller.append(a, plain(b"4"))
     caller.reopen()
     view = caller.views[a]
-    assert view.history == ((1, one), (4, two))
-    assert [view.epoch_of(n) for n in (1, 3, 4)] == [one, one, two]
+    assert view.history == ((1, first), (4, second))
+    assert [view.epoch_of(n) for n in (1, 3, 4)] == [first, first, second]
     assert caller.views[caller.stage("s", "a")[0]].epoch is None
 
 
@@ -273,11 +273,11 @@ def test_a_staged_log_that_was_never_created(caller: Caller) -> None:
 def test_staged_contents_are_published_in_order(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"0"))
-    (one,), (two,) = caller.stage("s1", "a"), caller.stage("s2", "a")
-    caller.append(one, plain(b"1", b"2", writer=0), plain(b"3"))
-    caller.append(two, plain(b"4"))
+    (first,), (second,) = caller.stage("s1", "a"), caller.stage("s2", "a")
+    caller.append(first, plain(b"1", b"2", writer=0), plain(b"3"))
+    caller.append(second, plain(b"4"))
     caller.now_us += SECOND
-    caller.publish(a, 2, 4, one, two)
+    caller.publish(a, 2, 4, first, second)
     assert caller.bodies(a) == [b"0", b"1", b"2", b"3", b"4"]
     assert {time for sequence, time, _ in contents(caller.views[a]) if sequence > 1} == {caller.now_us}
     before = contents(caller.views[a])
@@ -292,11 +292,11 @@ def test_staged_contents_are_published_in_order(caller: Caller) -> None:
 def test_a_large_stage_is_published(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.storage.limits.ADOPT_OCTETS", 1)
     a = caller.resource("a")
-    (one,) = caller.stage("s1", "a")
+    (staged,) = caller.stage("s1", "a")
     bodies = [bytes([n]) * 1000 for n in range(20)]
     for body in bodies:
-        caller.append(one, plain(body))
-    caller.publish(a, 1, 20, one)
+        caller.append(staged, plain(body))
+    caller.publish(a, 1, 20, staged)
     assert caller.bodies(a) == bodies
     caller.drop(StageRecord("/", "s1", "app", 1, {"a": "i-a"}, 0))
     caller.reopen()
@@ -305,33 +305,33 @@ def test_a_large_stage_is_published(caller: Caller, monkeypatch: pytest.MonkeyPa
 
 def test_a_publication_is_atomic(caller: Caller) -> None:
     a = caller.resource("a")
-    (one,) = caller.stage("s1", "a")
-    caller.append(one, plain(b"1", b"2"))
-    assert isinstance(caller.publish(a, 1, 3, one), StorageError)
+    (staged,) = caller.stage("s1", "a")
+    caller.append(staged, plain(b"1", b"2"))
+    assert isinstance(caller.publish(a, 1, 3, staged), StorageError)
     assert caller.bodies(a) == []
-    caller.publish(a, 1, 2, one)
+    caller.publish(a, 1, 2, staged)
     assert caller.bodies(a) == [b"1", b"2"]
 
 
 def test_a_publication_may_be_repeated(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"0"))
-    (one,) = caller.stage("s1", "a")
-    caller.append(one, plain(b"1", b"2"))
+    (staged,) = caller.stage("s1", "a")
+    caller.append(staged, plain(b"1", b"2"))
     for _ in range(3):
-        caller.publish(a, 2, 2, one)
+        caller.publish(a, 2, 2, staged)
         assert caller.bodies(a) == [b"0", b"1", b"2"]
 
 
 def test_an_interrupted_publication_is_invisible_and_redone(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"0"))
-    (one,) = caller.stage("s1", "a")
-    caller.append(one, plain(b"1", b"2"))
-    caller.publish(a, 2, 2, one)
+    (staged,) = caller.stage("s1", "a")
+    caller.append(staged, plain(b"1", b"2"))
+    caller.publish(a, 2, 2, staged)
     caller.reopen({a: 2})
     assert caller.bodies(a) == [b"0"]
-    caller.publish(a, 2, 2, one)
+    caller.publish(a, 2, 2, staged)
     assert caller.bodies(a) == [b"0", b"1", b"2"]
     epochs = [first for first, _ in caller.views[a].history]
     caller.reopen()
@@ -342,9 +342,9 @@ def test_an_interrupted_publication_is_invisible_and_redone(caller: Caller) -> N
 def test_a_commit_inside_a_chunk_is_refused(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1", b"2"))
-    (one,) = caller.stage("s1", "a")
-    caller.append(one, plain(b"3"))
-    assert isinstance(caller.publish(a, 2, 1, one), StorageError)
+    (staged,) = caller.stage("s1", "a")
+    caller.append(staged, plain(b"3"))
+    assert isinstance(caller.publish(a, 2, 1, staged), StorageError)
     assert caller.bodies(a) == [b"1", b"2"]
 
 
@@ -508,7 +508,7 @@ def _run(caller: Caller, rng: random.Random) -> list[object]:
             case "reopen":
                 caller.reopen()
                 seen.append({k: caller.numbers[k] for k in keys})
-        for one in keys:
-            view = caller.views[one]
+        for checked in keys:
+            view = caller.views[checked]
             seen.append((contents(view), view.next, view.last_time, [first for first, _ in view.history]))
     return seen

@@ -149,8 +149,8 @@ def test_the_manifest_of_another_log_removes_no_contents(desk: Desk) -> None:
     desk.append(LOG, plain(b"x"))
     path = f"/data/{LOG}/{MANIFEST}"
     manifest = Store(desk.disk, f"/data/{LOG}").manifest()
-    another = encode_owner(ResourceRecord("/", "b", "i2", "l2"))
-    desk.disk.put(path, encode_manifest(msgspec.structs.replace(manifest, owner=another, earliest=2)))
+    other_owner = encode_owner(ResourceRecord("/", "b", "i2", "l2"))
+    desk.disk.put(path, encode_manifest(msgspec.structs.replace(manifest, owner=other_owner, earliest=2)))
     before = desk.disk.sizes(f"/data/{LOG}")
     desk.storage = Storage(desk.disk, "/data", desk.store, desk.segment_bytes)
     found = desk.open_log()

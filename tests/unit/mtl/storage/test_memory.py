@@ -38,8 +38,8 @@ def chunk(size: int) -> NewChunk:
 
 
 def test_contents_are_bounded_and_trimming_frees_space() -> None:
-    one = chunk(1000).size + OVERHEAD
-    caller, memory = caller_of(3 * one + 2 * OVERHEAD)
+    entry_size = chunk(1000).size + OVERHEAD
+    caller, memory = caller_of(3 * entry_size + 2 * OVERHEAD)
     a = caller.resource("a")
     for _ in range(3):
         assert not isinstance(caller.append(a, chunk(1000)), StorageFull)

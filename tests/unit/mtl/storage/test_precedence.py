@@ -38,9 +38,9 @@ class Busy:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Busy]:
-    one = Busy(tmp_path)
-    yield one
-    one.stop()
+    started = Busy(tmp_path)
+    yield started
+    started.stop()
 
 
 def test_an_edit_waits_for_few_transactions_of_a_busy_broker(tmp_path: Path, busy: Busy) -> None:
@@ -87,7 +87,7 @@ def test_a_suspended_process_blocks_others_only_briefly(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_without_a_lock_file_turns_are_unordered(tmp_path: Path, first: bool) -> None:
-    one = Precedence(tmp_path / "missing", first=first)
-    with one.turn():
+    precedence = Precedence(tmp_path / "missing", first=first)
+    with precedence.turn():
         pass
-    one.close()
+    precedence.close()

@@ -304,7 +304,7 @@ def test_headers_of_consecutive_contents_equal_the_single_ones(resource: str, fi
 )
 def test_headers_of_many_contents_equal_the_single_ones(fields: list[tuple[int, str, bytes]]) -> None:
     contents = [Content(*field, b"") for field in fields]
-    assert encode_contents(contents) == [encode(one)[0] for one in contents]
+    assert encode_contents(contents) == [encode(content)[0] for content in contents]
 
 
 def test_an_invalid_resource_name_is_a_field_error() -> None:

@@ -332,9 +332,9 @@ def test_reserved_names_in_properties_are_refused() -> None:
 
 
 @given(TABLES, TABLES)
-def test_joined_tables_have_the_entries_of_both(one: dict[str, Value], other: dict[str, Value]) -> None:
-    other = {name: value for name, value in other.items() if name not in one}
-    assert join_tables(encode_table(one), encode_table(other)) == encode_table({**one, **other})
+def test_joined_tables_have_the_entries_of_both(table: dict[str, Value], other: dict[str, Value]) -> None:
+    other = {name: value for name, value in other.items() if name not in table}
+    assert join_tables(encode_table(table), encode_table(other)) == encode_table({**table, **other})
 
 
 def test_a_known_small_table_is_decoded_once() -> None:

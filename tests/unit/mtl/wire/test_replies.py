@@ -205,8 +205,8 @@ def test_unknown_members_are_ignored() -> None:
 
 
 def test_defaults_are_not_shared() -> None:
-    one, other = r.Committed(), r.Committed()
-    one.resources["a"] = r.Published(first=1, contents=1)
+    first, other = r.Committed(), r.Committed()
+    first.resources["a"] = r.Published(first=1, contents=1)
     assert other.resources == {}
 
 

@@ -204,13 +204,13 @@ def unbounded(kind: msgspec.inspect.Type, place: str) -> list[str]:
     if isinstance(kind, msgspec.inspect.StrType):
         return [] if kind.max_length is not None or kind.pattern is not None else [place]
     if isinstance(kind, msgspec.inspect.UnionType):
-        return [x for one in kind.types for x in unbounded(one, place)]
+        return [x for member in kind.types for x in unbounded(member, place)]
     if isinstance(kind, msgspec.inspect.StructType):
         return [x for f in kind.fields for x in unbounded(f.type, f"{place}.{f.encode_name}")]
     if isinstance(kind, msgspec.inspect.DictType):
         return unbounded(kind.key_type, f"{place}.key") + unbounded(kind.value_type, f"{place}.value")
     if isinstance(kind, msgspec.inspect.TupleType):
-        return [x for one in kind.item_types for x in unbounded(one, place)]
+        return [x for member in kind.item_types for x in unbounded(member, place)]
     if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
         return unbounded(kind.item_type, f"{place}[]")
     return []

@@ -11,6 +11,6 @@ def test_option_names_are_unique_in_any_case() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_option_has_a_meaning_and_a_use(option: object) -> None:
-    row = next(one for one in OPTIONS if one is option)
+    row = next(candidate for candidate in OPTIONS if candidate is option)
     assert row.meaning
     assert all(use.words for use in Use.ALL if use & row.use)

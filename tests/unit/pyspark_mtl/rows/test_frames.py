@@ -88,7 +88,7 @@ def test_rows_are_written_to_the_resource_of_their_column_in_order(
     found = list(contents(frame(body=pa.array(bodies, pa.binary()), resource=pa.array(names)), None))
     assert [name for name, _ in found] == list(dict.fromkeys(names))
     for name, batch in found:
-        assert batch.column("body").to_pylist() == [body for one, body in given_rows if one == name]
+        assert batch.column("body").to_pylist() == [body for resource, body in given_rows if resource == name]
 
 
 def test_types_that_spark_may_choose_are_accepted() -> None:
@@ -132,10 +132,10 @@ def test_nulls_are_errors(given: pa.RecordBatch, words: str) -> None:
 def test_small_frames_are_gathered_without_loss(frames: list[list[bytes]], octets: int) -> None:
     packs = [pack(bodies) for bodies in frames]
     found = list(gathered(packs, octets))
-    assert [body for one in found for body in one.column("body").to_pylist()] == list(
+    assert [body for batch in found for body in batch.column("body").to_pylist()] == list(
         chain.from_iterable(frames)
     )
-    assert len(found) <= sum(one.nbytes for one in packs) // octets + 1
+    assert len(found) <= sum(pack.nbytes for pack in packs) // octets + 1
 
 
 # --- packs that fit -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ MAPS = st.lists(st.none() | st.dictionaries(NAMES, VALUES, max_size=4), max_size
 
 
 def column(maps: list[dict[str, str | None] | None]) -> pa.MapArray:
-    return pa.array([None if one is None else list(one.items()) for one in maps], MAP)
+    return pa.array([None if entries is None else list(entries.items()) for entries in maps], MAP)
 
 
 @given(MAPS, st.data())
@@ -26,14 +26,16 @@ def test_maps_become_tables_and_maps_again(
 ) -> None:
     first = data.draw(st.integers(0, len(maps)))
     tables = to_tables(len(maps) - first, column(maps).slice(first), None)
-    assert [dict(one) for one in to_maps(tables).to_pylist()] == [one or {} for one in maps[first:]]
+    assert [dict(entries) for entries in to_maps(tables).to_pylist()] == [
+        entries or {} for entries in maps[first:]
+    ]
 
 
 @given(MAPS)
 def test_tables_are_decoded_by_the_wire_codec(maps: list[dict[str, str | None] | None]) -> None:
     tables = to_tables(len(maps), column(maps), None).to_pylist()
     assert [None if table is None else decode_table(table) for table in tables] == [
-        one or None for one in maps
+        entries or None for entries in maps
     ]
 
 
@@ -52,7 +54,7 @@ def test_a_timestamp_has_microseconds() -> None:
 def test_a_timestamp_replaces_an_older_one() -> None:
     maps = column([{"timestamp": "old", "a": "1"}, {"timestamp": "old"}])
     times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "Etc/UTC"))
-    assert [dict(one) for one in to_maps(to_tables(2, maps, times)).to_pylist()] == [
+    assert [dict(entries) for entries in to_maps(to_tables(2, maps, times)).to_pylist()] == [
         {"a": "1", "timestamp": "1970-01-01T00:00:01.000000Z"},
         {"timestamp": "1970-01-01T00:00:02.000000Z"},
     ]

@@ -53,14 +53,14 @@ def test_permissive_gives_nulls_and_the_corrupt_body() -> None:
         {"id": None, "_corrupt_record": "bad \ufffd"},
         {"id": 3, "_corrupt_record": None},
     ]
-    assert [(one.sequence, one.body) for one in bad] == [(6, BODIES[1])]
+    assert [(letter.sequence, letter.body) for letter in bad] == [(6, BODIES[1])]
 
 
 def test_dropmalformed_omits_bad_bodies() -> None:
     typed = TypedRows(shape([*METADATA, ID], metadata=True, mode="dropmalformed"))
     ((made, bad),) = typed(pack(*BODIES), "orders", 5, 6)
     assert made.select(["sequence", "id"]).to_pylist() == [{"sequence": 5, "id": 1}, {"sequence": 7, "id": 3}]
-    assert [one.sequence for one in bad] == [6]
+    assert [letter.sequence for letter in bad] == [6]
 
 
 def test_failfast_names_the_first_bad_content() -> None:
@@ -72,11 +72,11 @@ def test_failfast_names_the_first_bad_content() -> None:
 
 @pytest.mark.parametrize("mode", ["permissive", "dropmalformed"])
 def test_every_row_of_an_arrow_body_has_the_sequence_of_its_content(mode: str) -> None:
-    (two,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
+    (two_rows,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
     typed = TypedRows(
         shape([*METADATA, ID, ("_corrupt_record", pa.string())], "arrow", metadata=True, mode=mode)
     )
-    ((made, _),) = typed(pack(two, b"bad", two), "orders", 5, 6)
+    ((made, _),) = typed(pack(two_rows, b"bad", two_rows), "orders", 5, 6)
     expected = [(5, 1, None), (5, 2, None), (6, None, "bad"), (7, 1, None), (7, 2, None)]
     found = made.select(["sequence", "id", "_corrupt_record"]).to_pylist()
     assert [tuple(row.values()) for row in found] == [
@@ -86,15 +86,15 @@ def test_every_row_of_an_arrow_body_has_the_sequence_of_its_content(mode: str) -
 
 def test_a_pack_with_large_rows_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_arrow, "MAX_BODY_OCTETS", 20)
-    (two,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
+    (two_rows,) = streams(pa.RecordBatch.from_pydict({"id": [1, 2]}))
     typed = TypedRows(shape([*METADATA, ID], "arrow", metadata=True))
-    parts = list(typed(pack(two, two, b"bad", two, two, two), "orders", 5, 6))
+    parts = list(typed(pack(two_rows, two_rows, b"bad", two_rows, two_rows, two_rows), "orders", 5, 6))
     assert [made.column("sequence").to_pylist() for made, _ in parts] == [
         [5, 5, 6, 6],
         [7, 8, 8, 9, 9],
         [10, 10],
     ]
-    assert [[one.sequence for one in bad] for _, bad in parts] == [[], [7], []]
+    assert [[letter.sequence for letter in bad] for _, bad in parts] == [[], [7], []]
 
 
 # --- writing ------------------------------------------------------------------------------------------------

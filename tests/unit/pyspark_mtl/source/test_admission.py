@@ -86,7 +86,7 @@ def test_a_query_with_limits_eventually_reads_all_contents(
             before = left[index]
             assert before.first == allowance.first < allowance.end <= before.end
             left[index] = waiting(before.resource, allowance.end, before.end, before.octets)
-    assert all(one.count == 0 for one in left)
+    assert all(waits.count == 0 for waits in left)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_attempts_of_a_task_and_only_these_share_a_writer_name() -> None:
         (RANGE, shape([("id", pa.int32())], dead_letter="dead")),
         (RANGE, shape([("id", pa.int64())], "msgpack", dead_letter="dead")),
     ]
-    assert len({writer_name(*one) for one in [(RANGE, SHAPE), *others]}) == len(others) + 1
+    assert len({writer_name(*task) for task in [(RANGE, SHAPE), *others]}) == len(others) + 1
 
 
 def test_the_writer_of_a_user_has_its_name_as_prefix(client: FakeClient) -> None:
@@ -82,7 +82,7 @@ def test_another_attempt_continues_after_written_dead_letters(client: FakeClient
         second.write([letter(2), letter(3)])
         second.write([letter(4)])
     assert client.logs["dead"].bodies == [b"1", b"2", b"3", b"4"]
-    assert [one["dead-letter-sequence"] for one in client.letters] == [1, 2, 3, 4]
+    assert [letter["dead-letter-sequence"] for letter in client.letters] == [1, 2, 3, 4]
 
 
 def test_a_fenced_writer_is_opened_again(client: FakeClient) -> None:

@@ -116,8 +116,8 @@ def test_consecutive_ranges_hold_every_content_once(steps: list[dict[str, int]])
             else:
                 changed[name] = Position("i", before.next + count)
         following = offset.with_positions(changed)
-        for one in between(offset, following):
-            read[one.resource] += range(one.first, one.until)
+        for offset_range in between(offset, following):
+            read[offset_range.resource] += range(offset_range.first, offset_range.until)
         assert between(following, following) == []
         offset = following
     for name, position in offset.resources.items():

@@ -27,11 +27,11 @@ SPLITS = st.builds(Split, st.none() | st.integers(1, 50), st.none() | st.integer
 @given(ranges(), SPLITS)
 def test_every_content_is_in_exactly_one_task(whole: list[OffsetRange], split: Split) -> None:
     tasks = plan(whole, split)
-    for one in whole:
-        parts = [task for task in tasks if task.resource == one.resource]
-        assert (parts[0].first, parts[-1].until) == (one.first, one.until)
+    for offset_range in whole:
+        parts = [task for task in tasks if task.resource == offset_range.resource]
+        assert (parts[0].first, parts[-1].until) == (offset_range.first, offset_range.until)
         assert all(before.until == after.first for before, after in pairwise(parts))
-    assert {task.resource for task in tasks} == {one.resource for one in whole}
+    assert {task.resource for task in tasks} == {offset_range.resource for offset_range in whole}
 
 
 @given(ranges(), SPLITS)
@@ -41,7 +41,7 @@ def test_the_bounds_of_a_split_are_kept(whole: list[OffsetRange], split: Split) 
     if split.max_records is not None:
         assert all(task.count <= split.max_records for task in tasks)
     if split.min_partitions is not None:
-        assert len(tasks) >= min(split.min_partitions, sum(one.count for one in whole))
+        assert len(tasks) >= min(split.min_partitions, sum(offset_range.count for offset_range in whole))
 
 
 @given(st.integers(1, 100_000), st.integers(1, 64))
@@ -105,7 +105,7 @@ def test_contents_missing_in_another_copy_of_the_log_are_lost(
 def test_tasks_have_the_epochs_of_both_their_ends() -> None:
     (whole,) = dated([OffsetRange("a", "i", 5, 17)], {"a": ResourceExtent("i", 1, LOG)})
     parts = plan([whole], Split(max_records=4))
-    assert [(one.epoch_of(one.first), one.epoch_of(one.until)) for one in parts] == [
+    assert [(part.epoch_of(part.first), part.epoch_of(part.until)) for part in parts] == [
         (ONE, ONE),
         (ONE, TWO),
         (TWO, TWO),
@@ -170,11 +170,20 @@ def test_losses_and_remaining_ranges_add_up_to_the_plan(
 ) -> None:
     losses = lost(whole, extents)
     left = without(whole, losses)
-    for one in left:
-        assert extents[one.resource].earliest <= one.first < one.until <= extents[one.resource].history.next
+    for offset_range in left:
+        assert (
+            extents[offset_range.resource].earliest
+            <= offset_range.first
+            < offset_range.until
+            <= extents[offset_range.resource].history.next
+        )
     parts = sorted(
         [(loss.resource, loss.first, loss.end) for loss in losses]
-        + [(one.resource, one.first, one.until) for one in left]
+        + [(offset_range.resource, offset_range.first, offset_range.until) for offset_range in left]
     )
     contents = [(name, sequence) for name, first, end in parts for sequence in range(first, end)]
-    assert contents == sorted((one.resource, n) for one in whole for n in range(one.first, one.until))
+    assert contents == sorted(
+        (offset_range.resource, n)
+        for offset_range in whole
+        for n in range(offset_range.first, offset_range.until)
+    )

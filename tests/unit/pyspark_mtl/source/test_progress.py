@@ -60,8 +60,8 @@ class FakeBroker:
         known = self.known or {}
         there = {name: Position(log.incarnation, log.next) for name, log in self.logs.items()}
         return known.keys() != there.keys() or any(
-            one.incarnation != known[name].incarnation or one.next > known[name].next
-            for name, one in there.items()
+            position.incarnation != known[name].incarnation or position.next > known[name].next
+            for name, position in there.items()
         )
 
     def is_silent(self, wait: float) -> bool:
@@ -69,7 +69,7 @@ class FakeBroker:
         return not self._news
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
-        asked = [one.resource for one in found]
+        asked = [description.resource for description in found]
         self.asked += asked
         return {name: History(self.logs[name].epochs, self.logs[name].next) for name in asked}
 
@@ -195,8 +195,8 @@ def test_a_query_without_news_is_idle_until_news_arrive() -> None:
     assert not progress.is_idle(first, 1.0)  # later contents have not been described yet
     assert advance(progress, first) is first
     assert progress.is_idle(first, 1.1)
-    another = Offset(dict(first.resources))
-    assert not progress.is_idle(another, 1.2)  # it is not the one that was looked at
+    equal = Offset(dict(first.resources))
+    assert not progress.is_idle(equal, 1.2)  # it is not the one that was looked at
     assert broker.waits[1:] == [WAIT_S, WAIT_S]
     broker.logs["a"].next = 51
     assert not progress.is_idle(first, 1.3)
@@ -278,7 +278,7 @@ def test_a_recreated_resource_is_a_loss_and_then_read_from_its_start() -> None:
         advance(query(broker), start)
     end = advance(query(broker, failOnDataLoss="false"), start)
     assert end.resources == {"a": Position("i2", 9, 1)}
-    assert [(one.first, one.until) for one in between(start, end)] == [(1, 9)]
+    assert [(offset_range.first, offset_range.until) for offset_range in between(start, end)] == [(1, 9)]
 
 
 def test_a_deleted_resource_is_a_loss_or_is_awaited(caplog: pytest.LogCaptureFixture) -> None:
@@ -324,7 +324,7 @@ def test_an_offset_has_the_epoch_of_the_last_content_before_it() -> None:
     first = advance(progress, INITIAL)
     second = advance(progress, first)
     third = advance(progress, second)
-    assert [one.resources["a"] for one in (first, second, third)] == [
+    assert [offset.resources["a"] for offset in (first, second, third)] == [
         Position("i1", 9, 1, ONE),
         Position("i1", 17, None, TWO),
         Position("i1", 21, None, TWO),
@@ -368,7 +368,7 @@ def test_another_copy_of_the_log_is_read_from_its_parting_if_losses_are_skipped(
     assert advance(progress, end) is end
     broker.logs["a"].next = 100
     assert advance(progress, end).resources["a"] == Position("i1", 100, None, OTHER)
-    assert len([one for one in caplog.records if "another copy" in one.message]) == 1
+    assert len([record for record in caplog.records if "another copy" in record.message]) == 1
 
 
 def test_another_copy_of_the_log_is_read_from_the_querys_start() -> None:
@@ -377,7 +377,7 @@ def test_another_copy_of_the_log_is_read_from_the_querys_start() -> None:
     broker = FakeBroker({"a": Log(4, epochs=((1, "1.cccccccc"),))})
     end = advance(query(broker, failOnDataLoss="false"), first)
     assert end.resources["a"] == Position("i1", 4, 1, "1.cccccccc")
-    assert [(one.first, one.until) for one in between(first, end)] == [(1, 4)]
+    assert [(offset_range.first, offset_range.until) for offset_range in between(first, end)] == [(1, 4)]
 
 
 def test_an_offset_without_an_epoch_is_checked_against_the_end_only() -> None:
@@ -399,7 +399,7 @@ def test_a_batch_does_not_exceed_its_limit() -> None:
 def test_a_limit_is_split_over_the_resources() -> None:
     broker = FakeBroker({"a": Log(901), "b": Log(101)})
     end = advance(query(broker, resourcePattern=".*", maxOffsetsPerTrigger="100"), INITIAL)
-    assert {name: one.next - 1 for name, one in end.resources.items()} == {"a": 90, "b": 10}
+    assert {name: position.next - 1 for name, position in end.resources.items()} == {"a": 90, "b": 10}
 
 
 def test_octets_are_located_by_the_broker_and_both_limits_apply() -> None:
@@ -407,7 +407,7 @@ def test_octets_are_located_by_the_broker_and_both_limits_apply() -> None:
     by_octets = advance(query(broker, maxBytesPerTrigger="200"), INITIAL)
     by_both = advance(query(broker, maxBytesPerTrigger="200", maxOffsetsPerTrigger="7"), INITIAL)
     at_least_a_chunk = advance(query(broker, maxBytesPerTrigger="1"), INITIAL)
-    assert [one.resources["a"].next for one in (by_octets, by_both, at_least_a_chunk)] == [21, 8, 5]
+    assert [offset.resources["a"].next for offset in (by_octets, by_both, at_least_a_chunk)] == [21, 8, 5]
 
 
 def test_trigger_once_ignores_limits() -> None:
@@ -572,13 +572,13 @@ def test_limits_and_available_now_apply_below_the_end() -> None:
     offsets = [INITIAL]
     for _ in range(4):
         offsets.append(advance(progress, offsets[-1]))
-    assert [one.resources["a"].next for one in offsets[1:]] == [11, 21, 26, 26]
+    assert [offset.resources["a"].next for offset in offsets[1:]] == [11, 21, 26, 26]
 
 
 def test_a_resource_without_an_end_is_read_continuously() -> None:
     broker = FakeBroker({"a": Log(50), "b": Log(50)})
     end = advance(query(broker, resourcePattern=".*", endingOffsets='{"a": 7}'), INITIAL)
-    assert {name: one.next for name, one in end.resources.items()} == {"a": 7, "b": 50}
+    assert {name: position.next for name, position in end.resources.items()} == {"a": 7, "b": 50}
 
 
 @pytest.mark.parametrize("log", [None, Log(90, 80), Log(5, incarnation="i2")])
@@ -596,7 +596,7 @@ def test_a_loss_is_reported_up_to_the_end(caplog: pytest.LogCaptureFixture) -> N
         advance(query(broker, endingOffsets='{"a": 60}', startingOffsets='{"a": 50}'), INITIAL)
     forgiving = query(broker, endingOffsets='{"a": 60}', failOnDataLoss="false")
     assert advance(forgiving, advance(forgiving, start)) == start
-    assert [one.message.count("50 to 59") for one in caplog.records] == [1]
+    assert [record.message.count("50 to 59") for record in caplog.records] == [1]
 
 
 def test_an_end_before_the_start_is_an_error() -> None:
@@ -639,8 +639,8 @@ def test_every_content_is_read_once(
         if restarts:
             progress = Progress(given, broker, now=0.0)
         end = advance(progress, offset)
-        for one in between(offset, end):
-            read.setdefault(one.resource, []).extend(range(one.first, one.until))
+        for offset_range in between(offset, end):
+            read.setdefault(offset_range.resource, []).extend(range(offset_range.first, offset_range.until))
         offset = end
     for name, log in broker.logs.items():
         assert read.get(name, []) == list(range(1, log.next))

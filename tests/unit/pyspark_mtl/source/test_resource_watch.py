@@ -90,7 +90,7 @@ def test_a_deletion_just_before_the_long_poll_is_found_by_the_next_trigger(
     client.between = delete
     assert watch.find(END, WAIT_S)["a"].incarnation == "i1"
     assert not watch.is_silent(WAIT_S)
-    assert {name: one.incarnation for name, one in watch.find(END, WAIT_S).items()} == (
+    assert {name: description.incarnation for name, description in watch.find(END, WAIT_S).items()} == (
         {} if again is None else {"a": "i2"}
     )
 

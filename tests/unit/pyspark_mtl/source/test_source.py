@@ -69,9 +69,11 @@ def test_a_batch_is_split_into_tasks_with_the_holders_epoch() -> None:
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     partitions = reader.partitions(BEGINNING, end)
     assert tasks(partitions) == [("a", first, first + 10) for first in range(1, 51, 10)]
-    assert {(one.task.group, one.task.epoch) for one in partitions if isinstance(one, TaskPartition)} == {
-        ("g", 7)
-    }
+    assert {
+        (partition.task.group, partition.task.epoch)
+        for partition in partitions
+        if isinstance(partition, TaskPartition)
+    } == {("g", 7)}
 
 
 def test_a_loss_before_the_plan_of_a_batch_is_an_error(client: FakeClient) -> None:

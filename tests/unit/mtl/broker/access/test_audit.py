@@ -148,10 +148,10 @@ def test_a_missing_right_is_logged(lines: Lines) -> None:
     lines()
     assert client.refused(w.ResourceDelete(resource="a")).status == 403
     assert client.refused(w.ResourceDescribe(resource="b")).status == 403
-    one, two = lines()
-    assert (one["event"], one["command"], one["user"]) == ("not-authorized", "Resource.Delete", "me")
-    assert "may not manage 'a'" in one["reason"]
-    assert "'b'" in two["reason"]
+    first, second = lines()
+    assert (first["event"], first["command"], first["user"]) == ("not-authorized", "Resource.Delete", "me")
+    assert "may not manage 'a'" in first["reason"]
+    assert "'b'" in second["reason"]
 
 
 def test_an_exceeded_quota_is_logged(lines: Lines) -> None:

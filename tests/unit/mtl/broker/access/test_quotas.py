@@ -120,7 +120,7 @@ def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
         for name in names
     ]
     rig.let_go()
-    outcomes = [outcome(one) for one in waiting]
+    outcomes = [outcome(request) for request in waiting]
     assert sum(isinstance(x, w.DataLease) for x in outcomes) == 2
     refused = [x for x in outcomes if isinstance(x, Refused)]
     assert [x.reason for x in refused] == [w.QUOTA] * 2
@@ -136,7 +136,7 @@ def test_quota_of_waits() -> None:
     above(me, asks, Quota.WAITS, 2)
     you.begin(asks)
     me.fill("a", [b"x"])
-    assert all(one.answered for one in waiting)
+    assert all(request.answered for request in waiting)
     me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000))
 
 
@@ -164,7 +164,7 @@ def test_quota_of_stages() -> None:
     rig = rig_of({Quota.STAGES: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    one, _ = me.staged("app", 1, "a", [b"x"]), me.staged("app", 1, "a", [b"y"])
+    stage, _ = me.staged("app", 1, "a", [b"x"]), me.staged("app", 1, "a", [b"y"])
     again = w.ConnectionWriter(
         resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=1)
     )
@@ -174,7 +174,7 @@ def test_quota_of_stages() -> None:
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     me = logged_in(rig, "me")
     above(me, again, Quota.STAGES, 2)
-    me.commit("app", 1, one)
+    me.commit("app", 1, stage)
     me.staged("app", 2, "a", [b"x"])
 
 

@@ -268,7 +268,7 @@ def test_request_ids_are_separate_per_virtual_host() -> None:
     rig = Rig(virtual_hosts=("/", "other"))
     client, other = rig.client(), rig.client(virtual_host="other")
     leases = []
-    for one in (client, other):
-        one.create("a")
-        leases.append(one.writer("a", request_id="r"))
+    for asking in (client, other):
+        asking.create("a")
+        leases.append(asking.writer("a", request_id="r"))
     assert [Flow(rig, x.port).lease(x.lease) for x in leases] == [200, 200]

@@ -125,7 +125,9 @@ def test_a_long_poll_is_answered_when_its_resource_was_recreated(
 ) -> None:
     """Then it has fewer contents, or as many."""
     known = filled.ask(w.ResourceDescribe(), w.DescriptionList).resources
-    request = structs.replace(asked, incarnations={one.resource: one.incarnation for one in known})
+    request = structs.replace(
+        asked, incarnations={description.resource: description.incarnation for description in known}
+    )
     waiting = filled.begin(request)
     before_that = waiting.answered
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
@@ -134,7 +136,9 @@ def test_a_long_poll_is_answered_when_its_resource_was_recreated(
         filled.create("a")
         if bodies:
             filled.fill("a", bodies)
-        found = {one.resource: one.next for one in filled.ask(request, w.DescriptionList).resources}
+        found = {
+            resource.resource: resource.next for resource in filled.ask(request, w.DescriptionList).resources
+        }
         assert found["a"] == 1 + len(bodies)
         filled.ask(w.ResourceDelete(resource="a"), w.Ok)
 

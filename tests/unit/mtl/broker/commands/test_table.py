@@ -25,9 +25,9 @@ def command_lines() -> set[str]:
     found: set[str] = set()
 
     def walk(group: object, prefix: str) -> None:
-        for name, one in getattr(group, "commands", {}).items():
+        for name, command in getattr(group, "commands", {}).items():
             found.add(f"{prefix}{name}")
-            walk(one, f"{prefix}{name} ")
+            walk(command, f"{prefix}{name} ")
 
     walk(typer.main.get_command(app), "")
     return found

@@ -17,36 +17,36 @@ class Rig:
         self.outbox = Outbox()
         self.at(10.0)
         self.pauses: Pauses[SimpleNamespace] = Pauses(self.outbox)
-        self.one, self.other = (SimpleNamespace(terms=SimpleNamespace(token=t)) for t in "ab")
+        self.first, self.other = (SimpleNamespace(terms=SimpleNamespace(token=t)) for t in "ab")
 
     def at(self, seconds: float) -> None:
         self.outbox.now = a.Now(seconds, 0)
 
     def paused(self, at: int) -> float:
         """The length in seconds of a pause at this position; the pause has ended on return."""
-        self.pauses.pause(self.one, at)
+        self.pauses.pause(self.first, at)
         until = self.pauses.next
         assert until is not None
         began = self.outbox.now.mono
         self.at(until)
-        assert self.pauses.over() == [self.one]
+        assert self.pauses.over() == [self.first]
         return until - began
 
 
 def test_a_pause_ends_by_time_or_by_a_frame_of_the_peer() -> None:
     rig = Rig()
-    pauses, one, other = rig.pauses, rig.one, rig.other
-    pauses.pause(one)
+    pauses, first, other = rig.pauses, rig.first, rig.other
+    pauses.pause(first)
     rig.at(10.0005)
     pauses.pause(other)
-    assert one in pauses
+    assert first in pauses
     assert pauses.next == 10.0 + broker_limits.BLOCKED_RETRY_S
     assert pauses.end(other)
     assert not pauses.end(other)
     assert pauses.over() == []
     rig.at(11.0)
-    assert pauses.over() == [one]
-    assert one not in pauses
+    assert pauses.over() == [first]
+    assert first not in pauses
     assert pauses.next is None
 
 
@@ -63,5 +63,5 @@ def test_pauses_of_a_peer_that_reads_nothing_grow() -> None:
     waits = [rig.paused(1_000) for _ in range(10)]
     assert waits[:3] == pytest.approx([broker_limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])
     assert waits[-1] == pytest.approx(broker_limits.BLOCKED_RETRY_TOP_S)
-    rig.pauses.end(rig.one)  # a frame arrived from it
+    rig.pauses.end(rig.first)  # a frame arrived from it
     assert rig.paused(1_000) == pytest.approx(broker_limits.BLOCKED_RETRY_S)

@@ -193,9 +193,9 @@ def test_a_consumer_with_a_full_window_does_not_delay_others(client: Client) -> 
 
 def test_named_queues_are_independent_and_a_log_reader_sees_everything(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
-    one, other = consumer(client, "a"), consumer(client, "a", group="audit")
-    assert one.bodies() == other.bodies() == bodies(3)
-    one.confirm(3)
+    default_queue, other = consumer(client, "a"), consumer(client, "a", group="audit")
+    assert default_queue.bodies() == other.bodies() == bodies(3)
+    default_queue.confirm(3)
     assert [q.unsettled for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == [3, 0]
     assert rig.client().read("a") == bodies(3)
 

@@ -52,16 +52,16 @@ def test_the_next_read_starts_when_half_is_sent() -> None:
 
 def test_beyond_the_limit_the_chunks_filled_first_are_dropped() -> None:
     limit = AheadLimit(50)
-    one, two, three = filled(1, 3), filled(1, 3), filled(1, 3)
-    limit.grew(one)
-    limit.grew(two)
-    limit.grew(one)  # counted once
-    limit.grew(three)
-    assert [x.octets for x in (one, two, three)] == [20, 0, 20]
-    limit.ended(one)
-    limit.ended(one)
-    limit.grew(two)
+    first, second, third = filled(1, 3), filled(1, 3), filled(1, 3)
+    limit.grew(first)
+    limit.grew(second)
+    limit.grew(first)  # counted once
+    limit.grew(third)
+    assert [x.octets for x in (first, second, third)] == [20, 0, 20]
+    limit.ended(first)
+    limit.ended(first)
+    limit.grew(second)
     large = Ahead()
     large.append([chunk(1, size=99)], 0)
     limit.grew(large)
-    assert (three.octets, large.octets) == (0, 99), "one is always kept"
+    assert (third.octets, large.octets) == (0, 99), "one is always kept"

@@ -75,7 +75,7 @@ def test_actions_of_a_lane_with_one_thread_are_performed_in_order() -> None:
         at.workers.begin(Save(number, ()))
     at.workers.begin(DropLogs(()))
     assert at.end() == {n: f"done {n}" for n in range(1, 6)}
-    assert [getattr(one, "id", None) for (one,) in at.engine.batches] == [1, 2, 3, 4, 5, None]
+    assert [getattr(batch, "id", None) for (batch,) in at.engine.batches] == [1, 2, 3, 4, 5, None]
 
 
 def test_actions_of_logs_do_not_wait_for_records_or_other_logs() -> None:

@@ -27,9 +27,9 @@ def resources(client: Client) -> None:
 
 def test_contents_of_all_stages_are_published_in_the_order_of_the_list(rig: Rig, client: Client) -> None:
     client.fill("a", [b"before"])
-    one = staged(client, 1, {"a": [b"a1", b"a2"], "b": [b"b1"]})
-    two = staged(client, 1, {"a": [b"a3"], "b": []})
-    done = client.commit("app", 1, two, one)
+    first = staged(client, 1, {"a": [b"a1", b"a2"], "b": [b"b1"]})
+    second = staged(client, 1, {"a": [b"a3"], "b": []})
+    done = client.commit("app", 1, second, first)
     assert visible(client) == {"a": [b"before", b"a3", b"a1", b"a2"], "b": [b"b1"]}
     assert not done.already
     assert done.resources == {"a": w.Published(first=2, contents=3), "b": w.Published(first=1, contents=1)}

@@ -72,12 +72,12 @@ def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> Non
 
 def test_a_request_for_one_log_precedes_one_for_all_logs(rig: Rig, many: Client) -> None:
     everything = many.begin(w.ResourceList())
-    one = described(rig.client(), "r19")
+    description = described(rig.client(), "r19")
     assert len(under_way(rig)) == limits.OPENINGS
     rig.let_go(limits.OPENINGS)
     assert "r19" in under_way(rig)
     rig.let_go(limits.OPENINGS)
-    assert one.answered
+    assert description.answered
     assert not everything.answered
     rig.let_go()
     found = everything.reply(w.DescriptionList).resources

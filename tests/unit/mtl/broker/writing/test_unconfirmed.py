@@ -37,14 +37,14 @@ def test_only_the_durable_prefix_is_confirmed() -> None:
 
 def test_ranges_are_ordered_by_number_not_by_arrival() -> None:
     held = filled((5, 8, True), (1, 2, True), (3, 3, False))
-    assert [one.first for one in held] == [1, 3, 5]
+    assert [waiting.first for waiting in held] == [1, 3, 5]
     assert held.pop_durable() == 2
 
 
 def test_ranges_to_be_repeated_are_dropped() -> None:
     held = filled((1, 3, False), (4, 4, False), (5, 8, False))
     held.forget_from(4)
-    assert [one.last for one in held] == [3]
+    assert [waiting.last for waiting in held] == [3]
     held.clear()
     assert (len(held), held.lowest) == (0, None)
 

@@ -330,13 +330,13 @@ def test_the_trouble_of_a_resource_is_described_until_a_write_succeeds(
 
 
 def test_a_failed_write_of_one_writer_does_not_affect_others(rig: Rig, client: Client) -> None:
-    one, other = client.flow(client.writer("a")), client.flow(client.writer("a"))
+    failing, other = client.flow(client.writer("a")), client.flow(client.writer("a"))
     rig.hold(Append)
-    one.content(1, b"one")
+    failing.content(1, b"one")
     other.content(1, b"other")
     rig.disk.fail("write")
     rig.let_go()
-    assert one.sent() == [reject(1, AGAIN)]
+    assert failing.sent() == [reject(1, AGAIN)]
     assert other.sent() == [confirm(1)]
     assert client.read("a") == [b"other"]
 

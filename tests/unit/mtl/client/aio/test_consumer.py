@@ -44,9 +44,9 @@ async def test_some_returns_available_contents_within_its_bounds() -> None:
     waiting = asyncio.create_task(consumer.some(2, 100))
     await asyncio.sleep(0)
     at.deliver(at.data, 1, 2, 3, 4)
-    assert [one.sequence for one in await waiting] == [101, 102]
-    assert [one.sequence for one in await consumer.some(2, 0)] == [103]
-    assert [one.sequence for one in await consumer.some(2, 100)] == [104]
+    assert [content.sequence for content in await waiting] == [101, 102]
+    assert [content.sequence for content in await consumer.some(2, 0)] == [103]
+    assert [content.sequence for content in await consumer.some(2, 100)] == [104]
 
 
 @in_loop

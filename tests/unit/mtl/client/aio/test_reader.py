@@ -27,7 +27,9 @@ async def test_a_reader_iterates_up_to_the_end_of_its_range(connected: Connect, 
         reader = await connection.reader(RESOURCE, start=3, until=7, packed=False)
         assert (reader.resource, reader.position) == (RESOURCE, 3)
         contents = [content async for content in reader]
-        assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
+        assert [(content.sequence, content.body) for content in contents] == [
+            (n, b"%d" % (n - 1)) for n in range(3, 7)
+        ]
         assert await reader.next() is None
         await reader.close()
         await reader.close()
@@ -72,7 +74,7 @@ async def test_some_returns_available_contents_within_its_bounds(
         reader = await connection.reader(RESOURCE, start=1, until=10, packed=False)
 
         async def taken(contents: int, octets: int) -> list[int]:
-            return [one.sequence for one in await reader.some(contents, octets)]
+            return [content.sequence for content in await reader.some(contents, octets)]
 
         assert await taken(5, 100) == [1]  # the first content arrives alone
         assert await taken(3, 100) == [2, 3, 4]

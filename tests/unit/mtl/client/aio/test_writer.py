@@ -60,9 +60,12 @@ async def test_contents_and_packs_use_their_octets_of_the_window(
         async with asyncio.timeout(10):
             assert [await plain.send(b"12345"), await plain.send(b"12345")] == [1, 2]
             assert await packed.send_run([b"x"], [EMPTY]) == 1
-        waiting = [asyncio.create_task(one) for one in (plain.send(b""), packed.send_run([b"x"], [EMPTY]))]
+        waiting = [
+            asyncio.create_task(coroutine)
+            for coroutine in (plain.send(b""), packed.send_run([b"x"], [EMPTY]))
+        ]
         await asyncio.sleep(0.02)  # time for a wrong completion
-        assert not any(one.done() for one in waiting)
+        assert not any(task.done() for task in waiting)
         memory_broker.let_go(connection._loop)
         assert await asyncio.gather(*waiting) == [3, 2]
         await plain.close()

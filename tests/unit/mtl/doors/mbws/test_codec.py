@@ -169,7 +169,7 @@ ALIKE = [
 @pytest.mark.parametrize("characters", [False, True])
 def test_the_caching_decoder_agrees_with_the_plain_one(kind: Kind, characters: bool) -> None:
     alike = CachingDecoder(characters=characters)
-    frames: list[Frame] = [frame for one in ALIKE for frame in (one, Acknowledge(5), one)]
+    frames: list[Frame] = [frame for message in ALIKE for frame in (message, Acknowledge(5), message)]
     assert [alike.decode(encode(frame, kind, characters=characters)) for frame in frames] == frames
 
 

@@ -28,11 +28,11 @@ ALICE = Client("https://example.org", "alice")
 def test_golden_records_are_decoded_and_encoded() -> None:
     records = [decode(line) for line in GOLDEN]
     assert [encode(record) for record in records] == GOLDEN
-    one, _, claim = records
-    assert isinstance(one, ConnectionRecord)
-    assert one.client == ALICE
-    assert one.connection == digest("urn:uuid:1")
-    assert claim == ClaimRecord(connection=one.connection, claim="7c1f")
+    record, _, claim = records
+    assert isinstance(record, ConnectionRecord)
+    assert record.client == ALICE
+    assert record.connection == digest("urn:uuid:1")
+    assert claim == ClaimRecord(connection=record.connection, claim="7c1f")
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3)), max_size=50), st.integers(0, 50))

@@ -32,24 +32,24 @@ def intake() -> tuple[MbwsIntake, ConfirmingBridge]:
 async def test_a_message_is_appended_once_to_each_of_its_nonempty_addresses(
     addresses: tuple[str, ...], appended: list[str]
 ) -> None:
-    one, bridge = intake()
-    await one.send([Message(addresses, b"x")])
+    messages, bridge = intake()
+    await messages.send([Message(addresses, b"x")])
     assert bridge.appends == [(address, b"x") for address in appended]
 
 
 @pytest.mark.requirement("MBWS-37", "MBWS-19")
 @in_loop
 async def test_a_message_to_several_addresses_is_confirmed_with_its_last_append() -> None:
-    one, bridge = intake()
-    await one.send([Message(("a", "", "b", "a"), b"x")])
-    idle = asyncio.create_task(one.wait_idle())
+    messages, bridge = intake()
+    await messages.send([Message(("a", "", "b", "a"), b"x")])
+    idle = asyncio.create_task(messages.wait_idle())
     await bridge.confirm()
     assert not idle.done()
-    assert one.confirmed == 0
-    assert not one.changed.is_set()
+    assert messages.confirmed == 0
+    assert not messages.changed.is_set()
     await bridge.confirm()
-    assert one.confirmed == 1
-    assert one.changed.is_set()
+    assert messages.confirmed == 1
+    assert messages.changed.is_set()
     await idle
 
 
@@ -57,18 +57,18 @@ async def test_a_message_to_several_addresses_is_confirmed_with_its_last_append(
 @pytest.mark.parametrize("addresses", [(), ("",), ("", "")])
 @in_loop
 async def test_a_message_with_only_empty_addresses_is_one_dead_letter(addresses: tuple[str, ...]) -> None:
-    one, bridge = intake()
-    await one.send([Message(addresses, b"x")])
+    messages, bridge = intake()
+    await messages.send([Message(addresses, b"x")])
     assert bridge.appends == [("mbws.dead", b"x")]
     await bridge.confirm()
-    assert one.confirmed == 1
+    assert messages.confirmed == 1
 
 
 @pytest.mark.requirement("MBWS-16", "MBWS-37")
 @in_loop
 async def test_messages_to_one_and_to_several_addresses_keep_their_order() -> None:
-    one, bridge = intake()
-    await one.send(
+    messages, bridge = intake()
+    await messages.send(
         [
             Message(("a",), b"1"),
             Message(("a",), b"2"),
@@ -80,4 +80,4 @@ async def test_messages_to_one_and_to_several_addresses_keep_their_order() -> No
     assert bridge.appends == [("a", b"1"), ("a", b"2"), ("a", b"3"), ("b", b"3"), ("b", b"4"), ("a", b"5")]
     for confirmed in (2, 2, 3, 4, 5):
         await bridge.confirm()
-        assert one.confirmed == confirmed
+        assert messages.confirmed == confirmed

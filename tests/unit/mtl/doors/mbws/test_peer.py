@@ -39,7 +39,7 @@ class FakeSocket:
 
     def receive(self, *frames: Frame) -> None:
         """Frames of the client."""
-        self._incoming.put_nowait([encode(one, Kind.BINARY) for one in frames])
+        self._incoming.put_nowait([encode(frame, Kind.BINARY) for frame in frames])
 
     def end(self) -> None:
         """The socket is lost."""
@@ -133,7 +133,7 @@ async def test_a_recovered_connection_does_not_expire_during_its_session() -> No
     door = FakeDoor()
     async with door.session() as first:
         name = await connected(first)
-    assert [one.name for one in door.connections.waiting] == [name]
+    assert [connection.name for connection in door.connections.waiting] == [name]
     async with door.session() as second:
         second.receive(Connect(name, (0, 1, 0)))
         await turns()

@@ -24,7 +24,9 @@ def opened(most: int = 10) -> tuple[Connections[KnownConnection], Clock]:
     return Connections(most, 60.0, clock), clock
 
 
-def one(connections: Connections[KnownConnection], name: str = "c", client: Client = PAGE) -> KnownConnection:
+def added(
+    connections: Connections[KnownConnection], name: str = "c", client: Client = PAGE
+) -> KnownConnection:
     connection = KnownConnection(name, client, {})
     connections.add(connection)
     return connection
@@ -53,11 +55,11 @@ def test_connection_names_are_distinct_urns() -> None:
 @pytest.mark.requirement("MBWS-13", "MBWS-14", "MBWS-26", "MBWS-44")
 def test_a_connection_is_found_only_by_its_name_origin_and_user() -> None:
     connections, _ = opened()
-    connection, native = one(connections), one(connections, "native", NATIVE)
+    connection, native = added(connections), added(connections, "native", NATIVE)
     assert connections.find("c", PAGE) is connection
     assert connections.find("native", NATIVE) is native
     alice = Client(PAGE.origin, "alice")
-    one(connections, "hers", alice)
+    added(connections, "hers", alice)
     assert connections.find("hers", alice) is not None
     for name, client in (
         ("c", Client("https://example.com")),
@@ -74,7 +76,7 @@ def test_a_connection_is_found_only_by_its_name_origin_and_user() -> None:
 @pytest.mark.requirement("MBWS-21")
 def test_a_failed_connection_is_kept_for_a_limited_time() -> None:
     connections, clock = opened()
-    first, second = one(connections, "first"), one(connections, "second")
+    first, second = added(connections, "first"), added(connections, "second")
     connections.failed(first)
     clock.now = 30.0
     connections.failed(second)
@@ -91,8 +93,8 @@ def test_a_failed_connection_is_kept_for_a_limited_time() -> None:
 def test_kept_failed_connections_are_bounded() -> None:
     connections, _ = opened(most=2)
     for name in ("1", "2", "3"):
-        connections.failed(one(connections, name))
-    one(connections, "open")
+        connections.failed(added(connections, name))
+    added(connections, "open")
     assert [connections.find(name, PAGE) is not None for name in ("1", "2", "3", "open")] == [
         False,
         True,
@@ -107,7 +109,7 @@ def test_the_remaining_time_of_a_waiting_connection_ends_with_its_expiry(
     later: float, remaining: float
 ) -> None:
     connections, clock = opened()
-    connection = one(connections)
+    connection = added(connections)
     clock.now = 100.0
     connections.failed(connection)
     clock.now += later
@@ -116,7 +118,7 @@ def test_the_remaining_time_of_a_waiting_connection_ends_with_its_expiry(
 
 def test_the_remaining_time_of_a_connection_with_a_session_is_the_whole_patience() -> None:
     connections, clock = opened()
-    connection = one(connections)
+    connection = added(connections)
     clock.now = 100.0
     assert connections.remaining_time(connection) == 60.0
 
@@ -124,7 +126,7 @@ def test_the_remaining_time_of_a_connection_with_a_session_is_the_whole_patience
 @pytest.mark.requirement("MBWS-11", "MBWS-23")
 def test_a_closed_connection_is_removed() -> None:
     connections, _ = opened()
-    connection = one(connections)
+    connection = added(connections)
     connections.clear(connection)
     connections.failed(connection)
     connections.clear(connection)

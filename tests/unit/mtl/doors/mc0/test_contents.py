@@ -53,8 +53,8 @@ def test_cached_properties_equal_those_of_single_messages(
         put = Put("t", tuple(headers.items()), tuple(frames))
         body, properties = to_content(put)
         assert tables.of(put) == (body, encode_properties(properties))
-        one = content(body, properties)
-        assert deliveries.frames(one) == encode(to_message(one))
+        stored = content(body, properties)
+        assert deliveries.frames(stored) == encode(to_message(stored))
 
 
 def test_a_reserved_name_is_refused_after_a_cached_message() -> None:

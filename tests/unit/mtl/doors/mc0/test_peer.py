@@ -53,7 +53,7 @@ async def test_unsub_closes_the_subscription_before_its_answer() -> None:
     peer, bridge, sent = new_peer()
     assert (await answer(peer, sent, Verb.SUB, "a", "b")).verb is Verb.OK
     assert (await answer(peer, sent, Verb.UNSUB, "a")).verb is Verb.OK
-    assert [one.closed for one in bridge.subscriptions] == [True, False]
+    assert [subscription.closed for subscription in bridge.subscriptions] == [True, False]
     await peer.stop()
 
 
@@ -77,4 +77,4 @@ async def test_a_stopped_peer_has_closed_its_subscriptions() -> None:
     peer, bridge, sent = new_peer()
     await answer(peer, sent, Verb.SUB, "a", "b")
     await peer.stop()
-    assert [one.closed for one in bridge.subscriptions] == [True, True]
+    assert [subscription.closed for subscription in bridge.subscriptions] == [True, True]

@@ -36,7 +36,7 @@ def lists(of: ExtensionOffer) -> tuple[str, str]:
     st.lists(
         st.builds(Extension, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=3)),
         max_size=5,
-        unique_by=lambda one: one.name,
+        unique_by=lambda extension: extension.name,
     )
 )
 def test_an_encoded_list_is_decoded(extensions: list[Extension]) -> None:
@@ -46,8 +46,8 @@ def test_an_encoded_list_is_decoded(extensions: list[Extension]) -> None:
 @pytest.mark.requirement("MM2-15", "MM2-16")
 def test_the_lists_of_the_document() -> None:
     assert decode_list("json;xml;protobuf") == (Extension("json"), Extension("xml"), Extension("protobuf"))
-    (one,) = decode_list("extensionName1:propName1=propValue2,propName2=Hello%20%25%20you!;")
-    assert one.properties == {"propName1": "propValue2", "propName2": "Hello % you!"}
+    (extension,) = decode_list("extensionName1:propName1=propValue2,propName2=Hello%20%25%20you!;")
+    assert extension.properties == {"propName1": "propValue2", "propName2": "Hello % you!"}
     assert decode_list("batch-ack:max-count:100;") == (batch_ack(100),)
     assert encode_list([batch_ack(10), Extension("json")]) == "batch-ack:max-count=10;json"
     assert decode_list("") == ()
@@ -64,14 +64,14 @@ def test_text_that_is_not_a_list_is_malformed(text: str) -> None:
 @pytest.mark.requirement("MM2-15")
 def test_a_list_of_the_most_extensions_is_decoded() -> None:
     names = [f"x-{number}" for number in range(MM2_EXTENSIONS)]
-    assert [one.name for one in decode_list(";".join(names))] == names
+    assert [extension.name for extension in decode_list(";".join(names))] == names
 
 
 @pytest.mark.requirement("MM2-15")
 @pytest.mark.parametrize("separator", ["=", ":"])
 def test_the_name_of_a_property_in_upper_case_is_read_whole(separator: str) -> None:
-    (one,) = decode_list(f"batch-ack:MAX-COUNT{separator}7")
-    assert one.properties == {"MAX-COUNT": "7"}
+    (extension,) = decode_list(f"batch-ack:MAX-COUNT{separator}7")
+    assert extension.properties == {"MAX-COUNT": "7"}
 
 
 @pytest.mark.requirement("MM2-07", "MM2-14", "MM2-23")

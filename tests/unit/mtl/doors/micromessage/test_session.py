@@ -47,8 +47,8 @@ def opened(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[Mic
     """Both ends after the handshake."""
     c, s = ends(client, server)
     assert s.received(c.to_send()) == []
-    assert [type(one) for one in c.received(s.to_send())] == [HandshakeDone]
-    assert [type(one) for one in s.received(c.to_send())] == [HandshakeDone]
+    assert [type(event) for event in c.received(s.to_send())] == [HandshakeDone]
+    assert [type(event) for event in s.received(c.to_send())] == [HandshakeDone]
     assert c.agreed == s.agreed
     return c, s
 
@@ -145,16 +145,16 @@ def test_frames_outside_of_the_table_end_the_connection(role: MicroRole) -> None
     }
     for kind, octets in frames.items():
         c, s = opened(names("dotnet", "pub-sub"))
-        one = s if role is MicroRole.SERVER else c
-        one.to_send()
-        events = one.received(octets)
+        session = s if role is MicroRole.SERVER else c
+        session.to_send()
+        events = session.received(octets)
         if kind in STEPS[role, MicroState.OPEN]:
-            assert one.state is STEPS[role, MicroState.OPEN][kind]
+            assert session.state is STEPS[role, MicroState.OPEN][kind]
             assert not any(isinstance(event, Ended) and not event.by_peer for event in events)
         else:
             assert isinstance(events[-1], Ended)
-            assert one.state is MicroState.CLOSED
-            assert one.to_send()[0] == 4
+            assert session.state is MicroState.CLOSED
+            assert session.to_send()[0] == 4
 
 
 @pytest.mark.requirement("MM2-03", "MM2-32", "MM2-33", "MM2-38", "MM2-40")
@@ -346,7 +346,7 @@ def test_after_the_end_messages_are_ignored_and_not_sent() -> None:
 )
 def test_any_octets_are_handled(said: list[bytes]) -> None:
     for session in (*opened(names("ack", "pub-sub")), *ends(names("ack"))):
-        events = [event for one in said for event in session.received(one)]
+        events = [event for octets in said for event in session.received(octets)]
         ended = [event for event in events if isinstance(event, Ended)]
         assert len(ended) <= 1
         assert not ended or events[-1] is ended[0]

@@ -159,7 +159,7 @@ async def test_both_ends_publish_and_subscribe_on_one_connection() -> None:
         writer = await opening
         sent = [await writer.send(body) for body in (b"a", b"b")]
         assert await door.hear() == m.OnNexts(0, (b"a", b"b"))
-        assert not any(one.done() for one in sent)
+        assert not any(future.done() for future in sent)
         waiting = asyncio.ensure_future(writer.send(b"c"))
         door.say(m.OnNext(1, b"\0" * 7 + b"\1"), m.OnNext(0, element(1)))
         await sent[0]

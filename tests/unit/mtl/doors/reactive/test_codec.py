@@ -59,9 +59,9 @@ def decoded(octets: bytes) -> list[m.Message]:
 @pytest.mark.requirement("RS-03", "RS-04", "RS-21", "RS-28", "RS-31", "RS-32")
 @given(st.lists(FREE, max_size=4), of_fixed_size(), of_fixed_size(), st.integers(1, 50))
 def test_encoded_messages_are_decoded_from_any_pieces(
-    free: list[m.Message], one: list[m.Message], two: list[m.Message], size: int
+    free: list[m.Message], first: list[m.Message], second: list[m.Message], size: int
 ) -> None:
-    messages = [*free, *one, *two, m.Subscribed(7), m.OnNext(7, b"of any size")]
+    messages = [*free, *first, *second, m.Subscribed(7), m.OnNext(7, b"of any size")]
     octets = encoded(messages)
     assert apart(decoded(octets)) == messages
     decoder = m.ReactiveDecoder()

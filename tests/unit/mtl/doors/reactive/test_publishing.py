@@ -77,12 +77,12 @@ def test_a_large_element_is_split_and_counts_once() -> None:
     for number in range(2):
         element = bytes(2 * RS_PART) + b"%d" % number
         assert publish(publishing, element) == 3
-        one, two, last = said.take()
-        assert isinstance(one, m.OnNextPart)
-        assert isinstance(two, m.OnNextPart)
+        first, second, last = said.take()
+        assert isinstance(first, m.OnNextPart)
+        assert isinstance(second, m.OnNextPart)
         assert isinstance(last, m.OnNextLastPart)
-        assert {part.element for part in (one, two, last)} == {number}
-        assert b"".join([bytes(one.data), bytes(two.data), bytes(last.data)]) == element
+        assert {part.element for part in (first, second, last)} == {number}
+        assert b"".join([bytes(first.data), bytes(second.data), bytes(last.data)]) == element
     assert publishing.demand(7) == 0
 
 

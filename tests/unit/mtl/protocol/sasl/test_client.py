@@ -46,11 +46,11 @@ def test_mechanism_names_are_case_insensitive_and_the_strongest_is_used() -> Non
 
 
 def test_each_mechanism_is_tried_once() -> None:
-    one = Authentication(ME)
-    assert one.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "SCRAM-SHA-256"
-    assert one.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "PLAIN"
+    authentication = Authentication(ME)
+    assert authentication.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "SCRAM-SHA-256"
+    assert authentication.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "PLAIN"
     with pytest.raises(Refused, match="did not accept the password of user 'me'"):
-        one.begin(["PLAIN", "SCRAM-SHA-256"])
+        authentication.begin(["PLAIN", "SCRAM-SHA-256"])
     with pytest.raises(Refused, match="offers KERBEROS"):
         Authentication(ME).begin(["KERBEROS"])
 

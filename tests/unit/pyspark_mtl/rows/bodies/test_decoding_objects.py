@@ -170,12 +170,12 @@ ANY = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from("nfstblrz"), ANY), min_size=1, max_size=3))
 def test_any_object_gives_a_row_or_a_reason(objects: list[Any]) -> None:
-    found = JSON(binary(*(json.dumps(one).encode() for one in objects)))
+    found = JSON(binary(*(json.dumps(value).encode() for value in objects)))
     found.rows.validate(full=True)
     assert found.rows.num_rows == len(objects)
     assert all(why for why in found.bad.values())
-    for index, one in enumerate(objects):
-        if type(one.get("n")) in {str, list, dict, bool}:
+    for index, value in enumerate(objects):
+        if type(value.get("n")) in {str, list, dict, bool}:
             assert index in found.bad
 
 

@@ -12,7 +12,9 @@ from pyspark_mtl.rows.bodies.encoding import encode, streams
 def test_a_row_is_a_body() -> None:
     rows = pa.RecordBatch.from_pydict({"a": [1, None], "s": ["x\ny", ""]})
     assert encode("json", rows).to_pylist() == [b'{"a":1,"s":"x\\ny"}', b'{"a":null,"s":""}']
-    assert [msgspec.msgpack.decode(one) for one in encode("msgpack", rows).to_pylist()] == rows.to_pylist()
+    assert [
+        msgspec.msgpack.decode(octets) for octets in encode("msgpack", rows).to_pylist()
+    ] == rows.to_pylist()
     assert encode("text", rows.select(["s"])).to_pylist() == [b"x\ny", b""]
 
 
