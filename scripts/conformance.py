@@ -115,7 +115,7 @@ def evidence(directory: Path = TESTS, root: Path = ROOT) -> dict[str, list[Shown
         for name, ids in _marked(ast.parse(source, str(path)).body, relative):
             for requirement in ids:
                 found.setdefault(requirement, []).append(Shown(relative, name))
-    return {requirement: sorted(set(shown)) for requirement, shown in found.items()}
+    return {requirement: sorted(set(tests)) for requirement, tests in found.items()}
 
 
 def _marked(body: Iterable[ast.stmt], path: str, inside: str = "") -> Iterator[tuple[str, list[str]]]:
@@ -167,13 +167,13 @@ def page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str
     return "\n".join(parts) + "\n"
 
 
-def _row(requirement: Requirement, shown: list[Shown]) -> str:
+def _row(requirement: Requirement, tests: list[Shown]) -> str:
     cells = (
         requirement.id,
         requirement.level,
         _cell(requirement.text),
         _cell(requirement.how),
-        "<br>".join(map(str, shown)),
+        "<br>".join(map(str, tests)),
     )
     return f"| {' | '.join(cells)} |"
 

@@ -170,13 +170,13 @@ class Demo:
     def _tell_kills(self, connection: Connection) -> None:
         kills = [event.victims for event in self._events]
         query, broker = (sum(name in victims for victims in kills) for name in (chaos.QUERY, chaos.BROKER))
-        told = connection.stages(application=self._checkpoint.query)
-        replays = sum(application.replays for application in told.applications)
+        left = connection.stages(application=self._checkpoint.query)
+        replays = sum(application.replays for application in left.applications)
         self._say(
             f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised"
         )
-        if told.stages:
-            self._say(f"{len(told.stages)} stages of killed tasks are left, which no reader will see")
+        if left.stages:
+            self._say(f"{len(left.stages)} stages of killed tasks are left, which no reader will see")
 
     def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
         found = connection.describe([resource])[resource].contents

@@ -21,7 +21,7 @@ def test_every_must_and_should_has_a_test() -> None:
 
 def test_every_marker_names_a_requirement() -> None:
     known = {r.id for document in REQUIRED for r in document}
-    unknown = {name: list(map(str, shown)) for name, shown in TESTED.items() if name not in known}
+    unknown = {name: list(map(str, tests)) for name, tests in TESTED.items() if name not in known}
     assert not unknown, "write these in tests/requirements, or correct the markers"
 
 

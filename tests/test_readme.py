@@ -37,8 +37,8 @@ def test_a_default_is_shown_as_a_valid_value() -> None:
 
 
 def test_every_command_of_the_protocol_has_an_example() -> None:
-    shown = {request.command.lower() for request, _ in examples.CONTROL}
-    assert shown == set(control.REQUESTS)
+    documented = {request.command.lower() for request, _ in examples.CONTROL}
+    assert documented == set(control.REQUESTS)
     data = {type(command).__name__ for _, command in examples.DATA}
     assert data == {"Lease", "Response", "Summon", "Dismiss", "Content", "Confirm", "Reject", "Ping", "Pong"}
 
@@ -64,13 +64,13 @@ def _settings(kind: type[msgspec.Struct], section: str) -> Iterator[str]:
 
 def test_every_error_and_every_reason_is_on_its_page() -> None:
     text = (generated.DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
+    listed = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
     kinds = {
         name: kind
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and kind.__module__ == "mtl.errors"
     }
-    assert told == {name: kind.__bases__[0].__name__ for name, kind in kinds.items()}
+    assert listed == {name: kind.__bases__[0].__name__ for name, kind in kinds.items()}
     reasons = {
         value
         for name, value in vars(control).items()

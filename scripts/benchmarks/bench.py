@@ -233,8 +233,8 @@ class Bench:
         """What brokers wrote, where they wrote anything: the first place to look when a workload fails. Kafka's data is
         named like that, too.
         """
-        told = (x for x in self.place.rglob("*.log") if "logs" not in x.relative_to(self.place).parts)
-        return [path for path in told if path.stat().st_size]
+        logs = (x for x in self.place.rglob("*.log") if "logs" not in x.relative_to(self.place).parts)
+        return [path for path in logs if path.stat().st_size]
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -101,8 +101,8 @@ def _flame_graph(work: Work, path: Path) -> str:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as spy:
         work()
         spy.send_signal(signal.SIGINT)
-        _, told = spy.communicate()
-    return f"py-spy made no flame graph: {told.strip()}" if spy.returncode else str(path)
+        _, errors = spy.communicate()
+    return f"py-spy made no flame graph: {errors.strip()}" if spy.returncode else str(path)
 
 
 # --- the workloads ------------------------------------------------------------------------------------------

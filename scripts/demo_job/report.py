@@ -87,15 +87,15 @@ def _differences(must: Figures, found: Figures) -> str:
 def table(expected: Mapping[Key, Figures], found: Mapping[Key, Figures]) -> Table:
     """The year by carrier, as it came out of Spark, and the difference to what it must be."""
     must, came = _by_carrier(expected), _by_carrier(found)
-    shown = Table(title="Flights from New York City in 2013, from daily windows per carrier and origin")
+    table = Table(title="Flights from New York City in 2013, from daily windows per carrier and origin")
     for name in ("carrier", "windows", "flights", "mean delay", "longest", "difference"):
-        shown.add_column(name, justify="left" if name == "carrier" else "right")
+        table.add_column(name, justify="left" if name == "carrier" else "right")
     for carrier in sorted(must.keys() | came.keys()):
-        shown.add_row(carrier, *_cells(came[carrier]), _difference(must[carrier], came[carrier]))
-    shown.add_section()
+        table.add_row(carrier, *_cells(came[carrier]), _difference(must[carrier], came[carrier]))
+    table.add_section()
     total, all_came = _Total.of(expected.values()), _Total.of(found.values())
-    shown.add_row("all", *_cells(all_came), _difference(total, all_came), style="bold")
-    return shown
+    table.add_row("all", *_cells(all_came), _difference(total, all_came), style="bold")
+    return table
 
 
 @dataclass

@@ -59,11 +59,11 @@ def _argument(parameter: Any) -> str:
 
 
 def _parameters(command: Any) -> list[str]:
-    shown = [parameter for parameter in command.params if not parameter.hidden and parameter.name != "help"]
-    if not shown:
+    visible = [parameter for parameter in command.params if not parameter.hidden and parameter.name != "help"]
+    if not visible:
         return []
     lines = ["| argument | default | meaning |", "|---|---|---|"]
-    for parameter in shown:
+    for parameter in visible:
         name = (
             ", ".join(f"`{text}`" for text in parameter.opts)
             if parameter.opts[0].startswith("-")

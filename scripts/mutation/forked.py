@@ -166,12 +166,12 @@ def _name(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def _awaited(told: int) -> str | None:
+def _awaited(reading: int) -> str | None:
     """The test that failed, that did not end in time or that ended its process, or "" at the end."""
     text, running = "", None
     while True:
-        ready, _, _ = select.select([told], [], [], UNIT_TEST_S)
-        new = os.read(told, 1 << 16).decode() if ready else ""
+        ready, _, _ = select.select([reading], [], [], UNIT_TEST_S)
+        new = os.read(reading, 1 << 16).decode() if ready else ""
         if not new:
             return running
         text += new

@@ -58,8 +58,8 @@ class Trial:
         mode = "mutate" if asked.mutate else f"sample-{asked.sample}"
         self._kept = Kept(self._build / f"{mode}-{asked.seed}-{copy.digest('src', 'tests')}.jsonl")
         self._shown = {
-            requirement: [f"{test.path}::{test.name.replace('.', '::')}" for test in shown]
-            for requirement, shown in conformance.evidence(root / "tests", root).items()
+            requirement: [f"{test.path}::{test.name.replace('.', '::')}" for test in tests]
+            for requirement, tests in conformance.evidence(root / "tests", root).items()
         }
 
     def requirements(self) -> list[str]:

@@ -15,12 +15,12 @@ from tests.support.aio import in_loop
 
 def crossings(site: Site) -> None:
     """The matrix."""
-    seen = {
+    results = {
         (producer, consumer): in_loop(matrix.cross)(site.places, ENDS[producer], ENDS[consumer])
         for producer in ENDS
         for consumer in ENDS
     }
-    print(matrix.table(seen), end="\n\n", flush=True)
+    print(matrix.table(results), end="\n\n", flush=True)
 
 
 def passages(site: Site, place: Path) -> None:

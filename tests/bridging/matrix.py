@@ -46,9 +46,9 @@ async def cross(places: Mapping[str, str], producer: End, consumer: End) -> Cros
         received = await taken(reader, len(sent))
     assert [bytes(content.body) for content in received] == sent
     assert [content.sequence for content in received] == list(range(1, len(sent) + 1))
-    shown = consumer.shown(PROPERTIES, producer)
-    assert all(dict(content.properties) == shown for content in received)
-    return Crossing(producer.name, consumer.name, len(received), len(shown))
+    expected = consumer.shown(PROPERTIES, producer)
+    assert all(dict(content.properties) == expected for content in received)
+    return Crossing(producer.name, consumer.name, len(received), len(expected))
 
 
 def table(crossings: Mapping[tuple[str, str], Crossing]) -> str:
@@ -59,6 +59,6 @@ def table(crossings: Mapping[tuple[str, str], Crossing]) -> str:
     ]
     for producer in ENDS:
         cells = [crossings[producer, consumer] for consumer in ENDS]
-        told = (f"{cell.contents}, {cell.properties or 'no'} properties" for cell in cells)
-        lines.append(f"| {producer} | {' | '.join(told)} |")
+        descriptions = (f"{cell.contents}, {cell.properties or 'no'} properties" for cell in cells)
+        lines.append(f"| {producer} | {' | '.join(descriptions)} |")
     return "\n".join(lines)

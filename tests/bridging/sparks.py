@@ -81,12 +81,12 @@ async def _pass(places: Mapping[str, str], end: End) -> Passage:
                 await end.put(writer, body, PROPERTIES)
         rows = await taken(witness, len(sent))
         received = await taken(reader, len(sent))
-    carried, shown = mtl_end.shown(PROPERTIES, end), end.shown(PROPERTIES, end)
+    carried, expected = mtl_end.shown(PROPERTIES, end), end.shown(PROPERTIES, end)
     assert [bytes(row.body) for row in rows] == sent
     assert all(row.properties == carried for row in rows)
     assert [bytes(content.body) for content in received] == sent
-    assert all(dict(content.properties) == shown for content in received)
-    return Passage(end.name, len(rows), len(carried), len(shown))
+    assert all(dict(content.properties) == expected for content in received)
+    return Passage(end.name, len(rows), len(carried), len(expected))
 
 
 def table(passages: list[Passage]) -> str:

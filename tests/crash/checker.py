@@ -188,5 +188,5 @@ def _ranges(numbers: list[int]) -> str:
             ends[-1][1] = number
         else:
             ends.append([number, number])
-    shown = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in ends[:6])
-    return shown + (", ..." if len(ends) > 6 else "") if ends else "none"
+    listed = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in ends[:6])
+    return listed + (", ..." if len(ends) > 6 else "") if ends else "none"

@@ -48,8 +48,8 @@ def test_python_finds_bytecode(
     for _ in range(2):  # a second run has no effect
         compile_pyspark.main()
         assert imported(home) == "/pyspark/worker.pyc /pyspark/worker.py"
-        told = capsys.readouterr().out.splitlines()
-        assert [line.partition(": ")[2] for line in told] == ["1 modules compiled", "2 modules compiled"]
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.partition(": ")[2] for line in printed] == ["1 modules compiled", "2 modules compiled"]
     with zipfile.ZipFile(home / "python" / "lib" / "pyspark.zip") as archive:
         assert {"pyspark/later.py", "pyspark/data.json"} < set(archive.namelist())
     assert sorted(path.name for path in (home / "python" / "lib").iterdir()) == [

@@ -105,7 +105,7 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
     """A well-behaved client in a separate process, so that the attack does not slow it. Its results are in the yielded
     dict after the block.
     """
-    seen: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with killed_after(
         subprocess.Popen(
             [sys.executable, "-m", "tests.hostile.bystander", endpoint, *(() if writes else ("asks",))],
@@ -118,9 +118,9 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
         assert process.stdout is not None
         assert process.stdout.readline() == "served\n", "the bystander was never served"
         try:
-            yield seen
+            yield results
             report, _ = process.communicate("stop\n", timeout=30)
-            seen |= json.loads(report)
+            results |= json.loads(report)
         finally:
             process.kill()
 
@@ -132,7 +132,7 @@ def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
     config.write_text(scenario.config, encoding="utf-8")
     with (
         broker(place / "data", config) as running,
-        bystander(running.endpoint, writes=scenario.writes) as seen,
+        bystander(running.endpoint, writes=scenario.writes) as results,
     ):
         watch, began = Watch(running.pid), time.perf_counter()
         try:
@@ -147,10 +147,10 @@ def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
         watch.memory[0],
         max(watch.memory),
         max(watch.files),
-        seen["answers"],
-        seen["slowest"] * 1000,
+        results["answers"],
+        results["slowest"] * 1000,
     )
-    assert seen["answers"] > 0, row
-    assert seen["slowest"] < PATIENCE_S, row
+    assert results["answers"] > 0, row
+    assert results["slowest"] < PATIENCE_S, row
     assert row.most - row.before < scenario.memory, row
     return row

@@ -40,8 +40,8 @@ def test_each_event_is_one_line_without_secrets(tmp_path: Path) -> None:
             connection.delete_resource("orders")
         place.running.stop()
     found = [x for x in lines(place.running) if x["logger"] == "mtl.audit"]
-    told = dict.fromkeys((x["event"], x.get("user"), x["address"]) for x in found)
-    assert list(told) == [  # a client has several sessions
+    events = dict.fromkeys((x["event"], x.get("user"), x["address"]) for x in found)
+    assert list(events) == [  # a client has several sessions
         ("login-refused", "etl", "127.0.0.1"),
         ("login-refused", None, "127.0.0.1"),
         ("login", "etl", "127.0.0.1"),

@@ -60,9 +60,9 @@ def test_plain_and_packed_contents_are_read_by_both_kinds_of_reader(
             expected += [b"plain %d" % turn, *bodies]
         reader = client.lease("Reader", resources=["mixed"], confirm="full", **{"from": "earliest"})
         reader.summon("mixed")
-        got = [reader.read() for _ in expected]
-        assert [x[0] for x in got] == list(range(1, len(expected) + 1))
-        assert [x[3] for x in got] == expected
+        received = [reader.read() for _ in expected]
+        assert [x[0] for x in received] == list(range(1, len(expected) + 1))
+        assert [x[3] for x in received] == expected
         both = client.lease(
             "Reader", resources=["mixed"], confirm="full", packed=True, **{"from": "earliest"}
         )
@@ -123,9 +123,9 @@ def test_every_confirmed_content_survives_a_kill(tmp_path: Path, how: str) -> No
             assert (code, stored >= confirmed) == (200, True)
             reader = client.lease("Reader", resources=["a"], **{"from": "earliest"})
             reader.summon("a")
-            got = [reader.read() for _ in range(stored)]
-            assert [x[0] for x in got] == list(range(1, stored + 1))
-            assert [x[3] for x in got] == [b"%d" % n for n in range(1, stored + 1)]
+            received = [reader.read() for _ in range(stored)]
+            assert [x[0] for x in received] == list(range(1, stored + 1))
+            assert [x[3] for x in received] == [b"%d" % n for n in range(1, stored + 1)]
 
 
 def one_line(finished: subprocess.CompletedProcess[str], *words: str) -> None:

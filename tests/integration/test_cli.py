@@ -72,8 +72,12 @@ def test_lines_are_published_and_shown(at: tuple[str, str], tmp_path: Path) -> N
     assert run("tail", "orders", "--from", "-3", *at) == "the last line has no newline\nhello\n\n"
     assert run("tail", "orders", "--from", "7", "-n", "2", *at) == "6\n7\n"
     assert run("tail", "orders", "--from", "latest", *at) == ""
-    shown = json.loads(run("tail", "orders", "--from", "1002", "-n", "1", "--json", *at))
-    assert (shown["sequence"], shown["body"], shown["properties"]) == (1_002, "hello", {"kind": "greeting"})
+    content = json.loads(run("tail", "orders", "--from", "1002", "-n", "1", "--json", *at))
+    assert (content["sequence"], content["body"], content["properties"]) == (
+        1_002,
+        "hello",
+        {"kind": "greeting"},
+    )
     assert "kind" in run("tail", "orders", "--from", "1002", "-n", "1", "-v", *at)
     assert "neither" in run("tail", "orders", "--from", "yesterday", *at, code=1)
     assert "cannot read" in run("publish", "orders", str(tmp_path / "nothing"), *at, code=1)
@@ -147,8 +151,10 @@ def test_a_checkpoint_of_spark_is_shown(
         (tmp_path / log).mkdir()
         (tmp_path / log / "0").write_text(text)
     run("resource", "create", "again", *at)
-    shown = [json.loads(text) for text in run("checkpoint", str(tmp_path), "--json", *at).splitlines()]
-    found = {cursor["resource"]: (cursor["position"], cursor["behind"], cursor["state"]) for cursor in shown}
+    printed = [json.loads(text) for text in run("checkpoint", str(tmp_path), "--json", *at).splitlines()]
+    found = {
+        cursor["resource"]: (cursor["position"], cursor["behind"], cursor["state"]) for cursor in printed
+    }
     assert found["orders"] == (3, 1, "served")
     assert found["gone"] == (2, None, "deleted")
     assert found["again"][2] == "made again"
@@ -168,9 +174,9 @@ def test_stages_are_shown_aborted_and_forgotten(mtl_broker: RunningBroker, at: t
     waiting, committed = [json.loads(text) for text in run("stages", "list", "--json", *at).splitlines()]
     assert (waiting["stage"], waiting["contents"]) == (stages[1], {"orders": 1})
     assert (committed["application"], committed["version"]) == ("app", 1)
-    shown = run("stages", "list", "app", *at)
-    assert "orders: 1" in shown
-    assert re.search(r"AGE .*\n.* orders: 1 +\d+ B +\d+\.\d s +20", shown)
+    printed = run("stages", "list", "app", *at)
+    assert "orders: 1" in printed
+    assert re.search(r"AGE .*\n.* orders: 1 +\d+ B +\d+\.\d s +20", printed)
     run("stages", "abort", stages[1], *at)
     run("stages", "forget", "app", *at)
     assert run("stages", "list", "--json", *at) == ""

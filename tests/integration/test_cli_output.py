@@ -20,7 +20,7 @@ CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("plain, ünïcode, 日本語, 👩‍💻", "plain, ünïcode, 日本語, 👩‍💻"),
         (CLIPBOARD, r"\x1b]52;c;cm0gLXJmIH4=\x07"),
@@ -31,8 +31,8 @@ CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
         (r"back\slash", r"back\slash"),
     ],
 )
-def test_terminal_controls_are_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_terminal_controls_are_escaped(text: str, escaped: str) -> None:
+    assert printable(text) == escaped
     assert json.loads(printable_json(json.dumps(text, ensure_ascii=False))) == text
 
 
@@ -82,8 +82,8 @@ def test_bodies_and_properties_are_single_escaped_lines(mtl_broker: RunningBroke
         with connection.writer("orders") as writer:
             for body in BODIES:
                 writer.send(body, {"p": CLIPBOARD + "\u202e"})
-    shown = run(mtl_broker, "tail", "orders")
-    assert shown.decode().splitlines() == [
+    printed = run(mtl_broker, "tail", "orders")
+    assert printed.decode().splitlines() == [
         r"\x1b]52;c;cm0gLXJmIH4=\x07",
         r"two\nlines",
         r"\u202egpj.exe",
@@ -91,9 +91,9 @@ def test_bodies_and_properties_are_single_escaped_lines(mtl_broker: RunningBroke
         "a\tb",
     ]
     for options in (["-v"], ["--json"]):
-        told = run(mtl_broker, "tail", "orders", *options).decode()
-        assert told.count("\n") == len(BODIES)
-        assert printable(told, keep="\n\t") == told
+        text = run(mtl_broker, "tail", "orders", *options).decode()
+        assert text.count("\n") == len(BODIES)
+        assert printable(text, keep="\n\t") == text
     assert run(mtl_broker, "tail", "orders", "--raw") == b"".join(body + b"\n" for body in BODIES)
     assert run(mtl_broker, "consume", "orders", "-n", "1", "--raw") == BODIES[0] + b"\n"
     for command in ("tail", "consume"):

@@ -85,13 +85,13 @@ async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker
             async with asyncio.TaskGroup() as producers:
                 for name in range(10):
                     producers.create_task(produce(name))
-        seen: dict[bytes, list[int]] = {}
+        sequences: dict[bytes, list[int]] = {}
         async with c.reader("orders", until=1_001, packed=False, window_contents=50) as r:
             async for content in r:
                 who, _, n = content.body.partition(b" ")
-                seen.setdefault(who, []).append(int(n))
+                sequences.setdefault(who, []).append(int(n))
                 assert len(r._feed.queue) <= 50
-        assert list(seen.values()) == [list(range(100))] * 10
+        assert list(sequences.values()) == [list(range(100))] * 10
 
 
 @in_loop

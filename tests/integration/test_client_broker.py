@@ -98,15 +98,15 @@ def test_a_slow_reader_is_sent_at_most_one_window(connection: Connection, packed
     with connection.reader(
         "orders", until=5_001, packed=packed, window_contents=300, window_bytes=1 << 20
     ) as reader:
-        seen = 0
+        received = 0
         for content in reader:
-            assert content.body == b"%d" % seen
-            seen += 1
+            assert content.body == b"%d" % received
+            received += 1
             queued = sum(delivery.end - delivery.first for delivery in reader._feed.queue.copy())
             assert queued <= 300
-            if seen % 1_000 == 0:
+            if received % 1_000 == 0:
                 time.sleep(0.05)  # the broker could send, were it allowed to
-        assert seen == 5_000
+        assert received == 5_000
 
 
 def test_a_writer_of_several_resources_names_the_resource(connection: Connection) -> None:
@@ -181,14 +181,14 @@ def test_contents_are_exactly_once_with_a_killed_broker(
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    seen = 0
+    received = 0
     with connection.reader("orders", until=count + 1, packed=reading) as reader:
         for content in reader:
-            assert (content.sequence, content.body) == (seen + 1, b"%d" % seen)
-            seen += 1
+            assert (content.sequence, content.body) == (received + 1, b"%d" % received)
+            received += 1
     publisher.join()
     assert not failures
-    assert seen == count
+    assert received == count
     assert connection.describe(["orders"])["orders"].next == count + 1
 
 
@@ -275,7 +275,7 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
     reader = connection.reader("orders")
     writer.send(b"0")
     writer.flush()
-    told, tell = os.pipe()
+    report, tell = os.pipe()
     child = os.fork()
     if child == 0:
         said = b"failed"
@@ -296,8 +296,8 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
             os.write(tell, said)
             os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(told, 100) == b"3 3"
-    os.close(told)
+    assert os.read(report, 100) == b"3 3"
+    os.close(report)
     os.close(tell)
     writer.send(b"2")
     writer.close()
@@ -473,5 +473,5 @@ def test_a_burst_under_the_test_profile_reaches_a_reader_completely(mtl_broker: 
         with connection.writer("resource") as writer:
             for body in numbered(20_000):
                 writer.send(body)
-        got = [reader.next(timeout=10) for _ in range(20_000)]
-        assert [content.body for content in got if content is not None] == numbered(20_000)
+        received = [reader.next(timeout=10) for _ in range(20_000)]
+        assert [content.body for content in received if content is not None] == numbered(20_000)

@@ -40,14 +40,14 @@ def left_over(place: Path) -> list[str]:
 
 
 def test_every_window_is_exact(tmp_path: Path) -> None:
-    told = run(tmp_path / "demo", "--batches", "3")
-    assert "4 micro-batches" in told
-    assert "killed" not in told
+    output = run(tmp_path / "demo", "--batches", "3")
+    assert "4 micro-batches" in output
+    assert "killed" not in output
 
 
 def test_figures_are_exact_with_kills(tmp_path: Path) -> None:
-    told = run(tmp_path / "demo", "--kill", "--batches", "8")
-    assert "9 micro-batches" in told
-    assert "killed: the broker 4 times, the query 3 times" in told
-    assert told.count("which the broker knew: nothing was published twice") == 2
-    assert "killed the query and broker between the broker's answer to Stage.Commit" in told
+    output = run(tmp_path / "demo", "--kill", "--batches", "8")
+    assert "9 micro-batches" in output
+    assert "killed: the broker 4 times, the query 3 times" in output
+    assert output.count("which the broker knew: nothing was published twice") == 2
+    assert "killed the query and broker between the broker's answer to Stage.Commit" in output

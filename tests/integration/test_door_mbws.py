@@ -32,9 +32,9 @@ async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind:
         assert connected.numbers == ()
         for n in range(3):
             await client.say(Message((a,), b"%d" % n, "text/plain", (("k", "v"),)), kind=kind)
-        heard = [await client.socket.recv() for _ in range(4)]
-        assert all(isinstance(data, str) is (kind is Kind.TEXT) for data in heard)
-        frames = [decode(data) for data in heard]
+        data_frames = [await client.socket.recv() for _ in range(4)]
+        assert all(isinstance(data, str) is (kind is Kind.TEXT) for data in data_frames)
+        frames = [decode(data) for data in data_frames]
         while (
             len([frame for frame in frames if isinstance(frame, Message)]) < 3 or Acknowledge(3) not in frames
         ):
@@ -107,9 +107,9 @@ async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBrok
     async with at(shared) as (opened, beside), bare(opened, query) as client:
         await client.connect()
         await client.say(Message((a, "", b, a), b"both"))
-        got = await client.messages(2)
-        assert sorted(message.addresses for message in got) == [(a,), (b,)]
-        assert [message.body for message in got] == [b"both", b"both"]
+        messages = await client.messages(2)
+        assert sorted(message.addresses for message in messages) == [(a,), (b,)]
+        assert [message.body for message in messages] == [b"both", b"both"]
         for address in (a, b):
             assert await in_log(beside, address) == [b"both"]
 
@@ -203,8 +203,8 @@ async def test_a_slow_client_gets_every_message(shared: RunningBroker) -> None:
         async with beside.writer(a) as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
-        got = [message.body.rstrip(b"\0") for message in await client.messages(100)]
-        assert got == [b"%d" % n for n in range(100)]
+        bodies = [message.body.rstrip(b"\0") for message in await client.messages(100)]
+        assert bodies == [b"%d" % n for n in range(100)]
 
 
 @pytest.mark.requirement("MBWS-55")

@@ -53,25 +53,25 @@ async def test_messages_are_exactly_once_with_a_cut_network(shared: RunningBroke
                 c.reader(a, start="earliest") as r,
                 c.writer(a) as w,
             ):
-                got: list[int] = []
-                reading = asyncio.create_task(read(r, got))
+                bodies: list[int] = []
+                reading = asyncio.create_task(read(r, bodies))
                 for n in range(3000):
                     await w.send(b"%d" % n)
                     if n % 500 == 250:
-                        await until(lambda n=n: len(got) > n - 200)  # type: ignore[misc]
+                        await until(lambda n=n: len(bodies) > n - 200)  # type: ignore[misc]
                         await asyncio.to_thread(proxy.cut)
                 await w.flush()
-                await until(lambda: len(got) >= 3000)
+                await until(lambda: len(bodies) >= 3000)
                 reading.cancel()
-                assert got == list(range(3000))
+                assert bodies == list(range(3000))
                 assert c.link.beginnings == r.link.beginnings == 1
                 assert c.link.recoveries + r.link.recoveries >= 6
         assert await in_log(beside, a) == [b"%d" % n for n in range(3000)]
 
 
-async def read(r: mbws.MbwsReader, got: list[int]) -> None:
+async def read(r: mbws.MbwsReader, bodies: list[int]) -> None:
     while True:
-        got.append(int((await r.next()).body))
+        bodies.append(int((await r.next()).body))
 
 
 @pytest.mark.requirement("MBWS-32")
@@ -145,7 +145,7 @@ async def test_acknowledged_messages_survive_a_kill_of_the_door(shared: RunningB
         c = await mbws.connect(f"ws://{place}")
         w, r = await c.writer(a), await c.reader(a, start="earliest")
         sent = [await w.send(b"%d" % n) for n in range(500)]
-        got = [int((await r.next()).body) for _ in range(50)]
+        bodies = [int((await r.next()).body) for _ in range(50)]
         await sent[300]
         process.kill()
     acknowledged = sum(future.done() for future in sent)
@@ -153,9 +153,9 @@ async def test_acknowledged_messages_survive_a_kill_of_the_door(shared: RunningB
         await w.flush()
         async with aio.connect(shared.endpoint) as beside:
             log = [int(body) for body in await in_log(beside, a)]
-        got += [int((await r.next()).body) for _ in log[50:]]
+        bodies += [int((await r.next()).body) for _ in log[50:]]
         await c.close()
-    assert got == log, "the reader went on where it was"
+    assert bodies == log, "the reader went on where it was"
     assert sorted(set(log)) == list(range(500))
     assert log[:acknowledged] == list(range(acknowledged))
     assert log.count(acknowledged - 1) == 1
@@ -181,17 +181,17 @@ async def test_messages_acknowledged_to_a_killed_client_are_stored(shared: Runni
             sys.executable, "-c", CLIENT, opened.endpoint, a, stdout=asyncio.subprocess.PIPE
         )
         assert client.stdout is not None
-        told = -1
-        while told < 500:
-            told = int(await client.stdout.readline())
+        reported = -1
+        while reported < 500:
+            reported = int(await client.stdout.readline())
         client.kill()
         for line in (await client.stdout.read()).split(b"\n")[:-1]:
-            told = int(line)
+            reported = int(line)
         await client.wait()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         log = [int(body) for body in await in_log(beside, a)]
         assert log == list(range(len(log)))
-        assert len(log) > told
+        assert len(log) > reported
 
 
 @pytest.mark.requirement("MBWS-44", "MBWS-45")

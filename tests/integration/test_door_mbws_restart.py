@@ -150,17 +150,17 @@ async def test_a_client_continues_with_the_next_door_process(
         c = await mbws.connect(url)
         r, w = await c.reader("orders", start="earliest"), await c.writer("orders")
         sent = [await w.send(b"%d" % n) for n in range(200)]
-        got = [(await r.next()).body for _ in range(100)]
+        bodies = [(await r.next()).body for _ in range(100)]
         await asyncio.gather(*sent)
     async with one_door(*arguments, url.removeprefix("ws://"), how=signal.SIGTERM):
         for n in range(200, 300):
             await w.send(b"%d" % n)
         await w.flush()
-        got += [(await r.next()).body for _ in range(200)]
+        bodies += [(await r.next()).body for _ in range(200)]
         beginnings = 1 if how is signal.SIGTERM else 2
         assert [link.beginnings for link in (r.link, c.link)] == [beginnings, beginnings]
         await c.close()
-    assert got == [b"%d" % n for n in range(300)]
+    assert bodies == [b"%d" % n for n in range(300)]
 
 
 @asynccontextmanager

@@ -150,20 +150,20 @@ async def test_messages_of_a_queue_go_to_one_consumer_and_are_redelivered(
                 await w.send(b"%d" % n)
         async with mm2.connect(opened.endpoint, window=1) as c, c.reader("jobs") as q:
             taken = {(await q.next()).body for _ in range(5)}
-        got: set[bytes] = set()
+        bodies: set[bytes] = set()
         async with mm2.connect(opened.endpoint) as c, mm2.connect(opened.endpoint) as d:
             readers = [await c.reader("jobs"), await d.reader("jobs")]
 
             async def drain(reader: mm2.MicroReader) -> None:
                 async for received in reader:
-                    assert received.body not in got
-                    got.add(received.body)
+                    assert received.body not in bodies
+                    bodies.add(received.body)
 
             draining = [asyncio.create_task(drain(reader)) for reader in readers]
-            await until(lambda: len(got) >= 15)
+            await until(lambda: len(bodies) >= 15)
             for task in draining:
                 task.cancel()
-        assert sorted([*taken, *got], key=int) == [b"%d" % n for n in range(20)]
+        assert sorted([*taken, *bodies], key=int) == [b"%d" % n for n in range(20)]
 
 
 @pytest.mark.requirement("MM2-64")
@@ -183,8 +183,8 @@ async def test_a_consumer_of_a_queue_has_at_most_the_agreed_window(
             first = await slow.hear()
             assert isinstance(first, MessageFrame)  # and acknowledges nothing
             others = await d.reader("jobs")
-            got = [(await others.next()).body for _ in range(20 - window)]
-            assert got == [b"%d" % n for n in range(window, 20)]
+            bodies = [(await others.next()).body for _ in range(20 - window)]
+            assert bodies == [b"%d" % n for n in range(window, 20)]
 
 
 @pytest.mark.requirement("MM2-64")

@@ -157,8 +157,8 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
             await asyncio.to_thread(proxy.cut)
             await there.until(f"connection.recoveries === {cut}")
         await there.until("the.contents.rows.length >= 502 && !connection.window.length")
-        shown = "Array.from(the.contents.rows, row => row.cells[1].textContent).reverse().slice(2)"
-        assert await there.evaluate(shown) == [str(n) for n in range(500)]
+        script = "Array.from(the.contents.rows, row => row.cells[1].textContent).reverse().slice(2)"
+        assert await there.evaluate(script) == [str(n) for n in range(500)]
         assert await there.evaluate("connection.beginnings") == 1
         if (kept := os.environ.get("MTL_SCREENSHOT")) is not None:
             await there.screenshot(Path(kept), 960, 540)

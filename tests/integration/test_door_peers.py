@@ -168,10 +168,10 @@ async def test_a_failed_subscription_is_logged(
             async with c.reader(f"{topic}nowhere") as r:
                 await r.next()
         await c.close()
-    (told,) = [line for line in caplog.messages if "subscription" in line]
+    (message,) = [line for line in caplog.messages if "subscription" in line]
     assert re.match(
-        r"the subscription of 127\.0\.0\.1(:\d+)? to 'nowhere' failed: 403 not-authorized", told
-    ), told
+        r"the subscription of 127\.0\.0\.1(:\d+)? to 'nowhere' failed: 403 not-authorized", message
+    ), message
 
 
 @in_loop

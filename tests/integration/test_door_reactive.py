@@ -250,10 +250,10 @@ async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: Running
         for messages, words in wrong:
             async with bare(opened.endpoint, hello=False) as client:
                 await client.say(*messages)
-                heard = [await client.hear()]
-                while not isinstance(heard[-1], m.Goodbye):
-                    heard.append(await client.hear())
-                assert words in heard[-1].reason, messages
+                replies = [await client.hear()]
+                while not isinstance(replies[-1], m.Goodbye):
+                    replies.append(await client.hear())
+                assert words in replies[-1].reason, messages
                 assert await client.closed()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 

@@ -118,9 +118,9 @@ async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -
         octets = b"".join(map(m.encode, said))
         for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
             await client.socket.send(at_once)
-        heard = [await client.hear() for _ in range(4)]
-        (back,) = [message for message in heard if isinstance(message, m.Subscribe)]
-        others = [message for message in heard if message is not back]
+        messages = [await client.hear() for _ in range(4)]
+        (back,) = [message for message in messages if isinstance(message, m.Subscribe)]
+        others = [message for message in messages if message is not back]
         assert others[0] == m.ServerHello()
         assert m.Subscribed(5) in others
         assert m.Subscribed(6, 8) in others

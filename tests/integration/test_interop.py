@@ -127,9 +127,9 @@ def test_the_client_works_with_a_server_of_the_rfc_alone() -> None:
             for number in range(100):
                 writer.send(b"%d" % number, properties={"n": number})
             writer.flush()
-            got = [reader.next(timeout=10) for _ in range(100)]
-        assert [x.body for x in got if x is not None] == [b"%d" % n for n in range(100)]
-        assert [x.properties for x in got if x is not None] == [{"n": n} for n in range(100)]
+            received = [reader.next(timeout=10) for _ in range(100)]
+        assert [x.body for x in received if x is not None] == [b"%d" % n for n in range(100)]
+        assert [x.properties for x in received if x is not None] == [{"n": n} for n in range(100)]
         sent = {name: set(body) for name, body in server.requests}
         assert sent["connection.open"] <= {"protocol", "virtual-host"}
         assert sent["connection.reader"] | sent["connection.writer"] == {"resources", "confirm"}

@@ -141,11 +141,11 @@ def test_a_cut_connection_does_not_block_the_group(client: list[str], mtl_broker
     with through(CuttingProxy, mtl_broker) as (proxy, endpoint):
         reading = [*client, endpoint, "read", "orders", "g", "2000"]
         with started(reading) as (reader, lines):
-            got = [lines.readline().strip() for _ in range(10)]
+            lines_read = [lines.readline().strip() for _ in range(10)]
             proxy.cut()
-            got += lines.read().split()
+            lines_read += lines.read().split()
             reader.wait(PATIENCE_S)
-        assert got == numbers(2_000), "each once, in order"
+        assert lines_read == numbers(2_000), "each once, in order"
         assert read_by(client, endpoint, "g", 1_000) == numbers(1_000, 2_000)
 
 
@@ -163,12 +163,12 @@ def test_a_client_survives_a_restart_of_the_broker(client: list[str], mtl_broker
     assert killed_at < COUNT, "it was done before the broker was killed"
     reading = [*client, endpoint, "read", "orders", "g", str(COUNT)]
     with started(reading) as (reader, lines):
-        got = [lines.readline().strip() for _ in range(COUNT // 4)]
+        lines_read = [lines.readline().strip() for _ in range(COUNT // 4)]
         mtl_broker.kill()
         mtl_broker.start()
-        got += lines.read().split()
+        lines_read += lines.read().split()
         reader.wait(PATIENCE_S)
-    assert got == numbers(COUNT), "each once, in order"
+    assert lines_read == numbers(COUNT), "each once, in order"
     assert reader.returncode == 0
 
 
@@ -183,7 +183,7 @@ def test_a_client_detects_a_silent_broker(client: list[str], mtl_broker: Running
         ) as reader:
             assert reader.stdout is not None
             assert reader.stderr is not None
-            got = [reader.stdout.readline().strip() for _ in range(5)]
+            lines_read = [reader.stdout.readline().strip() for _ in range(5)]
             os.kill(mtl_broker.pid, signal.SIGSTOP)
             try:
                 await_line(reader.stderr.fileno(), r"(again: )", SILENCE_S)
@@ -191,7 +191,7 @@ def test_a_client_detects_a_silent_broker(client: list[str], mtl_broker: Running
                 os.kill(mtl_broker.pid, signal.SIGCONT)
             publish(connection, numbers(5, 5))
             rest, _ = reader.communicate(timeout=PATIENCE_S)
-        assert got + rest.split() == numbers(10), "each once, in order"
+        assert lines_read + rest.split() == numbers(10), "each once, in order"
         assert reader.returncode == 0
 
 

@@ -43,9 +43,9 @@ def test_without_confirmation_numbers_are_ignored(profile: str, numbers: list[in
     ):
         assert reader.next(timeout=0.1) is None
         server.send(numbers)
-        got = [reader.next(timeout=10) for _ in numbers]
-        assert [x.body for x in got if x is not None] == [b"0", b"1", b"2", b"3"]
-        assert [x.sequence for x in got if x is not None] == numbers
+        received = [reader.next(timeout=10) for _ in numbers]
+        assert [x.body for x in received if x is not None] == [b"0", b"1", b"2", b"3"]
+        assert [x.sequence for x in received if x is not None] == numbers
         assert reader.position is None
         assert server.answers == []
 
@@ -78,7 +78,7 @@ def test_each_content_may_be_confirmed_rejected_or_recycled() -> None:
         connection.consumer(["resource"]) as consumer,
     ):
         assert consumer.next(timeout=0.1) is None
-        server.send([5, 5, 0, 3], shown="")
+        server.send([5, 5, 0, 3], carried="")
         contents = [consumer.next(timeout=10) for _ in range(4)]
         assert [x.resource for x in contents if x is not None] == ["resource"] * 4
         first, second, third, fourth = [x for x in contents if x is not None]

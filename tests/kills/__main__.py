@@ -53,8 +53,8 @@ def matrix(played: dict[str, Played]) -> str:
     for moment in MOMENTS:
         cells = [played.get(f"{victim.value} {moment.name}") for victim in Victim]
         if any(cells):
-            shown = [moment.name, *(cell.outcome if cell else "" for cell in cells)]
-            lines.append(f"| {' | '.join(shown)} |")
+            cells_of_row = [moment.name, *(cell.outcome if cell else "" for cell in cells)]
+            lines.append(f"| {' | '.join(cells_of_row)} |")
     return "\n".join(lines)
 
 

@@ -67,13 +67,13 @@ class SteppedReader(LimitedStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Holds before the first row, and after half of the rows, are passed to Spark."""
         assert isinstance(partition, TaskPartition)
-        seen, wanted = 0, partition.task.contents.count
+        passed, wanted = 0, partition.task.contents.count
         for batch in super().read(partition):
-            if not seen:
+            if not passed:
                 hold("reading")
             yield batch
-            seen += batch.num_rows
-            if 0 < seen < wanted <= 2 * seen:
+            passed += batch.num_rows
+            if 0 < passed < wanted <= 2 * passed:
                 hold("half-read")
 
 

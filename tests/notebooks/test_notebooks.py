@@ -41,7 +41,7 @@ def notebook(text: str, *tags: str) -> NotebookNode:
 
 
 def test_a_cell_with_different_output_is_reported() -> None:
-    (told,) = run_notebooks.differences(notebook("one\n"), notebook("two\n"))
-    assert told == r"cell 1: stored 'one\n1', came out 'two\n1'"
+    (difference,) = run_notebooks.differences(notebook("one\n"), notebook("two\n"))
+    assert difference == r"cell 1: stored 'one\n1', came out 'two\n1'"
     assert run_notebooks.differences(notebook("one\n"), notebook("one\n")) == []
     assert run_notebooks.differences(notebook("one\n", "varies"), notebook("two\n", "varies")) == []

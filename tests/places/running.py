@@ -38,13 +38,13 @@ class Outcome:
         outcome = cls()
         lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
         for line in lines:
-            told: dict[str, Any] = json.loads(line)
-            if "case" not in told:
-                outcome.spark, outcome.java = told["spark"], told["java"]
+            entry: dict[str, Any] = json.loads(line)
+            if "case" not in entry:
+                outcome.spark, outcome.java = entry["spark"], entry["java"]
                 continue
-            outcome.seconds[told["case"]] = told["seconds"]
-            if told["error"] is not None:
-                outcome.errors[told["case"]] = told["error"]
+            outcome.seconds[entry["case"]] = entry["seconds"]
+            if entry["error"] is not None:
+                outcome.errors[entry["case"]] = entry["error"]
         for name in names:
             if name not in outcome.seconds:
                 outcome.errors[name] = ended

@@ -134,9 +134,9 @@ def check_kept(model: Model, contents: Contents) -> None:
             continue  # observers see these as well; `check_letters` and `check_snapshots` check them
         if end > max(contents.get(resource, {}), default=0) + 1:
             raise Violation(f"{resource} was told to end at {end}")
-    for resource, shown in model.shown.items():
+    for resource, shown_tags in model.shown.items():
         tags = contents.get(resource, {})
-        for sequence, tag in shown.items():
+        for sequence, tag in shown_tags.items():
             if tags.get(sequence) != tag:
                 raise Violation(f"{resource} {sequence} was shown as {tag} and is {tags.get(sequence)}")
 

@@ -79,10 +79,10 @@ class Model:
 
     def show(self, resource: str, first: int, tags: Sequence[Tag]) -> None:
         """A reader is given contents."""
-        shown = self.shown.setdefault(resource, {})
+        known = self.shown.setdefault(resource, {})
         self.ends[resource] = max(self.end(resource), first + len(tags))
         for sequence, tag in enumerate(tags, first):
-            before = shown.setdefault(sequence, tag)
+            before = known.setdefault(sequence, tag)
             if before != tag:
                 raise Violation(
                     f"{resource} {sequence} was {before!r} for one reader and {tag!r} for another"

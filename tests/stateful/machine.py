@@ -206,8 +206,8 @@ class BrokerAndModel(RuleBasedStateMachine):
         if found:
             self.wait(3)
             queue = self.model.queues[name]
-            (told,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
-            assert {number: getattr(told, number) for number in queue.numbers} == queue.numbers
+            (description,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
+            assert {number: getattr(description, number) for number in queue.numbers} == queue.numbers
             if queue.dead:
                 letters = self.clients["log"].read(f"{name}.dead")
                 assert sorted(letters) == sorted(queue.stored[position - 1] for position in queue.dead)
@@ -293,10 +293,10 @@ def plain(content: c.Content) -> c.Content:
 
 def handed(content: c.Content) -> Handed:
     """The delivery data in the broker's properties for a consumer."""
-    told = decode_table(content.properties)
-    position = told[c.SEQUENCE]
+    properties = decode_table(content.properties)
+    position = properties[c.SEQUENCE]
     assert isinstance(position, int)
-    return Handed(content.sequence, position, told.get(c.REDELIVERED) is True, bytes(content.body))
+    return Handed(content.sequence, position, properties.get(c.REDELIVERED) is True, bytes(content.body))
 
 
 def parts(commands: list[c.Command]) -> tuple[list[c.Content], list[c.Command]]:

@@ -44,12 +44,15 @@ class Queue:
     def handed_out(self, given: dict[Consumer, list[Handed]]) -> None:
         """Check the contents sent to consumers after one command. AssertionError for a forbidden delivery."""
         new = sorted(
-            delivery.position for got in given.values() for delivery in got if delivery.position >= self.fresh
+            delivery.position
+            for deliveries in given.values()
+            for delivery in deliveries
+            if delivery.position >= self.fresh
         )
         assert new == list(range(self.fresh, self.fresh + len(new))), f"not in order, or twice: {new}"
-        for consumer, got in given.items():
-            self._in_order(consumer, [delivery.position for delivery in got])
-            for delivery in got:
+        for consumer, deliveries in given.items():
+            self._in_order(consumer, [delivery.position for delivery in deliveries])
+            for delivery in deliveries:
                 assert delivery.position in self.back or delivery.position >= self.fresh, (
                     f"it was not to be had: {delivery}"
                 )

@@ -41,8 +41,8 @@ class Page:
 
     async def until(self, script: str) -> None:
         """Wait until an expression is true; the test's own time is the limit."""
-        look = f"const look = () => ({script}) ? done() : setTimeout(look, 5); look();"
-        await self.evaluate(f"new Promise(done => {{ {look} }})")
+        polling = f"const look = () => ({script}) ? done() : setTimeout(look, 5); look();"
+        await self.evaluate(f"new Promise(done => {{ {polling} }})")
 
     async def size(self, width: int, height: int) -> None:
         """Give the window this size, in pixels."""
@@ -89,11 +89,11 @@ async def page(url: str, directory: Path) -> AsyncIterator[Page]:
         start_new_session=True,
     )
     try:
-        told = directory / "DevToolsActivePort"
-        while not (told.exists() and len(told.read_text().splitlines()) == 2):
+        port_file = directory / "DevToolsActivePort"
+        while not (port_file.exists() and len(port_file.read_text().splitlines()) == 2):
             assert process.returncode is None, "the browser has ended"
             await asyncio.sleep(0.02)
-        port, path = told.read_text().splitlines()
+        port, path = port_file.read_text().splitlines()
         async with connect(f"ws://127.0.0.1:{port}{path}", max_size=None) as devtools:
             opened = Page(devtools)
             await opened.open(url)

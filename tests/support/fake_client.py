@@ -171,13 +171,13 @@ class FakeWatch:
         if self.client.away:
             return None
         found = self.client.found(self.names, self.pattern)
-        told = any(
+        changed = any(
             (description.known_next or -1) > self.after.get(name, -1)
             or description.incarnation != self.incarnations.get(name)
             for name, description in found.items()
         )
         gone = any(re.fullmatch(self.pattern or ".*", name) for name in self.after.keys() - found.keys())
-        return found if told or gone or self.client.time_is_up else None
+        return found if changed or gone or self.client.time_is_up else None
 
 
 @dataclass

@@ -197,18 +197,23 @@ class MinimalServer(RouterThread):
     # --- the test's end -------------------------------------------------------------------------------------
 
     def send(
-        self, numbers: Sequence[int], *, name: str = "resource", shown: str | None = None, table: bytes = b""
+        self,
+        numbers: Sequence[int],
+        *,
+        name: str = "resource",
+        carried: str | None = None,
+        table: bytes = b"",
     ) -> None:
         """Send contents with these numbers, whose bodies are their indexes in the list, to all readers that summoned
         `name`.
 
-        `shown` is the name that they carry; without a `table` there is none.
+        `carried` is the name that they carry; without a `table` there is none.
         """
 
         def deliver() -> None:
             for place, number in enumerate(numbers):
                 for peer, resource in self._numbers:
                     if resource == name:
-                        self.deliver(peer, number, name if shown is None else shown, table, b"%d" % place)
+                        self.deliver(peer, number, name if carried is None else carried, table, b"%d" % place)
 
         self._todo.append(deliver)

@@ -208,13 +208,13 @@ class Run:
 
 def compare(printed: str, output: Block, page: Path) -> None:
     """Raises AssertionError if the printed output differs from the page."""
-    found, shown = (text.rstrip().splitlines() for text in (printed, output.text))
-    same = len(found) == len(shown) and all(map(_alike, found, shown))
+    found, expected = (text.rstrip().splitlines() for text in (printed, output.text))
+    same = len(found) == len(expected) and all(map(_alike, found, expected))
     assert same, f"{page}:{output.line} shows\n{output.text}\nbut it prints\n{printed}"
 
 
-def _alike(found: str, shown: str) -> bool:
-    pattern = re.sub(r"([\[?*])", r"[\1]", shown.rstrip()).replace("…", "*")
+def _alike(found: str, expected: str) -> bool:
+    pattern = re.sub(r"([\[?*])", r"[\1]", expected.rstrip()).replace("…", "*")
     return fnmatch.fnmatchcase(found.rstrip(), pattern)
 
 

@@ -55,10 +55,10 @@ class Job:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        shown = io.StringIO()
-        with redirect_stdout(shown):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
             yield
-        self.tell(shown.getvalue())
+        self.tell(printed.getvalue())
 
     def fails(self, what: Callable[[], object]) -> None:
         try:
@@ -136,10 +136,10 @@ class Job:
         for number, page in enumerate(pages):
             try:
                 with urllib.request.urlopen(f"{context.uiWebUrl}/{page}", timeout=20) as answer:
-                    shown = answer.read()
+                    page_octets = answer.read()
             except urllib.error.HTTPError as error:
-                shown = error.read()
-            (self.place / f"page-{number}").write_bytes(shown)
+                page_octets = error.read()
+            (self.place / f"page-{number}").write_bytes(page_octets)
 
 
 def main() -> None:

@@ -94,13 +94,13 @@ def _measured(bench: Bench, writer: DataStreamWriter, alone: float) -> Sample:
     span = bench.plan.time(short=15, full=45)
     paced = writer.trigger(processingTime=f"{EVERY_MS} milliseconds")
     with sparks.settled(paced, bench.place, SETTLE_S) as query:
-        before, seen = _used(bench), _last(query)
+        before, last_batch = _used(bench), _last(query)
         time.sleep(span)
         used = {name: (now - before[name]) / span * EVERY_MS for name, now in _used(bench).items()}
         took = [
             float(batch["durationMs"]["triggerExecution"])
             for batch in query.recentProgress
-            if batch["batchId"] > seen
+            if batch["batchId"] > last_batch
         ]
     used["broker"] = max(0.0, used["broker"] - alone)
     facts = {f"{name} ms": value for name, value in used.items()}

@@ -139,12 +139,12 @@ def print_table(
 ) -> None:
     """Print a table on standard output; lines are not wrapped if that is not a terminal."""
     numbers = set(right)
-    shown = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
-        shown.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(str(cell) if cell is not None else "" for cell in row))
-    out.print(shown)
+        table.add_row(*(str(cell) if cell is not None else "" for cell in row))
+    out.print(table)
 
 
 def print_list(

@@ -42,12 +42,12 @@ def tail(
         until = None if follow else end
         if until is not None and first >= until:
             return
-        shown = 0
+        printed = 0
         with connection.reader(resource, start=first, until=until) as reader:
             for content in reader:
                 _print_content(content, verbose=verbose, json=json, raw=raw)
-                shown += 1
-                if shown == count:
+                printed += 1
+                if printed == count:
                     return
 
 
@@ -82,18 +82,18 @@ def consume(
 ) -> None:
     """Take contents out of a queue, one per line; each is confirmed after it was written to the output."""
     _check(verbose=verbose, json=json, raw=raw)
-    shown = 0
+    printed = 0
     with (
         connect(context, endpoint) as connection,
         connection.consumer(resource, queue=queue, window_contents=min(count or 100, 100)) as consumer,
     ):
-        while shown != count and (content := consumer.next(wait)) is not None:
+        while printed != count and (content := consumer.next(wait)) is not None:
             _print_content(content, verbose=verbose, json=json, raw=raw)
             if reject:
                 content.reject()
             else:
                 content.confirm()
-            shown += 1
+            printed += 1
 
 
 def _check(*, verbose: bool, json: bool, raw: bool) -> None:

@@ -42,7 +42,7 @@ def question(
 
 def replied(request: w.Request, reply: type[R]) -> Question[R]:
     """A request whose answer is its `reply`."""
-    return question(request, reply, lambda got: got)
+    return question(request, reply, lambda answer: answer)
 
 
 def removed(request: w.Request, gone: str) -> Question[None]:
@@ -57,13 +57,13 @@ def removed(request: w.Request, gone: str) -> Question[None]:
     return Question(request, conclude)
 
 
-def expected(got: w.Reply | Refused, reply: type[R]) -> R:
+def expected(answer: w.Reply | Refused, reply: type[R]) -> R:
     """The reply, if it is of this type. Raises the refusal, or `Malformed`."""
-    if isinstance(got, Refused):
-        raise got
-    if not isinstance(got, reply):
-        raise Malformed(f"a request for {reply.__name__} was answered with {type(got).__name__}")
-    return got
+    if isinstance(answer, Refused):
+        raise answer
+    if not isinstance(answer, reply):
+        raise Malformed(f"a request for {reply.__name__} was answered with {type(answer).__name__}")
+    return answer
 
 
 # --- methods that ask ---------------------------------------------------------------------------------------

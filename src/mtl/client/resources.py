@@ -71,7 +71,7 @@ class Administration:
             if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
                 # Created by an attempt whose reply was lost.
                 return question(
-                    w.ResourceDescribe(resources=[name]), w.DescriptionList, lambda got: got.resources[0]
+                    w.ResourceDescribe(resources=[name]), w.DescriptionList, lambda reply: reply.resources[0]
                 )
             return expected(outcome, w.ResourceCreated).resource
 
@@ -105,7 +105,7 @@ class Administration:
     @asks
     def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
-        return question(w.ResourceList(pattern=pattern), w.DescriptionList, lambda got: got.resources)
+        return question(w.ResourceList(pattern=pattern), w.DescriptionList, lambda reply: reply.resources)
 
     @asks
     def locate_time(
@@ -162,7 +162,7 @@ class Administration:
     def cursors(self, group: str | None = None, resource: str | None = None) -> Question[list[w.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
         request = w.CursorDescribe(group=group, resource=resource)
-        return question(request, w.CursorList, lambda got: got.cursors)
+        return question(request, w.CursorList, lambda reply: reply.cursors)
 
     @asks
     def cursor_reset(
@@ -193,7 +193,7 @@ class Administration:
     def queues(self, queue: str | None = None, resource: str | None = None) -> Question[list[w.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         request = w.QueueDescribe(group=queue, resource=resource)
-        return question(request, w.QueueList, lambda got: got.queues)
+        return question(request, w.QueueList, lambda reply: reply.queues)
 
     @asks
     def queue_delete(self, queue: str, resource: str) -> Question[None]:

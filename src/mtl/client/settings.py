@@ -126,13 +126,13 @@ def read_password(path: Path) -> str:
     directory exists, since a user may have given the password instead of the path.
     """
     is_path = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
-    shown = str(path) if is_path else "the given file"
+    displayed = str(path) if is_path else "the given file"
     try:
-        check_password_file(path, shown)
+        check_password_file(path, displayed)
         found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise OptionError(f"cannot read the password in {shown}: {reason}") from None
+        raise OptionError(f"cannot read the password in {displayed}: {reason}") from None
     if not found:
-        raise OptionError(f"the first line of {shown} is empty; it has to be the password")
+        raise OptionError(f"the first line of {displayed} is empty; it has to be the password")
     return found

@@ -134,8 +134,8 @@ def content(peer: Probe) -> None:
     resource = peer.resource(session)
     reader = _reader(session, resource)
     session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    got = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
-    expect(got.name in {"", resource}, f"the content has the resource {got.name!r}")
+    content = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
+    expect(content.name in {"", resource}, f"the content has the resource {content.name!r}")
 
 
 @must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)
@@ -144,8 +144,8 @@ def named(peer: Probe) -> None:
     reader = session.flow("Reader", [], "none")
     reader.summon("resource")
     session.flow("Writer", ["resource"], "none").send(f.content(1, "resource"), BODY)
-    got = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
-    expect(got.name == "resource", f"the content has the resource {got.name!r}")
+    content = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
+    expect(content.name == "resource", f"the content has the resource {content.name!r}")
 
 
 @must("MTL-78", "A writer whose lease has one resource may omit the name")
@@ -182,8 +182,8 @@ def fan_out(peer: Probe) -> None:
     for number, writer in enumerate(writers):
         writer.send(f.content(1, resource), b"%d" % number)
     for place, reader in enumerate(readers):
-        got = [reader.next() for _ in writers]
-        bodies = sorted(x.body for x in got if x is not None and x.kind == f.CONTENT)
+        contents = [reader.next() for _ in writers]
+        bodies = sorted(x.body for x in contents if x is not None and x.kind == f.CONTENT)
         expect(bodies == [b"0", b"1"], f"reader {place} received {bodies}, not one content of each writer")
 
 

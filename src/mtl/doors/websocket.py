@@ -364,13 +364,13 @@ class WebSocketServer:
     async def _authenticate(self, connection: ServerConnection, request: Request) -> Response | None:
         """The refusal of a peer that fails to authenticate, or None."""
         assert isinstance(connection, DoorSocket)
-        shown = request.headers.get_all("Authorization")
-        if len(shown) > 1:
+        credentials = request.headers.get_all("Authorization")
+        if len(credentials) > 1:
             return connection.respond(HTTPStatus.BAD_REQUEST, "at most one Authorization\n")
         tls = connection.transport.get_extra_info("ssl_object")
         try:
             connection.user = await self._authenticator.authenticate(
-                shown[0] if shown else None, address_of(connection), tls
+                credentials[0] if credentials else None, address_of(connection), tls
             )
         except AccessDenied as turned:
             response = connection.respond(turned.status, f"{turned.words}\n")

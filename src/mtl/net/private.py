@@ -20,7 +20,7 @@ _OTHERS_DATA = 0o027
 _EVERYBODY_EXECUTES = 0o111
 
 
-def check_password_file(path: Path, shown: str, content: str = "password") -> None:
+def check_password_file(path: Path, displayed: str, content: str = "password") -> None:
     """Raises `OptionError` for a file that others can read, OSError for a missing one. The message names the file as
     `shown` and its content as `content`.
 
@@ -38,7 +38,7 @@ def check_password_file(path: Path, shown: str, content: str = "password") -> No
     if (found.st_uid == 0 and os.statvfs(path).f_flag & os.ST_RDONLY) or _is_shut(path):
         return
     raise OptionError(
-        f"others can read the {content} in {shown} (mode {found.st_mode & 0o777:o}): set it to 600 "
+        f"others can read the {content} in {displayed} (mode {found.st_mode & 0o777:o}): set it to 600 "
         f"(chmod 600), and choose another {content} if another user may have read it"
     )
 

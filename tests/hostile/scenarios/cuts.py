@@ -137,20 +137,20 @@ class Again:
 def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
     """Every content arrives, and redeliveries are marked."""
     count, cuts = (100_000, 30) if heavy else (5_000, 4)
-    seen: dict[bytes, int] = {}
+    deliveries: dict[bytes, int] = {}
     with through_a_proxy(broker, "queue") as (proxy, endpoint):
         consumer = Again(endpoint, "queue", RESOURCE, "full")
         threads = [cutting(proxy, cuts), write(endpoint, count, "queue", packed=False)]
-        while len(seen) < count:
+        while len(deliveries) < count:
             found = consumer.read()
             if found is not None:
                 _, _, properties, body = found
-                assert body not in seen or REDELIVERED in properties, "a second delivery without a mark"
-                seen[body] = seen.get(body, 0) + 1
+                assert body not in deliveries or REDELIVERED in properties, "a second delivery without a mark"
+                deliveries[body] = deliveries.get(body, 0) + 1
         for thread in threads:
             thread.join()
         consumer.close()
-        again = sum(times - 1 for times in seen.values())
+        again = sum(times - 1 for times in deliveries.values())
         return f"{count:,} contents, {again} delivered again, through {proxy.cuts} cut connections"
 
 

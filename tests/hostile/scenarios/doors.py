@@ -115,11 +115,11 @@ def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> str:
 
 def guess(place: tuple[str, int], login: str) -> int:
     """The status of the door's answer."""
-    shown = base64.b64encode(login.encode()).decode()
+    encoded = base64.b64encode(login.encode()).decode()
     with socket.create_connection(place, timeout=20) as there:
         there.sendall(
             f"GET / HTTP/1.1\r\nHost: {place[0]}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-            f"Sec-WebSocket-Protocol: MBWS.huawei.com\r\nAuthorization: Basic {shown}\r\n\r\n".encode()
+            f"Sec-WebSocket-Protocol: MBWS.huawei.com\r\nAuthorization: Basic {encoded}\r\n\r\n".encode()
         )
         return int(there.recv(4096).split()[1])

@@ -66,12 +66,12 @@ def packs_that_change_while_they_are_checked(broker: RunningBroker, heavy: bool)
     first, last = offsets_of(pack)
     with minimal_client(broker.endpoint) as client:
         client.ask("Resource.Create", resource="packs")
-        told = client.granted(
+        granted = client.granted(
             "Writer", resources=["packs"], confirm="full", packed=True, local=machine_mark()
         )
-        writer = client.connect(told["port"])
-        writer.lease(told["lease"])
-        file = told["memory"]["file"]
+        writer = client.connect(granted["port"])
+        writer.lease(granted["lease"])
+        file = granted["memory"]["file"]
         with Path(file).open("r+b", buffering=0) as memory:
             memory.seek(SHARED_FROM)
             memory.write(pack)

@@ -47,12 +47,12 @@ class Victim:
         self.tokens: list[str] = []
         self._session = self._logged_in()
         assert client.ask("Connection.Profile", profile="log", session=self._session)[0] == 200
-        told = client.granted(
+        granted = client.granted(
             "Reader", resources=["load"], confirm="none", session=self._session, **{"from": "earliest"}
         )
-        self.port = told["port"]
+        self.port = granted["port"]
         self.flow = client.connect(self.port)
-        self.flow.lease(told["lease"])
+        self.flow.lease(granted["lease"])
         self.flow.summon("load")
         self._dealer = client.socket(zmq.DEALER)
         self._dealer.connect(broker.endpoint)
@@ -97,9 +97,9 @@ class Victim:
         """Neither the flow that reads nor any lease that was granted on the way has something for this user."""
         self.flow.sequence += 1
         self.flow.send(SUMMON, u64(self.flow.sequence) + short("load"))
-        while (heard := self.flow.receive()) != (RESPONSE + u64(self.flow.sequence), b"403"):
-            assert heard[0][:1] == CONTENT, heard
-            assert heard[1] != MARK, "it read what was written after it was removed"
+        while (received := self.flow.receive()) != (RESPONSE + u64(self.flow.sequence), b"403"):
+            assert received[0][:1] == CONTENT, received
+            assert received[1] != MARK, "it read what was written after it was removed"
         for token in self.tokens:
             other = self._client.connect(self.port)
             other.send(LEASE, u64(1) + short(token))
@@ -110,23 +110,23 @@ class Victim:
 @contextmanager
 def load(client: MinimalClient) -> Iterator[dict[str, Any]]:
     """Contents without end, and records that change all the time: resources are made and deleted."""
-    over, seen = threading.Event(), {"written": 0, "made": 0}
+    over, counts = threading.Event(), {"written": 0, "made": 0}
 
     def write(flow: Flow) -> None:
         while not over.is_set():
             for _ in range(50):
-                seen["written"] += 1
-                flow.content(seen["written"], os.urandom(100))
-            flow.await_confirm(seen["written"])
-        seen["written"] += 1
-        flow.content(seen["written"], MARK)
-        flow.await_confirm(seen["written"])
+                counts["written"] += 1
+                flow.content(counts["written"], os.urandom(100))
+            flow.await_confirm(counts["written"])
+        counts["written"] += 1
+        flow.content(counts["written"], MARK)
+        flow.await_confirm(counts["written"])
 
     def make(other: MinimalClient) -> None:
         while not over.is_set():
-            seen["made"] += 1
-            assert other.ask("Resource.Create", resource=f"busy{seen['made']}")[0] == 200
-            assert other.ask("Resource.Delete", resource=f"busy{seen['made']}")[0] == 200
+            counts["made"] += 1
+            assert other.ask("Resource.Create", resource=f"busy{counts['made']}")[0] == 200
+            assert other.ask("Resource.Delete", resource=f"busy{counts['made']}")[0] == 200
 
     with minimal_client(client.endpoint) as other:
         flow = client.lease("Writer", resources=["load"], confirm="full")
@@ -134,7 +134,7 @@ def load(client: MinimalClient) -> Iterator[dict[str, Any]]:
         for thread in threads:
             thread.start()
         try:
-            yield seen
+            yield counts
         finally:
             over.set()
             for thread in threads:
@@ -165,7 +165,7 @@ def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
                 Victim(broker, name, victim_client)
                 for name, victim_client in zip(names, clients, strict=True)
             ]
-            with load(client) as seen:
+            with load(client) as counts:
                 for victim in victims:
                     victim.ask(ASKED)
                     began = time.monotonic()
@@ -182,6 +182,6 @@ def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
                     victim_client.close()
     granted = sum(len(victim.tokens) for victim in victims)
     return (
-        f"{len(names)} users removed, {granted} leases of theirs granted before, {seen['written']:,} contents "
-        f"and {seen['made']:,} resources meanwhile"
+        f"{len(names)} users removed, {granted} leases of theirs granted before, {counts['written']:,} contents "
+        f"and {counts['made']:,} resources meanwhile"
     )

@@ -40,8 +40,8 @@ def test_each_direction_of_a_connection_is_confirmed_as_its_lease_says(client: M
     flow.summon("both")
     for number in range(1, 4):
         flow.content(number, b"%d" % number)
-        got = {flow.receive()[0][:1] for _ in range(2)}  # in either order
-        assert got == {b"\x05", b"\x06"}
+        received = {flow.receive()[0][:1] for _ in range(2)}  # in either order
+        assert received == {b"\x05", b"\x06"}
     flow.quiet()
 
 
@@ -109,19 +109,19 @@ def test_a_dismiss_ends_a_stream_whose_queue_is_full(client: MinimalClient, conf
     written(client, name, *bodies)
     reader = client.lease("Reader", resources=[name], confirm=confirm, hwm=1, **earliest())
     reader.summon(name)
-    got = [reader.read()[0] for _ in range(10)]
+    received = [reader.read()[0] for _ in range(10)]
     dismissed = reader.ask(DISMISS, name)
     while (command := reader.receive())[0][:1] == CONTENT:
-        got.append(int.from_bytes(command[0][1:9], "big"))
+        received.append(int.from_bytes(command[0][1:9], "big"))
     assert command == (RESPONSE + u64(dismissed), b"200")
     reader.quiet()
-    assert len(got) < count
-    reader.confirm(got[-1], multiple=True)  # or the window stays as full as it is
+    assert len(received) < count
+    reader.confirm(received[-1], multiple=True)  # or the window stays as full as it is
     reader.summon(name)
-    while len(got) < count:
-        got.append(reader.read()[0])
-        reader.confirm(got[-1])
-    assert got == list(range(1, count + 1))
+    while len(received) < count:
+        received.append(reader.read()[0])
+        reader.confirm(received[-1])
+    assert received == list(range(1, count + 1))
 
 
 @pytest.mark.requirement("MTL-69", "MTL-70", "MTL-71", "MTL-74", "MTL-75", "MTL-76")
@@ -205,7 +205,7 @@ def test_a_lease_that_moves_redelivers_unsettled_contents_in_order(client: Minim
     second.lease(lease["lease"])
     second.quiet()  # nothing is summoned on a new flow
     second.summon("moved")
-    got = [second.read() for _ in range(4)]
-    assert [(x[0], x[3]) for x in got] == [(n, b"%d" % n) for n in (4, 5, 6, 7)]
+    received = [second.read() for _ in range(4)]
+    assert [(x[0], x[3]) for x in received] == [(n, b"%d" % n) for n in (4, 5, 6, 7)]
     first.send(PING)  # commands of the former flow are dropped; the lease does not move
     second.quiet()

@@ -36,10 +36,10 @@ def test_the_test_profile(running: RunningBroker) -> None:
         for number in range(1, 101):
             writer.content(number, b"%d" % number)
         for reader in readers:
-            got = [reader.read() for _ in range(100)]
-            assert [x[0] for x in got] == list(range(1, 101))
-            assert [x[3] for x in got] == [b"%d" % n for n in range(1, 101)]
-            assert {(x[1], x[2]) for x in got} == {("resource", EMPTY)}
+            received = [reader.read() for _ in range(100)]
+            assert [x[0] for x in received] == list(range(1, 101))
+            assert [x[3] for x in received] == [b"%d" % n for n in range(1, 101)]
+            assert {(x[1], x[2]) for x in received} == {("resource", EMPTY)}
         assert client.ask("Connection.Reader", resources=["resource"], confirm="full")[0] == 501
 
 
@@ -75,12 +75,12 @@ def test_the_queue_profile(running: RunningBroker) -> None:
             consumer.summon("tasks")
         bodies = [b"%d" % n for n in range(1, 11)]
         written(client, "tasks", *bodies)
-        got = [[consumer.read() for _ in range(5)] for consumer in consumers]
-        positions = [[position(x[2]) for x in mine] for mine in got]
-        assert [x[0] for mine in got for x in mine] == [1, 2, 3, 4, 5] * 2  # deliveries, by lease
+        received = [[consumer.read() for _ in range(5)] for consumer in consumers]
+        positions = [[position(x[2]) for x in mine] for mine in received]
+        assert [x[0] for mine in received for x in mine] == [1, 2, 3, 4, 5] * 2  # deliveries, by lease
         assert sorted(positions[0] + positions[1]) == list(range(1, 11))
-        assert [x[3] for mine in got for x in mine] == [b"%d" % n for n in positions[0] + positions[1]]
-        assert not any(REDELIVERED in x[2] for mine in got for x in mine)
+        assert [x[3] for mine in received for x in mine] == [b"%d" % n for n in positions[0] + positions[1]]
+        assert not any(REDELIVERED in x[2] for mine in received for x in mine)
 
         alive, dying = consumers
         alive.confirm(5, multiple=True)
@@ -98,7 +98,7 @@ def test_the_queue_profile(running: RunningBroker) -> None:
         alive.quiet()
 
     with minimal_client(running.endpoint) as client:
-        for resource, expected in (("tasks-dead", [got[1][2][3]]), ("tasks", bodies)):
+        for resource, expected in (("tasks-dead", [received[1][2][3]]), ("tasks", bodies)):
             reader = client.lease("Reader", resources=[resource], confirm="none", **earliest())
             reader.summon(resource)
             assert [reader.read()[3] for _ in expected] == expected

@@ -66,9 +66,9 @@ def test_read_and_write_with_scram_and_curve(
     assert sorted(r.body.decode() for r in read.select("body").collect()) == sorted(
         f"row {n}" for n in range(100)
     )
-    with redirect_stdout(io.StringIO()) as shown:
+    with redirect_stdout(io.StringIO()) as printed:
         read.explain("extended")
-    assert SECRET not in shown.getvalue()
+    assert SECRET not in printed.getvalue()
 
 
 def test_a_wrong_password_and_a_missing_grant_are_errors(
@@ -156,7 +156,7 @@ def test_a_planted_secret_appears_in_no_output(
     assert showing(SECRET, place, running.data, running.log) == []
 
     assert showing(SECRET, tmp_path) == [str(password)], "the search finds the planted secret"
-    told = (place / "told.txt").read_text()
+    output = (place / "told.txt").read_text()
     for said in (
         "may not",
         "unknown option 'passwrod'",
@@ -164,8 +164,8 @@ def test_a_planted_secret_appears_in_no_output(
         "no answer from",
         "With mode=PERMISSIVE",
     ):
-        assert said in told
-    assert '"numInputRows":27' in told.replace(" ", ""), "9 rows, read with each of the three logins"
+        assert said in output
+    assert '"numInputRows":27' in output.replace(" ", ""), "9 rows, read with each of the three logins"
     events = b"".join(path.read_bytes() for path in (place / "events").rglob("events_*"))
     assert b"SparkListenerSQLExecutionStart" in events
     assert b"BatchScan" in events

@@ -60,8 +60,8 @@ def test_a_listener_gets_the_lag_of_a_query(
     tmp_path: Path,
 ) -> None:
     publish(connection, resource, *numbers(1, 10))
-    heard = pyspark_mtl.LagListener()
-    spark.streams.addListener(heard)
+    listener = pyspark_mtl.LagListener()
+    spark.streams.addListener(listener)
     try:
         frame = stream(
             spark, broker, resources=resource, startingOffsets="earliest", maxOffsetsPerTrigger="4"
@@ -69,8 +69,8 @@ def test_a_listener_gets_the_lag_of_a_query(
         query = run_now(frame, tmp_path)
         spark._jsparkSession.sparkContext().listenerBus().waitUntilEmpty()
     finally:
-        spark.streams.removeListener(heard)
-    assert heard.lag[str(query.id)][resource] == {"contents": 0, "bytes": 0, "seconds": 0.0}
+        spark.streams.removeListener(listener)
+    assert listener.lag[str(query.id)][resource] == {"contents": 0, "bytes": 0, "seconds": 0.0}
     behind = [
         lags(progress.sources, progress.timestamp)[resource]
         for progress in query.recentProgress

@@ -23,14 +23,14 @@ def event(name: str | None, left: int, **more: Any) -> Any:
 
 
 def test_the_last_lag_of_each_query_is_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    heard = LagListener()
+    lags = LagListener()
     with caplog.at_level(logging.INFO):
-        for told in (event("q", 9), event("q", 3), event(None, 1)):
-            heard.onQueryStarted(told)
-            heard.onQueryProgress(told)
-            heard.onQueryIdle(told)
-            heard.onQueryTerminated(told)
-    assert heard.lag == {
+        for progress in (event("q", 9), event("q", 3), event(None, 1)):
+            lags.onQueryStarted(progress)
+            lags.onQueryProgress(progress)
+            lags.onQueryIdle(progress)
+            lags.onQueryTerminated(progress)
+    assert lags.lag == {
         "q": {"a": {"contents": 3, "bytes": 30, "seconds": 2.0}},
         "id1": {"a": {"contents": 1, "bytes": 10, "seconds": 2.0}},
     }
@@ -38,22 +38,22 @@ def test_the_last_lag_of_each_query_is_kept_and_logged(caplog: pytest.LogCapture
 
 
 def test_queries_without_an_mtl_source_are_skipped() -> None:
-    heard = LagListener()
-    heard.onQueryProgress(event("q", 1, sources=[]))
-    assert heard.lag == {}
+    lags = LagListener()
+    lags.onQueryProgress(event("q", 1, sources=[]))
+    assert lags.lag == {}
 
 
 def test_a_query_whose_resources_are_deleted_has_no_lag() -> None:
-    heard = LagListener()
-    heard.onQueryProgress(event("q", 1))
+    lags = LagListener()
+    lags.onQueryProgress(event("q", 1))
     nothing = {"resources": {}, "version": 1}
-    heard.onQueryProgress(event("q", 1, sources=[{"endOffset": nothing, "latestOffset": nothing}]))
-    assert heard.lag == {}
+    lags.onQueryProgress(event("q", 1, sources=[{"endOffset": nothing, "latestOffset": nothing}]))
+    assert lags.lag == {}
 
 
 def test_remembered_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "LAST_QUERIES", 2)
-    heard = LagListener()
+    lags = LagListener()
     for name in ("one", "two", "one", "three"):
-        heard.onQueryProgress(event(name, 1))
-    assert set(heard.lag) == {"one", "three"}
+        lags.onQueryProgress(event(name, 1))
+    assert set(lags.lag) == {"one", "three"}

@@ -163,12 +163,14 @@ class Audit:
 
 
 def _write(event: AuditEvent, fields: Mapping[str, object]) -> None:
-    shown = {name: _shortened(value) for name, value in fields.items()}
+    shortened = {name: _shortened(value) for name, value in fields.items()}
     line = (
-        f"{name}={msgspec.json.encode(value).decode()}" for name, value in shown.items() if name != "event"
+        f"{name}={msgspec.json.encode(value).decode()}"
+        for name, value in shortened.items()
+        if name != "event"
     )
     level = logging.WARNING if event in _WARNINGS else logging.INFO
-    log.log(level, "%s %s", event.value, " ".join(line), extra={"fields": shown})
+    log.log(level, "%s %s", event.value, " ".join(line), extra={"fields": shortened})
 
 
 def _shortened(value: object) -> object:

@@ -323,12 +323,12 @@ def test_cursors_are_examined_once_per_check_not_per_resource(monkeypatch: pytes
         client.fill(name, [CONTENT] * 3)
     client.ask(w.CursorOpen(group="g", resource="b", from_=2), w.CursorOpened)
     looks = 0
-    looked = rig.broker.parts.cursors.all
+    all_cursors = rig.broker.parts.cursors.all
 
     def counted() -> list[CursorRecord]:
         nonlocal looks
         looks += 1
-        return looked()
+        return all_cursors()
 
     monkeypatch.setattr(rig.broker.parts.cursors, "all", counted)
     rig.sleep(broker_limits.RETENTION_CHECK_S)

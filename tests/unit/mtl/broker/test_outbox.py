@@ -69,13 +69,13 @@ def test_a_timer_set_by_a_timer_runs_in_the_next_round(outbox: Outbox) -> None:
 
 
 def test_an_action_is_answered_once(outbox: Outbox) -> None:
-    got: list[Any] = []
-    outbox.submit(lambda number: Trim(number, "x", 1), got.append)
+    results: list[Any] = []
+    outbox.submit(lambda number: Trim(number, "x", 1), results.append)
     (action,) = outbox.pop_actions()
     assert isinstance(action, Trim)
     assert not outbox.idle
     outbox.completed(action.id, "result")
-    assert (got, outbox.idle) == (["result"], True)
+    assert (results, outbox.idle) == (["result"], True)
     with pytest.raises(KeyError):
         outbox.completed(action.id, "again")
 
@@ -105,11 +105,11 @@ def test_only_a_failure_makes_a_refusal() -> None:
 
 
 def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
-    got: list[Any] = []
-    outbox.save_surely((record("a"),), (), (), got.append, got.append)
+    results: list[Any] = []
+    outbox.save_surely((record("a"),), (), (), results.append, results.append)
     (save,) = saves(outbox)
     outbox.completed(save.id, None)
-    assert (got, outbox.pop_actions()) == ([None], [])
+    assert (results, outbox.pop_actions()) == ([None], [])
 
 
 @pytest.mark.parametrize(
@@ -124,39 +124,41 @@ def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
 def test_a_failed_save_is_undone(
     outbox: Outbox, put: Any, forget: Any, before: Any, back_put: Any, back_forget: Any
 ) -> None:
-    got: list[Any] = []
-    outbox.save_surely(put, forget, before, got.append, lambda _: got.append("unsure"))
+    results: list[Any] = []
+    outbox.save_surely(put, forget, before, results.append, lambda _: results.append("unsure"))
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
-    assert got == []
+    assert results == []
     (back,) = saves(outbox)
     assert (list(back.put), list(back.forget)) == (back_put, back_forget)
     outbox.completed(back.id, FAILED)
-    assert (got, outbox.pop_actions()) == ([], [])
+    assert (results, outbox.pop_actions()) == ([], [])
     outbox.now = a.Now(broker_limits.SAVE_RETRY_S, 0)
     outbox.run_due()
     (again,) = saves(outbox)
     outbox.completed(again.id, None)
-    assert got == [FAILED]
+    assert results == [FAILED]
 
 
 def test_an_unknown_outcome_is_reported_before_the_request_timeout(outbox: Outbox) -> None:
-    got: list[Any] = []
-    outbox.save_surely((record("a"),), (), (), got.append, lambda error: got.append(("unsure", error)))
+    results: list[Any] = []
+    outbox.save_surely(
+        (record("a"),), (), (), results.append, lambda error: results.append(("unsure", error))
+    )
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
-    told = 0.0
+    reported = 0.0
     for at in range(10):
         (back,) = saves(outbox)
         outbox.completed(back.id, FAILED)
-        told = told if got else at * broker_limits.SAVE_RETRY_S
+        reported = reported if results else at * broker_limits.SAVE_RETRY_S
         outbox.now = a.Now((at + 1) * broker_limits.SAVE_RETRY_S, 0)
         outbox.run_due()
-    assert got == [("unsure", FAILED)], "once"
-    assert told <= ANSWER_S < limits.REQUEST_TIMEOUT_S
+    assert results == [("unsure", FAILED)], "once"
+    assert reported <= ANSWER_S < limits.REQUEST_TIMEOUT_S
     (back,) = saves(outbox)
     outbox.completed(back.id, None)
-    assert got == [("unsure", FAILED), FAILED]
+    assert results == [("unsure", FAILED), FAILED]
 
 
 def test_records_are_identified_by_kind_and_key(outbox: Outbox) -> None:

@@ -172,15 +172,15 @@ def test_a_call_is_pending_while_sent_over_a_live_connection(bench: Bench) -> No
     bench.run()
     bench.last("request").up()
     bench.run()
-    seen = [call.in_flight]  # only Connection.Open was sent
+    counts = [call.in_flight]  # only Connection.Open was sent
     bench.ready()
-    seen.append(call.in_flight)
+    counts.append(call.in_flight)
     bench.last("request").down()
     bench.run(1.1)
-    seen.append(call.in_flight)  # sent again over a connection that is not up yet
+    counts.append(call.in_flight)  # sent again over a connection that is not up yet
     bench.last("request").up()
     bench.run()
-    assert [*seen, call.in_flight] == [False, True, False, True]
+    assert [*counts, call.in_flight] == [False, True, False, True]
 
 
 def test_a_session_unknown_to_the_broker_is_opened_again(bench: Bench) -> None:

@@ -426,21 +426,21 @@ def test_a_useless_lease_ends_the_flow(at: Setting) -> None:
 
 def test_a_pong_answers_the_oldest_ping(at: Setting) -> None:
     data = at.bound()
-    told: list[int] = []
+    calls: list[int] = []
     for number in range(3):
-        at.flow.ping(lambda _, number=number: told.append(number))  # type: ignore[misc]
+        at.flow.ping(lambda _, number=number: calls.append(number))  # type: ignore[misc]
     assert data.commands() == [c.Ping()] * 3
     data.command(c.Pong())
     data.command(c.Pong())
     at.bench.run()
-    assert told == [0, 1]
+    assert calls == [0, 1]
 
 
 def test_a_flow_ended_by_the_broker_is_restarted_after_a_probe(at: Setting) -> None:
     """As after a suspension of this process: the connection is alive, and the broker dropped later commands."""
     data = at.bound()
-    told: list[int] = []
-    at.flow.ping(lambda _: told.append(1))
+    calls: list[int] = []
+    at.flow.ping(lambda _: calls.append(1))
     at.bench.run(1.5)
     probe = data.commands()[-1]
     assert isinstance(probe, c.Lease)
@@ -455,7 +455,7 @@ def test_a_flow_ended_by_the_broker_is_restarted_after_a_probe(at: Setting) -> N
     assert again.commands() == [c.Ping()]
     again.command(c.Pong())
     at.bench.run()
-    assert told == [1]
+    assert calls == [1]
 
 
 def test_an_ended_lease_is_replaced_without_waiting_for_a_ping(at: Setting) -> None:
@@ -484,28 +484,28 @@ def test_a_probe_of_a_bound_lease_has_no_effect(at: Setting) -> None:
 
 def test_a_pong_has_the_position_of_the_group(at: Setting) -> None:
     data = at.bound()
-    told: list[int | None] = []
+    calls: list[int | None] = []
     for _ in range(2):
-        at.flow.ping(told.append)
+        at.flow.ping(calls.append)
     data.command(c.Pong(7))
     data.command(c.Pong())
     at.bench.run()
-    assert told == [7, None]
+    assert calls == [7, None]
 
 
 def test_a_ping_is_repeated_on_the_next_connection(at: Setting) -> None:
     data = at.bound()
-    told: list[int] = []
-    at.flow.ping(lambda _: told.append(1))
+    calls: list[int] = []
+    at.flow.ping(lambda _: calls.append(1))
     data.down()
     at.bench.run()
-    at.flow.ping(lambda _: told.append(2))
+    at.flow.ping(lambda _: calls.append(2))
     second = at.bench.bind()
     assert second.commands() == [c.Ping(), c.Ping()]
     second.command(c.Pong())
     second.command(c.Pong())
     at.bench.run()
-    assert told == [1, 2]
+    assert calls == [1, 2]
 
 
 def test_a_ping_without_a_pong_makes_the_flow_present_its_lease_again(at: Setting) -> None:

@@ -35,21 +35,21 @@ def test_the_base_class_has_no_positions(incoming: Incoming) -> None:
 
 
 def test_arrived_contents_are_queued_with_one_notification(incoming: Incoming) -> None:
-    heard: list[int] = []
-    incoming.listener = lambda: heard.append(len(incoming.queue))
+    received: list[int] = []
+    incoming.listener = lambda: received.append(len(incoming.queue))
     run = PlainRun(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
     incoming._arrived += [run, run]
     incoming.drained()
     incoming.drained()
-    assert (list(incoming.queue), heard) == ([run, run], [2])
+    assert (list(incoming.queue), received) == ([run, run], [2])
 
 
 def test_a_refused_summon_is_an_error(incoming: Incoming) -> None:
-    heard: list[int] = []
-    incoming.listener = lambda: heard.append(1)
+    received: list[int] = []
+    incoming.listener = lambda: received.append(1)
     incoming.answered(c.Summon(1, "a"), ok=False)
     first = incoming.error
-    assert heard == [1]
+    assert received == [1]
     assert isinstance(first, Refused)
     incoming.failed(Closed("later"))
     assert incoming.error is first

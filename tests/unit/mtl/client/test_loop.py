@@ -79,18 +79,18 @@ def test_the_wait_ends_with_the_next_timer() -> None:
 
 
 def test_events_of_links_reach_their_watchers(bench: Bench) -> None:
-    told: list[tuple[Link, LinkEvents]] = []
+    events: list[tuple[Link, LinkEvents]] = []
 
     class Watcher:
         def ready(self, link: Link, what: LinkEvents) -> None:
-            told.append((link, what))
+            events.append((link, what))
 
     link = MemoryLink(bench.network, "data", "x")
     bench.loop.poll.add(link, Watcher())
     link.put(b"a", b"b")
     link.down()
     bench.loop.step(0.0)
-    assert told == [(link, LinkEvents.READABLE | LinkEvents.DOWN)]
+    assert events == [(link, LinkEvents.READABLE | LinkEvents.DOWN)]
 
 
 def test_the_pause_until_the_next_round_is_computed(bench: Bench) -> None:

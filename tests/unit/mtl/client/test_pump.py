@@ -411,10 +411,10 @@ def test_packs_that_do_not_fit_into_shared_memory_are_sent() -> None:
 def test_a_rebound_lease_keeps_its_shared_memory() -> None:
     at = Sharing()
     at.pack(ROWS)
-    told = contents(at.data)
+    resent = contents(at.data)
     at.data.down()
     at.bench.run()
-    assert contents(at.bench.bind()) == told
+    assert contents(at.bench.bind()) == resent
 
 
 @pytest.mark.parametrize("lent", [None, Lent(1 << 18)])

@@ -81,8 +81,8 @@ def test_a_password_given_as_the_name_of_its_source_is_hidden(option: str, passw
     named = Settings(user="me", **{option: password})  # type: ignore[arg-type]
     with pytest.raises(OptionError) as caught:
         named.credentials()
-    shown = "".join(traceback.format_exception(caught.value))
-    assert password not in shown
+    printed = "".join(traceback.format_exception(caught.value))
+    assert password not in printed
     assert "password" in str(caught.value)
 
 

@@ -102,14 +102,14 @@ async def test_the_clients_first_supported_subprotocol_is_selected() -> None:
 @in_loop
 async def test_a_close_is_answered_on_request_of_the_door() -> None:
     """Messages before the close are delivered first."""
-    heard: list[object] = []
+    received: list[object] = []
     release = asyncio.Event()
 
     async def serve(there: DoorSocket) -> None:
         while (message := await there.message()) is not None:
-            heard.append(message)
+            received.append(message)
         assert there.closed_by_peer
-        heard.append("closed")
+        received.append("closed")
         await release.wait()
         there.answer_close()
 
@@ -120,7 +120,7 @@ async def test_a_close_is_answered_on_request_of_the_door() -> None:
         ending = asyncio.create_task(c.close())
         done, _ = await asyncio.wait({ending}, timeout=0.1)
         assert not done
-        assert heard == ["a", "b", "closed"]
+        assert received == ["a", "b", "closed"]
         release.set()
         await ending
         assert c.close_code == CloseCode.NORMAL_CLOSURE
@@ -311,10 +311,10 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch(0o600)
     tokens.write_text("bob 0123456789abcdef\n")
-    seen: list[str | None] = []
+    addresses: list[str | None] = []
 
     async def look(there: DoorSocket) -> None:
-        seen.append(there.user)
+        addresses.append(there.user)
         await echo(there)
 
     async with listening(look, DoorConfig(basic=True, tokens_file=str(tokens))) as server:
@@ -324,7 +324,7 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
             ) as c:
                 await c.send("hello")
                 assert await c.recv() == "hello"
-        assert seen == ["alice", "bob"]
+        assert addresses == ["alice", "bob"]
         for wrong in (
             None,
             basic("alice", "wrong"),
@@ -338,7 +338,7 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
                 await connect(server.endpoint, subprotocols=ONE, additional_headers=headers)
             asked = refused.value.response.headers.get_all("WWW-Authenticate")
             assert [challenge.partition(" ")[0] for challenge in asked] == ["Basic", "Bearer"]
-        assert len(seen) == 2
+        assert len(addresses) == 2
 
 
 @in_loop
@@ -347,8 +347,8 @@ async def test_the_page_needs_the_credentials_of_the_door() -> None:
     ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n{}\n"
     async with listening(echo, DoorConfig(page=True, basic=True), page="<p>") as server:
         assert b" 401 " in await http(server.endpoint, ask.format(""))
-        shown = f"Authorization: {basic('alice', 'secret')}\n"
-        assert b" 200 OK" in await http(server.endpoint, ask.format(shown))
+        header = f"Authorization: {basic('alice', 'secret')}\n"
+        assert b" 200 OK" in await http(server.endpoint, ask.format(header))
 
 
 @in_loop

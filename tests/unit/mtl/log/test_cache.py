@@ -34,13 +34,13 @@ def test_the_least_recently_used_mapping_is_evicted() -> None:
 
 def test_a_ghost_is_a_removed_file_still_in_use() -> None:
     cache = ReadCache(mapped_segments=1, ghost_limit=3)
-    seen, evicted = mapping(2), mapping(8)
-    key, shown = Owner(), Owner()
+    mapped, evicted = mapping(2), mapping(8)
+    key, owner = Owner(), Owner()
     cache.keep_mapping(key, evicted, 8)
     cache.keep_mapping(Owner(), mapping(1), 1)
-    cache.keep_mapping(shown, seen, 2)
+    cache.keep_mapping(owner, mapped, 2)
     assert cache.ghost_bytes == 0
-    cache.drop_owner(shown)
+    cache.drop_owner(owner)
     cache.drop_owner(Owner())
     assert (cache.ghost_bytes, cache.may_map) == (2, True)
     cache.drop_owner(key)  # not kept any more, but lent out before
@@ -48,7 +48,7 @@ def test_a_ghost_is_a_removed_file_still_in_use() -> None:
     del evicted
     gc.collect()
     assert (cache.ghost_bytes, cache.may_map) == (2, True)
-    del seen
+    del mapped
     gc.collect()
     assert cache.ghost_bytes == 0
 
@@ -102,10 +102,10 @@ def test_bodies_removed_from_the_log_are_dropped() -> None:
 
 def test_a_segment_removed_during_a_read_is_not_cached() -> None:
     cache = ReadCache(ghost_limit=3)
-    owner, seen = Owner(), mapping(4)
+    owner, mapped = Owner(), mapping(4)
     owner.removed = True
     cache.drop_owner(owner)
-    cache.keep_mapping(owner, seen, 4)
+    cache.keep_mapping(owner, mapped, 4)
     cache.keep_index(owner, 100)
     assert (cache.mapping(owner), owner.dropped) == (None, 1)
     assert (cache.mapped_bytes, cache.ghost_bytes, cache.may_map) == (0, 4, False)

@@ -312,8 +312,8 @@ def test_a_cold_header_is_verified(twin: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-@pytest.mark.parametrize("told", [True, False])
-def test_wrong_octets_are_never_returned_as_a_chunk(twin: FaultyDisk, *, sealed: bool, told: bool) -> None:
+@pytest.mark.parametrize("placed", [True, False])
+def test_wrong_octets_are_never_returned_as_a_chunk(twin: FaultyDisk, *, sealed: bool, placed: bool) -> None:
     """Also in a segment written by this process: its index or its file may have changed."""
     log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
     log.append(NewChunk(2, BODY), NewChunk(2, BODY[::-1]))
@@ -327,7 +327,7 @@ def test_wrong_octets_are_never_returned_as_a_chunk(twin: FaultyDisk, *, sealed:
     file = twin.open(f"{LOG}/00000000000000000001.segment", "write")
     file.writev([file.pread(second.stored, second.offset)], first.offset)
     with pytest.raises(Damaged, match="its header does not verify; contents 1 to 2 are affected"):
-        reader.snapshot().place(first) if told else reader.snapshot().read(first)
+        reader.snapshot().place(first) if placed else reader.snapshot().read(first)
     assert bytes(reader.snapshot().read(second)) == BODY[::-1]
 
 
@@ -337,17 +337,17 @@ def forgetful(log: LogUnderTest) -> LogReader:
     return log.reader
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_truncated_newest_segment_is_damage(twin: FaultyDisk, *, told: bool) -> None:
+@pytest.mark.parametrize("placed", [True, False])
+def test_a_truncated_newest_segment_is_damage(twin: FaultyDisk, *, placed: bool) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(2, BODY))
     ref = log.reader.snapshot().find(1)
     assert ref is not None
-    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + (30 if told else 100))
+    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + (30 if placed else 100))
     reader = forgetful(log)
     with pytest.raises(Damaged, match="the file ends too early") as caught:
-        reader.snapshot().place(ref) if told else reader.snapshot().read(ref)
-    assert caught.value.offset == ref.offset + (30 if told else 100)
+        reader.snapshot().place(ref) if placed else reader.snapshot().read(ref)
+    assert caught.value.offset == ref.offset + (30 if placed else 100)
 
 
 def test_a_sealed_segment_that_is_too_short_is_damage(twin: FaultyDisk) -> None:

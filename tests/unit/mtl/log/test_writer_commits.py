@@ -134,13 +134,13 @@ def test_a_file_is_never_truncated_while_it_may_be_mapped(log: LogUnderTest) -> 
     first, second = log.reader.snapshot().find(1), log.reader.snapshot().find(3)
     assert first is not None
     assert second is not None
-    seen = log.reader.snapshot().read(first), log.reader.snapshot().read(second)
+    bodies = log.reader.snapshot().read(first), log.reader.snapshot().read(second)
     log.reader.apply(log.writer.truncate_to(3))
     assert bytes(log.reader.snapshot().read(first)) == BODY
     del log.held[1:]
     log.append(chunk(1))
     log.check()
-    assert [bytes(body) for body in seen] == [BODY, BODY]
+    assert [bytes(body) for body in bodies] == [BODY, BODY]
     log.crash()
 
 

@@ -133,8 +133,8 @@ def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
     at.poll.add(packed, ear)
     body = bytes(range(256)) * (2 * ZERO_COPY // 256)
     assert packed.send(b"header", memoryview(body))
-    me, header, got = at.router_received()
-    assert (header, got) == (b"header", body)
+    me, header, received = at.router_received()
+    assert (header, received) == (b"header", body)
     at.router.send_multipart([me, b"back", body])
     assert at.received(packed, ear) == (b"back", body)
 
@@ -142,21 +142,21 @@ def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
 def test_many_messages_are_sent_and_received_in_one_call(at: Setting) -> None:
     link, _ = at.open(at.plain)
     assert link.send_many([b"1", b"2", b"3"], [b"a", b"b" * ZERO_COPY, b""]) == 3
-    heard = [at.router_received() for _ in range(3)]
-    assert [frames[1:] for frames in heard] == [[b"1", b"a"], [b"2", b"b" * ZERO_COPY], [b"3", b""]]
+    messages = [at.router_received() for _ in range(3)]
+    assert [frames[1:] for frames in messages] == [[b"1", b"a"], [b"2", b"b" * ZERO_COPY], [b"3", b""]]
     assert link.send_many([], []) == 0
     for number in range(5):
-        at.router.send_multipart([heard[0][0], b"%d" % number, b"x"])
-    got: list[bytes] = []
+        at.router.send_multipart([messages[0][0], b"%d" % number, b"x"])
+    received: list[bytes] = []
 
     def look() -> bool:
         firsts, seconds = link.receive_many(2)
         assert len(firsts) == len(seconds) <= 2
-        got.extend(firsts)
-        return len(got) == 5
+        received.extend(firsts)
+        return len(received) == 5
 
     at.until(look)
-    assert got == [b"0", b"1", b"2", b"3", b"4"]
+    assert received == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_full_socket_accepts_as_many_messages_as_it_has_room_for(at: Setting) -> None:
@@ -173,14 +173,14 @@ def test_few_large_messages_are_received_in_one_call(at: Setting) -> None:
     me = at.router_received()[0]
     for _ in range(3):
         at.router.send_multipart([me, b"header", bytes(BURST_BODIES)])
-    got: list[int] = []
+    received: list[int] = []
 
     def look() -> bool:
-        got.append(len(link.receive_many(3)[0]))
-        return sum(got) == 3
+        received.append(len(link.receive_many(3)[0]))
+        return sum(received) == 3
 
     at.until(look)
-    assert max(got) <= 2
+    assert max(received) <= 2
 
 
 def test_messages_of_one_or_three_frames_are_dropped(at: Setting) -> None:
@@ -210,10 +210,12 @@ def test_a_full_socket_reports_when_it_has_room(at: Setting) -> None:
         sent += 1
     assert sent > 0
     at.poll.watch_writable(link, True)
-    got = [at.router_received()[1] for _ in range(sent)]
+    received = [at.router_received()[1] for _ in range(sent)]
     at.until(lambda: LinkEvents.WRITABLE in ear.heard)
     at.poll.watch_writable(link, False)
-    assert got == [b"%d" % number for number in range(sent)], "nothing was lost, and no half message sent"
+    assert received == [b"%d" % number for number in range(sent)], (
+        "nothing was lost, and no half message sent"
+    )
     assert link.send(b"more", b"")
 
 

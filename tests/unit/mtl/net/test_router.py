@@ -151,13 +151,13 @@ def test_ill_framed_messages_do_not_affect_other_peers(at: Setting) -> None:
             if len(frames) == 2:
                 expected[names[at_peer]].append((frames[0], frames[1]))
             wrong += len(frames) != 2
-        heard: dict[bytes, list[tuple[bytes, bytes]]] = {name: [] for name in names}
+        arrived: dict[bytes, list[tuple[bytes, bytes]]] = {name: [] for name in names}
         before = at.router.misframed
-        while sum(map(len, heard.values())) + at.router.misframed - before < 20:
+        while sum(map(len, arrived.values())) + at.router.misframed - before < 20:
             assert at.router.socket.poll(PATIENCE_MS)
             for name, burst in at.router.receive_commands(1_000, view=False).items():
-                heard[name] += zip(burst.headers, map(bytes, burst.bodies), strict=True)
-        assert (heard, at.router.misframed - before) == (expected, wrong)
+                arrived[name] += zip(burst.headers, map(bytes, burst.bodies), strict=True)
+        assert (arrived, at.router.misframed - before) == (expected, wrong)
 
 
 def test_bursts_are_grouped_by_peer_in_order_and_bounded(at: Setting) -> None:
@@ -165,14 +165,14 @@ def test_bursts_are_grouped_by_peer_in_order_and_bounded(at: Setting) -> None:
     for number in range(20):
         for name, peer in ((b"a", at.peer), (b"b", other)):
             peer.send_multipart([name + b"%d" % number, b"body"])
-    heard: dict[bytes, list[bytes]] = {}
-    while sum(map(len, heard.values())) < 40:
+    received: dict[bytes, list[bytes]] = {}
+    while sum(map(len, received.values())) < 40:
         assert at.router.socket.poll(PATIENCE_MS)
         bursts = at.router.receive_commands(7, view=False)
         assert 1 <= sum(len(burst.headers) for burst in bursts.values()) <= 7
         for identity, burst in bursts.items():
-            heard.setdefault(identity, []).extend(burst.headers)
-    assert sorted(heard.values()) == [[name + b"%d" % n for n in range(20)] for name in (b"a", b"b")]
+            received.setdefault(identity, []).extend(burst.headers)
+    assert sorted(received.values()) == [[name + b"%d" % n for n in range(20)] for name in (b"a", b"b")]
 
 
 def test_a_burst_of_large_bodies_is_bounded_in_octets(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +267,11 @@ def test_a_full_queue_is_reported_and_no_message_is_lost(narrow: Setting) -> Non
     less than the sent octets.
     """
     identity = narrow.identity()
-    told = {b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000) for n in range(1_000)}
-    assert set(told.values()) == {SendOutcome.OK, SendOutcome.FULL}
-    taken = [header for header, answer in told.items() if answer is SendOutcome.OK]
+    outcomes = {
+        b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000) for n in range(1_000)
+    }
+    assert set(outcomes.values()) == {SendOutcome.OK, SendOutcome.FULL}
+    taken = [header for header, answer in outcomes.items() if answer is SendOutcome.OK]
     assert [narrow.peer.recv_multipart()[0] for _ in taken] == taken
     while narrow.router.send_command(identity, b"last", b"") is not SendOutcome.OK:
         pass  # room is told of a moment after the receiver has it
@@ -320,16 +322,16 @@ def test_a_run_of_commands_is_sent_until_the_queue_is_full(narrow: Setting, size
     headers = [b"%d" % number for number in range(3_000)]
     bodies = [memoryview(bytes(size))] * len(headers)
     sent = 0
-    while (told := narrow.router.send_commands(identity, headers[sent:], bodies[sent:]))[
+    while (result := narrow.router.send_commands(identity, headers[sent:], bodies[sent:]))[
         1
     ] is SendOutcome.FULL:
-        sent += told[0]
+        sent += result[0]
         for _ in range(sent):
             frames = narrow.peer.recv_multipart()
             assert frames == [headers.pop(0), bytes(size)]
             bodies.pop()
         sent = 0
-    assert told == (len(headers), SendOutcome.OK)
+    assert result == (len(headers), SendOutcome.OK)
     assert narrow.router.send_commands(b"nobody", [b"header"], [b""]) == (0, SendOutcome.GONE)
 
 

@@ -143,7 +143,7 @@ def test_a_file_that_is_not_the_brokers_memory_is_not_borrowed(lent: Lent, tmp_p
     fifo = os.open(tmp_path / "fifo", os.O_RDWR)
     here = f"/proc/{os.getpid()}/fd"
     try:
-        for told in (
+        for place in (
             SharedMemory(file=f"{here}/{open_file}", size=SIZE, key=lent.place.key),
             SharedMemory(file=f"{here}/{fifo}", size=SIZE, key=lent.place.key),
             SharedMemory(file=f"{here}/{memory}", size=SIZE, key="k" * 32),
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_the_brokers_memory_is_not_borrowed(lent: Lent, tmp_p
             SharedMemory(file=lent.place.file, size=SIZE, key="of another lease"),
             SharedMemory(file=lent.place.file, size=2 * SIZE, key=lent.place.key),
         ):
-            assert borrow(told) is None
+            assert borrow(place) is None
         assert not fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     finally:
         for fd in (open_file, memory, fifo):

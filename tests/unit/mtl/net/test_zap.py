@@ -104,14 +104,14 @@ def test_an_address_with_too_many_open_connections_gets_300(
 
 
 def test_denied_connections_are_reported_with_the_reason(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    told: list[tuple[str, str, str]] = []
+    refused: list[tuple[str, str, str]] = []
     pace = Pace(lambda: 0.0, burst=1)
     handler = ZapHandler(
-        context, lambda key: key == z85.encode(KEY).decode(), pace, lambda *why: told.append(why)
+        context, lambda key: key == z85.encode(KEY).decode(), pace, lambda *why: refused.append(why)
     )
     for key in (KEY, KEY, bytes(32), b"no key"):
         judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"CURVE", key)
-    assert told == [
+    assert refused == [
         (
             "10.0.0.1",
             z85.encode(KEY).decode(),

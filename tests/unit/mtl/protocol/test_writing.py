@@ -210,15 +210,15 @@ def test_the_pause_doubles_up_to_a_bound_and_progress_resets_it() -> None:
 def test_the_writer_records_whether_its_contents_were_sent_back() -> None:
     writer = flow()
     publish(writer, 1, 1)
-    told, again = [writer.sent_back], c.Reject(1, multiple=False, recycle=True)
+    states, again = [writer.sent_back], c.Reject(1, multiple=False, recycle=True)
     for now, came in enumerate((again, None, again, c.Confirm(1, multiple=True))):
         taken(writer, now)
         if came is None:
             writer.lost()
         else:
             writer.received(came, now)
-        told.append(writer.sent_back)
-    assert told == [False, True, False, True, False]
+        states.append(writer.sent_back)
+    assert states == [False, True, False, True, False]
 
 
 def test_a_refused_content_is_recorded_and_its_number_used_up() -> None:

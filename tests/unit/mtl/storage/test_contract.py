@@ -445,10 +445,10 @@ def test_saves_have_a_lane_with_one_thread(caller: Caller) -> None:
 
 
 def test_free_space_is_observed(caller: Caller) -> None:
-    seen = caller.engine.observe()
-    assert seen.free is not None
-    assert 0 < seen.free <= seen.total
-    assert seen.users is None
+    observation = caller.engine.observe()
+    assert observation.free is not None
+    assert 0 < observation.free <= observation.total
+    assert observation.users is None
 
 
 def test_closing_names_each_log_before_it_is_closed(caller: Caller) -> None:
@@ -475,7 +475,7 @@ def test_all_engines_have_the_same_contents_after_the_same_actions(seed: int, tm
 def _run(caller: Caller, rng: random.Random) -> list[object]:
     """The observations of a caller, step by step, for actions that depend only on `rng`."""
     keys = [caller.resource(name) for name in ("a", "b")]
-    seen: list[object] = []
+    observations: list[object] = []
     published = dict.fromkeys(keys, 0)
     for step in range(60):
         key = rng.choice(keys)
@@ -507,8 +507,10 @@ def _run(caller: Caller, rng: random.Random) -> list[object]:
                 caller.change(key, Trim(caller.id(), key, ref.base))
             case "reopen":
                 caller.reopen()
-                seen.append({k: caller.numbers[k] for k in keys})
+                observations.append({k: caller.numbers[k] for k in keys})
         for checked in keys:
             view = caller.views[checked]
-            seen.append((contents(view), view.next, view.last_time, [first for first, _ in view.history]))
-    return seen
+            observations.append(
+                (contents(view), view.next, view.last_time, [first for first, _ in view.history])
+            )
+    return observations

@@ -28,10 +28,10 @@ def engine(data: Path) -> Iterator[DirectoryEngine]:
 
 
 def test_free_space_is_that_of_the_file_system(engine: DirectoryEngine, data: Path) -> None:
-    seen, room = engine.observe(), os.statvfs(data)
-    assert seen.total == room.f_blocks * room.f_frsize
-    assert seen.free is not None
-    assert 0 < seen.free <= seen.total
+    observation, room = engine.observe(), os.statvfs(data)
+    assert observation.total == room.f_blocks * room.f_frsize
+    assert observation.free is not None
+    assert 0 < observation.free <= observation.total
 
 
 def test_users_changed_by_another_process_are_observed_once(engine: DirectoryEngine, data: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_missing_directory_is_logged_and_users_are_still_observed(
         users.add("etl", None, [])
     engine._data = str(data / "gone")
     with caplog.at_level(logging.ERROR):
-        seen = engine.observe()
+        observation = engine.observe()
     assert "could not be measured" in caplog.text
-    assert seen.free is None
-    assert [user.name for user in seen.users or ()] == ["etl"]
+    assert observation.free is None
+    assert [user.name for user in observation.users or ()] == ["etl"]
 
 
 def test_a_directory_is_used_by_one_engine(engine: DirectoryEngine, data: Path) -> None:

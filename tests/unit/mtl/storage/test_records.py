@@ -119,8 +119,8 @@ def test_an_encoded_record_is_decoded(record: AnyRecord) -> None:
 
 
 def test_verifiers_are_hidden_in_repr() -> None:
-    shown = repr(RECORDS)
-    assert not [x for x in ("stored", "server", "random") if repr(x.encode()) in shown]
+    printed = repr(RECORDS)
+    assert not [x for x in ("stored", "server", "random") if repr(x.encode()) in printed]
 
 
 def test_keys_of_different_records_differ() -> None:

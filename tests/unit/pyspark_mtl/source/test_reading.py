@@ -96,7 +96,7 @@ def test_a_resource_deleted_since_the_plan_is_a_loss(client: FakeClient, log: Fa
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("refusal", "words"),
     [
         (Refused(404, UNKNOWN_RESOURCE, "no such resource"), r"contents 7 to 11 \(5 in all\)"),
         (
@@ -105,8 +105,10 @@ def test_a_resource_deleted_since_the_plan_is_a_loss(client: FakeClient, log: Fa
         ),  # the client's error for a 409
     ],
 )
-def test_a_resource_deleted_during_reading_is_a_loss(client: FakeClient, told: Refused, words: str) -> None:
-    client.vanishes_at, client.vanishing = 7, told
+def test_a_resource_deleted_during_reading_is_a_loss(
+    client: FakeClient, refusal: Refused, words: str
+) -> None:
+    client.vanishes_at, client.vanishing = 7, refusal
     with pytest.raises(DataLoss, match=words):
         rows(Task(OffsetRange("a", "i1", 3, 12)))
     assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]

@@ -63,7 +63,7 @@ def test_a_log_in_is_logged(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "password", "shown", "reason"),
+    ("name", "password", "logged", "reason"),
     [
         ("me", "wrong", "me", "wrong proof"),
         ("correct horse", "me", None, "unknown user"),
@@ -71,7 +71,7 @@ def test_a_log_in_is_logged(lines: Lines) -> None:
     ],
 )
 def test_a_refused_log_in_is_logged_with_reason_and_existing_user(
-    lines: Lines, name: str, password: str, shown: str | None, reason: str
+    lines: Lines, name: str, password: str, logged: str | None, reason: str
 ) -> None:
     """An unknown name is not logged: it may be a password."""
     rig = rig_with(user("me", "secret"), user("idle", "secret", "read x", vhost="/other"))
@@ -80,7 +80,7 @@ def test_a_refused_log_in_is_logged_with_reason_and_existing_user(
         login(Client(rig, HERE), Credentials(name, password))
     line = lines()[0]
     assert (line["event"], line["level"], line["address"]) == ("login-refused", "WARNING", "10.0.0.7")
-    assert line.get("user") == shown
+    assert line.get("user") == logged
     assert reason in line["reason"]
 
 
@@ -260,5 +260,5 @@ def test_lines_contain_no_secret(lines: Lines) -> None:
 
 
 def test_the_document_lists_every_event() -> None:
-    told = (Path(__file__).parents[5] / "SECURITY.md").read_text(encoding="utf-8")
-    assert [event for event in AuditEvent if f"`{event.value}`" not in told] == []
+    document = (Path(__file__).parents[5] / "SECURITY.md").read_text(encoding="utf-8")
+    assert [event for event in AuditEvent if f"`{event.value}`" not in document] == []

@@ -282,14 +282,14 @@ def test_every_log_in_makes_a_new_token() -> None:
     rig.broker.users([user("me", "secret"), user(ANONYMOUS_USER, None, "read .*")], rig.now())
     client = Client(rig)
     client.ask(OPEN, w.Unauthorized)
-    seen = client.ask(authorize("ANONYMOUS"), w.Ready).session
+    anonymous = client.ask(authorize("ANONYMOUS"), w.Ready).session
     unauthorized = client.ask(OPEN, w.Unauthorized)
     first = authenticate(client, ME, unauthorized).session
     client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     unauthorized = client.ask(OPEN, w.Unauthorized)
     second = authenticate(client, ME, unauthorized).session
-    assert len({seen, first, second}) == 3
-    for old in (seen, first):
+    assert len({anonymous, first, second}) == 3
+    for old in (anonymous, first):
         thief = Client(rig)
         thief.session = old
         assert thief.refused(w.ResourceList()).reason == w.NOT_OPEN

@@ -138,9 +138,9 @@ def test_a_forced_reset_fences_the_holder(rig: Rig, client: Client) -> None:
     assert other.ask(reset("earliest", force=True), w.CursorWasReset).before == 7
     flow.confirm(8)
     assert not flow.ponged()
-    told = client.refused(w.CursorOpen(group="g", resource="a"))
-    assert isinstance(told, Fenced)
-    assert told.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
+    fenced = client.refused(w.CursorOpen(group="g", resource="a"))
+    assert isinstance(fenced, Fenced)
+    assert fenced.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
     for lost in (
         w.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
         w.ConnectionReader(resources=["a"], group="g", epoch=lease.epoch, from_=1),

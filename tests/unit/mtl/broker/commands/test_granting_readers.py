@@ -209,8 +209,8 @@ def test_the_202_has_the_epochs_from_the_start_on(rig: Rig, client: Client) -> N
     assert client.reader("a", start=1).history == ((1, first),)
     rig.restart()
     client = rig.client()
-    ((_, told), (begins, coming)) = client.reader("a", start=1).history or ()
-    assert (told, begins) == (first, 4), "the contents to come will be of another epoch"
+    ((_, epoch), (begins, coming)) = client.reader("a", start=1).history or ()
+    assert (epoch, begins) == (first, 4), "the contents to come will be of another epoch"
     client.fill("a", [b"4", b"5"])
     assert client.describe("a").log_epoch == coming
     assert client.reader("a", start=5).history == ((4, coming),)

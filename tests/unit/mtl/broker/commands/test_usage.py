@@ -60,8 +60,8 @@ def test_the_octets_of_a_resource_count_for_the_user_that_created_it(
         assert (members["quota"], members["limit"]) == ("stored-bytes", 50_000)
         assert isinstance(members["used"], int)
         assert members["used"] > 60_000
-    told = [record.message for record in caplog.records if record.name == "mtl.broker"]
-    assert sum("stored-bytes" in line for line in told) == 1, "once"
+    messages = [record.message for record in caplog.records if record.name == "mtl.broker"]
+    assert sum("stored-bytes" in line for line in messages) == 1, "once"
     audited = [record.message for record in caplog.records if record.name == "mtl.audit"]
     assert sum("lease-ended" in line and "quota stored-bytes" in line for line in audited) == 1
     refusal(me)  # any and all

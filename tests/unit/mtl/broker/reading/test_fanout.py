@@ -194,14 +194,14 @@ def test_a_slow_reader_gets_a_whole_burst_of_small_contents(rig: Rig, client: Cl
     for number in range(1, 20_001):
         writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
     rig.run()
-    got: list[int] = []
-    while len(got) < 20_000:
+    received: list[int] = []
+    while len(received) < 20_000:
         slow.room(1_000)
         slow.send(c.Pong())
         came = [x.sequence for x in slow.contents()]
-        assert came, f"nothing after {got[-1:]}"
-        got += came
-    assert got == list(range(1, 20_001))
+        assert came, f"nothing after {received[-1:]}"
+        received += came
+    assert received == list(range(1, 20_001))
     assert rig.broker.statistics()["test-dropped"] == 0
 
 

@@ -146,15 +146,15 @@ def test_large_packs_in_local_files_count_only_their_contents_in_the_window() ->
 def test_the_smallest_window_admits_one_content_or_pack(client: Client, packed: bool) -> None:
     """Otherwise a pack larger than the window would never be sent."""
     flow = reading(client, packed=packed, window=window(1, 1))
-    seen = []
+    sequences = []
     for _ in range(20):
         contents = flow.contents()
         assert len(contents) <= 1
         for content in contents:
             count = c.packed_count(content.properties) or 1
-            seen += list(range(content.sequence, content.sequence + count))
-            flow.confirm(seen[-1])
-    assert seen == list(range(1, 11))
+            sequences += list(range(content.sequence, content.sequence + count))
+            flow.confirm(sequences[-1])
+    assert sequences == list(range(1, 11))
 
 
 @pytest.mark.requirement("MTL-91", "MTL-93")
@@ -330,12 +330,12 @@ def test_a_peer_without_room_is_paused_and_gets_every_content(
     flow = client.flow(client.reader("a", packed=packed, confirm=confirm))
     flow.room(2)  # the Response, and one more
     flow.summon("a")
-    seen = list(flow.contents())
+    contents = list(flow.contents())
     for _ in range(20):
         flow.room(1)
         rig.sleep(broker_limits.BLOCKED_RETRY_S)
-        seen += flow.contents()
-    assert [x.sequence for x in seen] == ([1, 6] if packed else list(range(1, 11)))
+        contents += flow.contents()
+    assert [x.sequence for x in contents] == ([1, 6] if packed else list(range(1, 11)))
     assert rig.broker.statistics()["readers-blocked"] > 0
     assert not rig.broker.busy
 
@@ -458,9 +458,9 @@ def test_a_failed_read_ends_the_lease_and_refuses_the_next_with_the_cause(rig: R
     refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "Input/output error" in refused.message
-    told = client.describe("a")
-    assert told.state == "serving"
-    assert "Input/output error" in (told.trouble or "")
+    description = client.describe("a")
+    assert description.state == "serving"
+    assert "Input/output error" in (description.trouble or "")
     assert client.describe("b").trouble is None
     assert client.read("b") == [b"x"], "others are served"
     rig.disk.heal()

@@ -32,7 +32,7 @@ class Core:
         self.heard: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *told: self.heard.append((name, *told[:-1]))
+        return lambda *arguments: self.heard.append((name, *arguments[:-1]))
 
 
 class Desk:
@@ -206,9 +206,9 @@ def test_a_chunk_that_does_not_decode_is_reported_as_damage() -> None:
     desk.sender.send(deliver(body=b"no pack"))
     desk.sender.send(deliver())
     assert desk.sent() == []
-    ((*heard,),) = desk.core.heard
-    assert heard[:3] == ["unread", "lease", "a"]
-    assert isinstance(heard[4], Damaged)
+    ((*report,),) = desk.core.heard
+    assert report[:3] == ["unread", "lease", "a"]
+    assert isinstance(report[4], Damaged)
 
 
 def test_relays_without_room_are_returned_in_order() -> None:

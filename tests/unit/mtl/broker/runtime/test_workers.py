@@ -138,13 +138,13 @@ def test_an_exception_of_the_engine_answers_every_action_of_the_batch() -> None:
 
 def test_a_function_runs_between_two_saves() -> None:
     at = Setting(Engine())
-    seen: list[int] = []
+    answers: list[int] = []
     at.engine.go.clear()
     at.workers.begin(Save(1, ()))
-    at.workers.run_between_saves(lambda: seen.append(len(at.answers)))
+    at.workers.run_between_saves(lambda: answers.append(len(at.answers)))
     at.workers.begin(Save(2, ()))
     at.end()
-    assert seen == [1]
+    assert answers == [1]
 
 
 def test_a_password_check_does_not_wait_for_other_actions() -> None:

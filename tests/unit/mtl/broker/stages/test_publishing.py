@@ -210,9 +210,9 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
         if crashed:
             rig.crash(power=power, keep="some", landed=landed)
         client = rig.client()
-        seen = visible(client)
-        assert seen in (before, whole), (step, seen)
-        committed = seen == whole
+        contents = visible(client)
+        assert contents in (before, whole), (step, contents)
+        committed = contents == whole
         assert ("app" in applications(client)) is committed, step
         again = commit(1, *([] if committed else stages), truncate=replaced)
         assert client.ask(again, w.Committed).already is committed
@@ -250,9 +250,9 @@ def test_a_power_cut_in_a_commit_into_a_log_with_unsynced_contents(
             rig.crash(keep="none", landed=True)
         client = rig.client()
         committed = "app" in applications(client)
-        seen = client.read("os")
-        assert seen == [b"before", b"x"] if committed else seen in ([], [b"before"]), step
-        outcomes.add((committed, bool(seen)))
+        contents = client.read("os")
+        assert contents == [b"before", b"x"] if committed else contents in ([], [b"before"]), step
+        outcomes.add((committed, bool(contents)))
         step += 1
     assert (True, True) in outcomes
     assert step > 3

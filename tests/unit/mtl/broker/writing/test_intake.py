@@ -312,12 +312,12 @@ def test_a_stopped_log_fails_all_waiting_contents() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
-    seen: list[object] = []
-    desk.intake.hold(lambda: seen.append(desk.intake.stopped))
+    results: list[object] = []
+    desk.intake.hold(lambda: results.append(desk.intake.stopped))
     stopped = LogStopped("for good")
     desk.answer(stopped)
     assert desk.failed == [1, 1]
-    assert seen == [stopped], "the continuation must see the stop"
+    assert results == [stopped], "the continuation must see the stop"
     desk.intake.release()
     desk.add(2)
     assert desk.actions() == []

@@ -312,9 +312,9 @@ def test_a_log_that_opens_late_is_logged_once(
     rig.sleep(60)
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
-    told = [(x.levelname, x.message.partition(": ")[0]) for x in caplog.records]
+    logged = [(x.levelname, x.message.partition(": ")[0]) for x in caplog.records]
     key = rig.broker.parts.resources.need("/", "r03").intake.key
-    assert told == [("ERROR", f"{key} is stopped"), ("INFO", f"{key} is open")]
+    assert logged == [("ERROR", f"{key} is stopped"), ("INFO", f"{key} is open")]
 
 
 # --- deleting -----------------------------------------------------------------------------------------------
@@ -385,12 +385,12 @@ def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -
     rig.stop()
     rig.start(OpenLog)
     client = rig.client()
-    told = client.begin(w.StageDescribe())
+    request = client.begin(w.StageDescribe())
     asked = begin(rig.client(), 1, stage)
-    assert not told.answered
+    assert not request.answered
     assert not asked.answered
     rig.let_go()
-    told.reply(w.StageList)
+    request.reply(w.StageList)
     asked.reply(w.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
@@ -401,13 +401,13 @@ def test_a_stage_continues_with_the_logs_already_created(rig: Rig, client: Clien
     client.flow(lease).content(1, b"x", "a")
     rig.kill()
     client = rig.client()
-    (told,) = client.ask(w.StageDescribe(), w.StageList).stages
-    assert told.contents == {"a": 1}
+    (stage,) = client.ask(w.StageDescribe(), w.StageList).stages
+    assert stage.contents == {"a": 1}
     again = client.stage("app", 1, "a", "b", id=lease.stage)
     assert again.last == {"a": 1}
     client.flow(again).content(2, b"y", "b")
     client.close_lease(again)
-    client.ask(commit(1, told.stage), w.Committed)
+    client.ask(commit(1, stage.stage), w.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 

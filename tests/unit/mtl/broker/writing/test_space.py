@@ -25,11 +25,11 @@ def client(rig: Rig) -> Client:
 
 def test_space_is_low_below_the_watermark_until_a_quarter_more_is_free() -> None:
     space = Space(1_000)
-    seen = []
+    observed = []
     for free in (1_001, 1_000, 999, 1_000, 1_249, 1_250, 1_000, 999):
         space.measured(free, 10_000)
-        seen.append(space.is_low)
-    assert seen == [False, False, True, True, True, False, False, True]
+        observed.append(space.is_low)
+    assert observed == [False, False, True, True, True, False, False, True]
     with pytest.raises(Refused) as caught:
         space.check()
     assert (caught.value.status, caught.value.reason) == (503, w.READ_ONLY)

@@ -33,18 +33,18 @@ async def test_posted_calls_and_timers_run_in_order_between_other_tasks() -> Non
 @in_loop
 async def test_watchers_get_events_of_links_in_the_next_round() -> None:
     network = MemoryNetwork()
-    loop, told = EventLoop(network), list[LinkEvents]()
+    loop, events = EventLoop(network), list[LinkEvents]()
 
     class Watcher:
         def ready(self, link: Link, what: LinkEvents) -> None:
-            told.append(what)
+            events.append(what)
             link.receive()
 
     link = MemoryLink(network, "data", "x")
     loop.post(lambda: loop.poll.add(link, Watcher()))
     loop.post(lambda: link.put(b"a", b"b"))
     loop.post(lambda: link.put(b"c", b"d"))
-    await until(lambda: len(told) == 2)
+    await until(lambda: len(events) == 2)
     loop.end()
 
 

@@ -63,14 +63,14 @@ def handshake(data: bytes) -> Handshake | Error | None:
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_encoded_frames_are_decoded_from_any_pieces(said: list[Frame], cuts: list[int]) -> None:
     data = b"".join(map(encode, said))
-    decoder, heard, at, turn = MicroDecoder(), [], 0, 0
+    decoder, received, at, turn = MicroDecoder(), [], 0, 0
     while at < len(data):
         step = cuts[turn % len(cuts)]
         decoder.feed(data[at : at + step])
         at, turn = at + step, turn + 1
         while (frame := decoder.frame()) is not None:
-            heard.append(frame)
-    assert heard == said
+            received.append(frame)
+    assert received == said
     assert not decoder.undecoded
 
 

@@ -40,7 +40,7 @@ def test_properties_are_restored_and_have_valid_names_on_the_wire(properties: di
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "converted"),
     [
         (True, "true"),
         (None, ""),
@@ -52,8 +52,8 @@ def test_properties_are_restored_and_have_valid_names_on_the_wire(properties: di
         ([1], "[1]"),
     ],
 )
-def test_values_without_micromessage_type_become_text(value: Value, shown: object) -> None:
-    assert to_message({"k": value}, agreed())[0] == {"k": shown}
+def test_values_without_micromessage_type_become_text(value: Value, converted: object) -> None:
+    assert to_message({"k": value}, agreed())[0] == {"k": converted}
 
 
 @pytest.mark.requirement("MM2-57")
