@@ -61,9 +61,9 @@ class Demo:
 
     def run(self, picture: Path) -> None:
         """All steps. Failed when anything at all is not as it must be."""
-        self._say(f"{len(self._flights):,} flights, {len(self._expected):,} windows to come out of them")
+        self._print(f"{len(self._flights):,} flights, {len(self._expected):,} windows to come out of them")
         with mtl.testing.broker(self._place / "data") as broker, mtl.connect(broker.endpoint) as connection:
-            self._say(f"broker at {broker.endpoint}")
+            self._print(f"broker at {broker.endpoint}")
             for resource in (FLIGHTS, DAILY):
                 connection.create_resource(resource)
             self._publish(broker, connection)
@@ -77,7 +77,7 @@ class Demo:
         interruption = None
         if self._kill:
             at = int(self._contents * random.Random(self._seed).uniform(0.2, 0.7))
-            interruption = chaos.Interruption(broker, at, self._contents, self._say)
+            interruption = chaos.Interruption(broker, at, self._contents, self._print)
         with self._bar("publishing", self._contents) as (bar, task):
 
             def moved(sent: int, confirmed: int) -> None:
@@ -98,7 +98,7 @@ class Demo:
         query = Spark(self._place, *arguments, hook=hook.path if self._kill else None)
         blows = chaos.plan(self._batches, self._seed) if self._kill else []
         scene = chaos.Scene(query, broker, connection, self._checkpoint, hook, self._contents, limit)
-        trouble = chaos.Chaos(scene, blows, self._say)
+        trouble = chaos.Chaos(scene, blows, self._print)
         query.start()
         try:
             with self._bar("micro-batches", self._batches + 1) as (bar, task):
@@ -121,7 +121,7 @@ class Demo:
             trouble.finish()
 
     def _read(self, endpoint: str) -> list[tuple[flights.Key, flights.Figures]]:
-        self._say("reading the windows back as a batch DataFrame")
+        self._print("reading the windows back as a batch DataFrame")
         file = self._place / "daily.parquet"
         reader = Spark(self._place, "read", endpoint, str(file))
         reader.start()
@@ -147,9 +147,9 @@ class Demo:
         found = compare(self._expected, rows)
         self._console.print(table(self._expected, dict(rows)))
         if self._kill:
-            self._tell_kills(connection)
+            self._print_kills(connection)
         batches = self._checkpoint.committed + 1
-        self._say(f"{batches} micro-batches; {found.summary}")
+        self._print(f"{batches} micro-batches; {found.summary}")
         if not found.is_exact:
             raise Failed("\n".join(found.trouble()))
         self._demand_contents(connection, DAILY, len(self._expected))
@@ -161,22 +161,22 @@ class Demo:
         plot(
             dict(rows), picture, subtitle, [(self._day(event.done), event.victims) for event in self._events]
         )
-        self._say(f"picture: {picture}")
+        self._print(f"picture: {picture}")
 
     def _day(self, contents: int) -> date:
         """The day of the flight that comes after so many."""
         return date.fromisoformat(self._flights["time_hour"].iloc[min(contents, len(self._flights) - 1)][:10])
 
-    def _tell_kills(self, connection: Connection) -> None:
+    def _print_kills(self, connection: Connection) -> None:
         kills = [event.victims for event in self._events]
         query, broker = (sum(name in victims for victims in kills) for name in (chaos.QUERY, chaos.BROKER))
         left = connection.stages(application=self._checkpoint.query)
         replays = sum(application.replays for application in left.applications)
-        self._say(
+        self._print(
             f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised"
         )
         if left.stages:
-            self._say(f"{len(left.stages)} stages of killed tasks are left, which no reader will see")
+            self._print(f"{len(left.stages)} stages of killed tasks are left, which no reader will see")
 
     def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
         found = connection.describe([resource])[resource].contents
@@ -185,7 +185,7 @@ class Demo:
 
     # --- the console ----------------------------------------------------------------------------------------
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager

@@ -33,7 +33,7 @@ def test_a_default_is_shown_as_a_valid_value() -> None:
     defaults = [option for option in OPTIONS if not isinstance(option.default, str | None)]
     assert len(defaults) > 5
     for option in defaults:
-        assert option.parse(generated.shown(option.default)) == option.default, option.name
+        assert option.parse(generated.formatted(option.default)) == option.default, option.name
 
 
 def test_every_command_of_the_protocol_has_an_example() -> None:

@@ -125,7 +125,7 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
     """Look at the memory of a broker, and of the Python workers below `driver`, until the end of the block."""
     peak, done = Peak(), threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         peak.broker = _larger(peak.broker, memory(broker))
         if driver is not None:
             workers = Memory()
@@ -136,7 +136,7 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
 
     def watch() -> None:
         while not done.wait(SAMPLE_S):
-            look()
+            sample()
 
     thread = threading.Thread(target=watch, name="memory", daemon=True)
     thread.start()
@@ -145,7 +145,7 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
     finally:
         done.set()
         thread.join()
-        look()
+        sample()
 
 
 def _larger(first: Memory, other: Memory) -> Memory:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 
-def look() -> Callable[[Any], int]:
+def read_all_octets() -> Callable[[Any], int]:
     """What adds up a buffer's octets, as fast as the processor reads them, and says how many there are.
 
     Only receivers of packs import it: Arrow's functions are thousands of objects, which every later round of Python's
@@ -16,9 +16,9 @@ def look() -> Callable[[Any], int]:
     """
     from pyarrow import compute  # noqa: PLC0415 see above
 
-    def look_at(octets: Any) -> int:
+    def read_octets(octets: Any) -> int:
         buffer = pa.py_buffer(octets)
         compute.sum(pa.Array.from_buffers(pa.int64(), buffer.size // 8, [None, buffer]))
         return int(buffer.size)
 
-    return look_at
+    return read_octets

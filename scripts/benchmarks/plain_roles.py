@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import mtl
-from benchmarks.looking import look
+from benchmarks.looking import read_all_octets
 from mtl.wire.packs import SCHEMA
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def read(
     there = connection.describe([resource])[resource]
     first = there.earliest if start == "earliest" else there.next
     reader = connection.reader(resource, start=first, until=first + count, packed=packed)
-    read_all = partial(_read_packs, look_at=look()) if packed else _read_contents
+    read_all = partial(_read_packs, read_octets=read_all_octets()) if packed else _read_contents
 
     def work() -> Result:
         began = time.monotonic()
@@ -105,11 +105,11 @@ def read(
     return {}, work
 
 
-def _read_packs(reader: Reader, look_at: Callable[[Any], int]) -> tuple[int, int]:
+def _read_packs(reader: Reader, read_octets: Callable[[Any], int]) -> tuple[int, int]:
     contents = octets = 0
     for pack in reader.batches():
         contents += pack.count
-        octets += look_at(pack.batch.column(1).buffers()[2])
+        octets += read_octets(pack.batch.column(1).buffers()[2])
     return contents, octets
 
 

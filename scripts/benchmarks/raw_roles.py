@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from benchmarks.looking import look
+from benchmarks.looking import read_all_octets
 from benchmarks.segments import portions
 from mtl.log.chunk import checksum
 
@@ -161,7 +161,7 @@ def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
 def raw_receive(port: int, count: int) -> Prepared:
     """Receive `count` messages of two frames, without copying, and look at them."""
     dealer = _dealer(port, PACKED_QUEUE)
-    look_at = look()
+    read_octets = read_all_octets()
 
     def work() -> Result:
         began = time.monotonic()
@@ -169,7 +169,7 @@ def raw_receive(port: int, count: int) -> Prepared:
         octets = 0
         for _ in range(count):
             dealer.recv(copy=False)
-            octets += look_at(dealer.recv(copy=False).buffer)
+            octets += read_octets(dealer.recv(copy=False).buffer)
         return {"began": began, "ended": time.monotonic(), "octets": octets}
 
     return {}, work

@@ -54,7 +54,7 @@ class Role:
             env=environment,
             start_new_session=True,
         )
-        self._tell(json.dumps(arguments))
+        self._send_line(json.dumps(arguments))
 
     @property
     def pid(self) -> int:
@@ -67,7 +67,7 @@ class Role:
 
     def go(self) -> None:
         """Let it begin."""
-        self._tell("go")
+        self._send_line("go")
 
     def result(self) -> Result:
         """Wait for what it measured."""
@@ -97,7 +97,7 @@ class Role:
     ) -> None:
         self.close()
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -142,15 +142,15 @@ def main() -> int:
         **rfc_roles.ROLES,
     }
     [name] = sys.argv[1:]
-    said, work = roles[name](**json.loads(sys.stdin.readline()))
-    say(said)
+    facts, work = roles[name](**json.loads(sys.stdin.readline()))
+    print_result(facts)
     if not sys.stdin.readline():
         return 1  # the parent process has ended
-    say(work())
+    print_result(work())
     return 0
 
 
-def say(result: Result) -> None:
+def print_result(result: Result) -> None:
     """A line to the parent process."""
     print(json.dumps(result), flush=True)
 

@@ -144,7 +144,7 @@ class Scene:
         applications = self.connection.stages(application=self.checkpoint.query).applications
         return sum(application.replays for application in applications)
 
-    def look(self, moment: Moment) -> Sight:
+    def observe(self, moment: Moment) -> Sight:
         """What is to be seen now; stages only if the moment is one of theirs, for that asks the broker."""
         planned, committed = self.checkpoint.planned, self.checkpoint.committed
         staged: set[int] = set()
@@ -208,12 +208,12 @@ class Chaos:
         scene = self._scene
         if blow.moment is Moment.ANSWERED and scene.checkpoint.committed >= blow.batch - 1:
             scene.hook.hold()
-        batch = struck(blow, scene.look(blow.moment))
+        batch = struck(blow, scene.observe(blow.moment))
         if batch is None:
             return
         if blow.jitter and scene.query.wait(blow.jitter) is not None:
             return
-        if struck(blow, scene.look(blow.moment)) == batch:
+        if struck(blow, scene.observe(blow.moment)) == batch:
             self._strike(blow, batch)
         else:  # over already: sooner, in the next batch
             self._blows[0] = replace(blow, batch=batch + 1, jitter=blow.jitter / 4)

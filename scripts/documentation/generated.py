@@ -35,11 +35,11 @@ def options() -> str:
     lines = ["| option | where | default | meaning |", "|---|---|---|---|"]
     for option in OPTIONS:
         meaning = option.meaning.replace("|", "\\|")
-        lines.append(f"| `{option.name}` | {_WHERE[option.use]} | {shown(option.default)} | {meaning} |")
+        lines.append(f"| `{option.name}` | {_WHERE[option.use]} | {formatted(option.default)} | {meaning} |")
     return "\n".join(lines)
 
 
-def shown(default: object) -> str:
+def formatted(default: object) -> str:
     """A default as it would be given. All floats are durations, which have units."""
     if default is None:
         return ""

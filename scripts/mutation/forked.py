@@ -42,11 +42,11 @@ class Plugin:
         self._below = f"{code}/"
         self._sources = {str(path): path.read_bytes() for path in code.rglob("*.py")}
         self._functions: defaultdict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
-        self._told: int | None = None
+        self._report_pipe: int | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        if self._told is not None:
+        if self._report_pipe is not None:
             return None
         items = {item.nodeid: item for item in session.items}
         for found in gc.get_objects():
@@ -62,15 +62,15 @@ class Plugin:
         return True
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._tell("begun", nodeid)
+        self._report("begun", nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._tell("failed", report.nodeid)
+            self._report("failed", report.nodeid)
 
-    def _tell(self, what: str, test: str) -> None:
-        if self._told is not None:
-            os.write(self._told, f"{what} {test}\n".encode())
+    def _report(self, what: str, test: str) -> None:
+        if self._report_pipe is not None:
+            os.write(self._report_pipe, f"{what} {test}\n".encode())
 
     def _tried(self, session: pytest.Session, asked: dict[str, Any], tests: list[pytest.Item]) -> str | None:
         try:
@@ -84,7 +84,7 @@ class Plugin:
         process = os.fork()
         if process == 0:
             os.close(reading)
-            self._told = writing
+            self._report_pipe = writing
             self._run(session, tests, changes, place)
         os.close(writing)
         try:
@@ -114,7 +114,7 @@ class Plugin:
             session.testsfailed = 0
             session.config.option.maxfail = 1
             session.config.hook.pytest_runtestloop(session=session)
-            self._tell("end", "")
+            self._report("end", "")
         finally:
             os._exit(0)
 

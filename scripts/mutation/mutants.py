@@ -75,7 +75,7 @@ def mutants(source: bytes, path: str) -> list[Mutant]:
     counts: Counter[str] = Counter()
     found: list[Mutant] = []
     for where, node, other in _changes(ast.parse(source), ""):
-        before, after = _shown(node), "pass" if other is None else _shown(other)
+        before, after = _in_one_line(node), "pass" if other is None else _in_one_line(other)
         if other is None or isinstance(other, ast.stmt):
             text = "pass" if other is None else ast.unparse(other)
         else:
@@ -194,7 +194,7 @@ def _other_constants(node: ast.Constant) -> Iterator[ast.expr]:
         yield ast.Constant(value + "X")
 
 
-def _shown(node: ast.expr | ast.stmt) -> str:
+def _in_one_line(node: ast.expr | ast.stmt) -> str:
     """A node in a line."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -75,7 +75,7 @@ class End:
         """Send one content, with its properties if the protocol has them."""
         return await writer.send(body, *([properties] if self.properties else []))
 
-    def shown(self, properties: Mapping[str, str], producer: End) -> dict[str, str]:
+    def expected_properties(self, properties: Mapping[str, str], producer: End) -> dict[str, str]:
         """The properties that a consumer of this protocol gets for those sent by a `producer` of another."""
         return dict(properties) if self.properties and producer.properties else {}
 

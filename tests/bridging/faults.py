@@ -73,7 +73,7 @@ class Application:
                     self.lines.append(line.decode().rstrip())
                     self._news.notify_all()
 
-    async def said(self, enough: Callable[[list[str]], bool]) -> None:
+    async def wait_for_output(self, enough: Callable[[list[str]], bool]) -> None:
         """Wait until its output satisfies the condition."""
         async with self._news:
             await self._news.wait_for(lambda: enough(self.lines))
@@ -156,12 +156,12 @@ async def play(site: Site, protocol: str, victim: str) -> Outcome:
             place = site.places[protocol].replace(BEHIND, HERE)
             async with _applications(end, place, resource) as (publishing, reading):
                 await reading.start(1)
-                await reading.said(bool)
+                await reading.wait_for_output(bool)
                 await publishing.start(0, COUNT)
-                await publishing.said(lambda _: publishing.acknowledged >= KILLED_AT)
+                await publishing.wait_for_output(lambda _: publishing.acknowledged >= KILLED_AT)
                 acknowledged = publishing.acknowledged
                 await VICTIMS[victim](Scene(site, end, publishing, reading, proxy))
-                await publishing.said(lambda _: publishing.acknowledged >= COUNT)
+                await publishing.wait_for_output(lambda _: publishing.acknowledged >= COUNT)
                 log = await asyncio.to_thread(_log, c, resource)
                 await _shown_the_end(c, resource, reading)
                 received = [content for content in reading.received if content[1] != END]

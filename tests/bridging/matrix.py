@@ -46,7 +46,7 @@ async def cross(places: Mapping[str, str], producer: End, consumer: End) -> Cros
         received = await taken(reader, len(sent))
     assert [bytes(content.body) for content in received] == sent
     assert [content.sequence for content in received] == list(range(1, len(sent) + 1))
-    expected = consumer.shown(PROPERTIES, producer)
+    expected = consumer.expected_properties(PROPERTIES, producer)
     assert all(dict(content.properties) == expected for content in received)
     return Crossing(producer.name, consumer.name, len(received), len(expected))
 

@@ -81,7 +81,7 @@ async def _pass(places: Mapping[str, str], end: End) -> Passage:
                 await end.put(writer, body, PROPERTIES)
         rows = await taken(witness, len(sent))
         received = await taken(reader, len(sent))
-    carried, expected = mtl_end.shown(PROPERTIES, end), end.shown(PROPERTIES, end)
+    carried, expected = mtl_end.expected_properties(PROPERTIES, end), end.expected_properties(PROPERTIES, end)
     assert [bytes(row.body) for row in rows] == sent
     assert all(row.properties == carried for row in rows)
     assert [bytes(content.body) for content in received] == sent

@@ -48,7 +48,7 @@ def main() -> int:
     with _places() as place:
         outcomes = []
         for outcome in played(rounds, place, asked.jobs):
-            tell(outcome)
+            print_outcome(outcome)
             outcomes.append(outcome)
     text = table(outcomes)
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def _places() -> Iterator[Path]:
                 print(f"what failed is in {place}")
 
 
-def tell(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     """Print a line for a round, and its findings."""
     spec = outcome.spec
     print(

@@ -73,7 +73,7 @@ def _resource(history: History, resource: str, kept: Kept, *, reported: bool) ->
         else:
             places[who] = sequence
             numbers.setdefault(who[0], []).append(who[1])
-    yield from _seen(history, resource, {sequence: who for who, sequence in places.items()}, kept)
+    yield from _moved_contents(history, resource, {sequence: who for who, sequence in places.items()}, kept)
     for writer, found in numbers.items():
         if found != sorted(found):
             yield Finding("wrong", f"{resource}: the contents of {writer} are in another order: {found[:20]}")
@@ -82,7 +82,9 @@ def _resource(history: History, resource: str, kept: Kept, *, reported: bool) ->
     yield from _commits(history, resource, places, kept, reported=reported or bool(kept.trouble))
 
 
-def _seen(history: History, resource: str, there: dict[int, Origin], kept: Kept) -> Iterator[Finding]:
+def _moved_contents(
+    history: History, resource: str, there: dict[int, Origin], kept: Kept
+) -> Iterator[Finding]:
     for sequence, who in history.seen.get(resource, {}).items():
         now = there.get(sequence)
         if now is not None and now != who:
@@ -166,8 +168,8 @@ def _cursors(history: History, observed: Observed, reported: Collection[str]) ->
                 yield Finding("lost", f"{resource}: the group {group} is gone")
         elif position > cursor.asked:
             yield Finding("wrong", f"{resource}: {group} confirmed up to {cursor.asked} and is at {position}")
-        elif position < cursor.told and resource not in reported:
-            yield Finding("lost", f"{resource}: {group} was at {cursor.told} and is at {position}")
+        elif position < cursor.durable and resource not in reported:
+            yield Finding("lost", f"{resource}: {group} was at {cursor.durable} and is at {position}")
 
 
 def _lasting(history: History, observed: Observed, reported: Collection[str]) -> Iterator[Finding]:

@@ -230,7 +230,7 @@ def _read(machine: Machine, stage: str) -> tuple[Facts | None, list[str]]:
             machine.kill()
     else:
         machine.ended()
-    said = machine.said()
+    said = machine.log_text()
     if TRACEBACK in said:
         raise MachineFailed(f"a traceback: {said[said.find(TRACEBACK) :][:3000]}")
     reports = [line for line in said.splitlines() if _REPORT.search(line)]

@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
-def tell(**what: Any) -> None:
+def write_line(**what: Any) -> None:
     """Write one line, which is atomic in a pipe."""
     os.write(1, (json.dumps(what) + "\n").encode())
 
@@ -71,7 +71,7 @@ def broker(asked: dict[str, Any]) -> int:
     def ready(line: str) -> None:
         found = _READY.match(line)
         assert found is not None
-        tell(id=asked["id"], ready=found[1])
+        write_line(id=asked["id"], ready=found[1])
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -114,14 +114,14 @@ def main() -> None:
                 for line in lines:
                     asked = json.loads(line)
                     pid = fork(asked)
-                    tell(id=asked["id"], pid=pid)
+                    write_line(id=asked["id"], pid=pid)
                     watched.register(os.pidfd_open(pid), selectors.EVENT_READ, (asked["id"], pid))
             else:
                 number, pid = key.data
                 _, status = os.waitpid(pid, 0)
                 watched.unregister(key.fd)
                 os.close(key.fd)
-                tell(id=number, code=os.waitstatus_to_exitcode(status))
+                write_line(id=number, code=os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

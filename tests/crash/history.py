@@ -40,12 +40,12 @@ class Commit:
 
 @dataclass
 class Cursor:
-    """`asked` is one above the highest content that was confirmed for the group, `told` the highest position that a
+    """`asked` is one above the highest content that was confirmed for the group, `durable` the highest position that a
     Cursor.Describe answered, which is durable by then.
     """
 
     asked: int = 1
-    told: int = 1
+    durable: int = 1
 
 
 @dataclass

@@ -42,7 +42,7 @@ class _Child:
         self.known: dict[str, Any] = {}
         self.news = threading.Condition()
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def record(self, facts: dict[str, Any]) -> None:
         with self.news:
             self.known |= facts
             self.news.notify_all()
@@ -93,9 +93,9 @@ class ForkServer:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             facts = json.loads(line)
-            self._children[facts.pop("id")].tell(facts)
+            self._children[facts.pop("id")].record(facts)
         for child in self._children:
-            child.tell({"code": None})
+            child.record({"code": None})
 
     def close(self) -> None:
         """End the fork server and its children."""
@@ -240,7 +240,7 @@ class Machine:
         code: int | None = child.known["code"]
         return code
 
-    def said(self, since: int = 0) -> str:
+    def log_text(self, since: int = 0) -> str:
         """The broker's log from this offset on."""
         if not self.log.exists():
             return ""
@@ -248,7 +248,7 @@ class Machine:
 
     def tail(self) -> str:
         """The end of its log, for messages."""
-        return "its log ends:\n" + "\n".join(self.said().splitlines()[-12:])
+        return "its log ends:\n" + "\n".join(self.log_text().splitlines()[-12:])
 
     # --- power ----------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def play(spec: Spec, server: ForkServer, place: Path) -> Outcome:
         clients.close()
         if machine.running:
             machine.kill()
-    if TRACEBACK in (said := machine.said()):
+    if TRACEBACK in (said := machine.log_text()):
         at = said.find(TRACEBACK)
         outcome.findings.append(
             Finding("wrong", f"the broker's log has a traceback:\n{said[at : at + 3000]}")

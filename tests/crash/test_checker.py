@@ -20,7 +20,7 @@ def whole() -> tuple[History, Observed]:
             Commit("app", 2, {"a": 0, "b": 1}, ("b",), {"b": 4}, {("b", "v"): 2}),
         ],
         seen={"a": {1: ("w", 1), 2: ("app@1", 1)}},
-        cursors={("g", "a"): Cursor(asked=3, told=2)},
+        cursors={("g", "a"): Cursor(asked=3, durable=2)},
         lasting={"made": True, "deleted": False},
     )
     a = [body("w", 1), body("app@1", 1), body("app@1", 2), body("w", 2), body("w", 3)]

@@ -202,7 +202,7 @@ class Clients:
                 cursor.asked = asked
                 reader.confirm(asked - 1)
             reader.ping_holder(PATIENCE_S)
-        self._tell_cursor(cursor)
+        self._describe_cursor(cursor)
 
     def _read_some(self, reader: Reader, chance: random.Random, cursor: Cursor) -> None:
         for _ in range(chance.choice((1, 10, 100))):
@@ -215,11 +215,11 @@ class Clients:
             cursor.asked = asked
             reader.confirm(asked - 1)
         if chance.random() < 0.05:
-            self._tell_cursor(cursor)
+            self._describe_cursor(cursor)
 
-    def _tell_cursor(self, cursor: Cursor) -> None:
+    def _describe_cursor(self, cursor: Cursor) -> None:
         for listed in self.connection.cursors(GROUP, PLAIN):
-            cursor.told = max(cursor.told, listed.position)
+            cursor.durable = max(cursor.durable, listed.position)
 
     def _consume(self, chance: random.Random) -> None:
         with self.connection.consumer(QUEUED, queue=QUEUE) as consumer:

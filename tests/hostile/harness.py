@@ -77,10 +77,10 @@ class Watch:
         self.memory: list[float] = [own_memory(pid)]
         self.files: list[int] = [open_files(pid)]
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._over.wait(0.02):
             self.memory.append(own_memory(self._pid))
             self.files.append(open_files(self._pid))

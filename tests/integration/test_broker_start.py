@@ -87,7 +87,7 @@ def config(data: Path) -> BrokerConfig:
     return BrokerConfig(data=str(data), endpoint="tcp://127.0.0.1:0", segment_bytes=SEGMENT_BYTES)
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line for pytest -s and for failed tests."""
     sys.stdout.write(f"{line}\n")
 
@@ -124,7 +124,9 @@ def test_a_broker_serves_before_it_has_opened_its_logs(many: Path, monkeypatch: 
                 writer.flush()
             confirmed = len(opened)
             assert len(connection.list_resources()) == MANY
-        tell(f"of {MANY} logs {described} were open at the first answer, {confirmed} at the first Confirm")
+        print_line(
+            f"of {MANY} logs {described} were open at the first answer, {confirmed} at the first Confirm"
+        )
         assert confirmed < MANY / 2
         assert len(set(opened)) == len(opened) == MANY
 
@@ -143,7 +145,7 @@ def test_the_duration_of_the_start_is_printed(many: Path, tmp_path: Path) -> Non
                     writer.send(b"first")
                     writer.flush()
                 confirmed = time.monotonic() - began
-        tell(
+        print_line(
             f"{data}: ready after {ready:.2f} s, first answer {described:.2f} s, "
             f"first Confirm {confirmed:.2f} s"
         )

@@ -31,14 +31,14 @@ async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind:
         assert connected.name.startswith("urn:uuid:")
         assert connected.numbers == ()
         for n in range(3):
-            await client.say(Message((a,), b"%d" % n, "text/plain", (("k", "v"),)), kind=kind)
+            await client.send(Message((a,), b"%d" % n, "text/plain", (("k", "v"),)), kind=kind)
         data_frames = [await client.socket.recv() for _ in range(4)]
         assert all(isinstance(data, str) is (kind is Kind.TEXT) for data in data_frames)
         frames = [decode(data) for data in data_frames]
         while (
             len([frame for frame in frames if isinstance(frame, Message)]) < 3 or Acknowledge(3) not in frames
         ):
-            frames.append(await client.hear())
+            frames.append(await client.receive())
         assert [frame for frame in frames if isinstance(frame, Message)] == [
             Message((a,), b"%d" % n, "text/plain", (("k", "v"), ("mtl-sequence", str(n + 1))))
             for n in range(3)
@@ -72,7 +72,7 @@ async def test_an_answered_close_acknowledges_all_messages_before_it(
         async with bare(opened, subprotocol=subprotocol) as client:
             if subprotocol == MBWS:
                 name = (await client.connect()).name
-            await client.say(*numbered(a, range(500)))
+            await client.send(*numbered(a, range(500)))
             await client.socket.close()
             assert client.socket.close_code == 1000
         assert await in_log(beside, a) == [b"%d" % n for n in range(500)]
@@ -89,7 +89,7 @@ async def test_without_recovery_messages_are_sent_at_once(shared: RunningBroker)
         at(shared) as (opened, _),
         bare(opened, f"address={a}&from=earliest&frames=text", MBLWS) as client,
     ):
-        await client.say(Connect(), Acknowledge(77), *numbered(a, range(3)))
+        await client.send(Connect(), Acknowledge(77), *numbered(a, range(3)))
         for n in range(3):
             data = await client.socket.recv()
             assert isinstance(data, str)
@@ -106,7 +106,7 @@ async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBrok
     query = f"address={a}&from=earliest&address={b}&from=earliest"
     async with at(shared) as (opened, beside), bare(opened, query) as client:
         await client.connect()
-        await client.say(Message((a, "", b, a), b"both"))
+        await client.send(Message((a, "", b, a), b"both"))
         messages = await client.messages(2)
         assert sorted(message.addresses for message in messages) == [(a,), (b,)]
         assert [message.body for message in messages] == [b"both", b"both"]
@@ -120,7 +120,7 @@ async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared
     a = next(names)
     async with at(shared, create=(DEAD, a)) as (opened, beside), bare(opened) as client:
         await client.connect()
-        await client.say(
+        await client.send(
             Message(("nowhere", a), b"unknown", "t/t", (("k", "v"),)),
             Message((), b"no address"),
             Message((a,), b"bad", "", (("mtl-sequence", "1"),)),
@@ -137,7 +137,7 @@ async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared
         assert "broker's" in str(letters[b"bad"]["dead-letter-reason"])
     async with at(shared, create=()) as (opened, _), bare(opened) as client:
         await client.connect()
-        await client.say(Message(("nowhere",), b""))
+        await client.send(Message(("nowhere",), b""))
         await client.acknowledged(1)
 
 
@@ -188,10 +188,10 @@ async def test_unacknowledged_messages_do_not_exceed_the_window(shared: RunningB
         more = asyncio.create_task(client.messages(100))
         done, _ = await asyncio.wait({more}, timeout=0.1)
         assert not done
-        await client.say(Acknowledge(99))
+        await client.send(Acknowledge(99))
         done, _ = await asyncio.wait({more}, timeout=0.1)
         assert not done
-        await client.say(Acknowledge(100))
+        await client.send(Acknowledge(100))
         assert bodies_of(await more) == list(range(MBWS_WINDOW, MBWS_WINDOW + 100))
 
 

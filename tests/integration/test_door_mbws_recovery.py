@@ -23,9 +23,9 @@ async def test_a_recovered_connection_continues_after_messages_received_on_both_
             name = (await client.connect()).name
             await written(beside, a, range(10))
             assert bodies_of(await client.messages(10)) == list(range(10))
-            await client.say(Acknowledge(3), *numbered(b, range(5)))
+            await client.send(Acknowledge(3), *numbered(b, range(5)))
             await client.acknowledged(5)
-            await client.say(*numbered(b, range(5, 8)))
+            await client.send(*numbered(b, range(5, 8)))
             client.break_off()
         await written(beside, a, range(10, 12))
         async with bare(opened, query) as client:
@@ -35,7 +35,7 @@ async def test_a_recovered_connection_continues_after_messages_received_on_both_
             (received,) = connected.numbers
             assert 5 <= received <= 8
             assert bodies_of(await client.messages(5)) == [7, 8, 9, 10, 11]
-            await client.say(*numbered(b, range(received, 10)))
+            await client.send(*numbered(b, range(received, 10)))
             await client.acknowledged(10)
         assert await in_log(beside, b) == [b"%d" % n for n in range(10)]
 
@@ -47,12 +47,12 @@ async def test_a_session_lost_without_close_is_taken_over(shared: RunningBroker)
     a = next(names)
     async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as old:
         name = (await old.connect()).name
-        await old.say(*numbered(a, range(300)))
+        await old.send(*numbered(a, range(300)))
         assert bodies_of(await old.messages(50)) == list(range(50))
         async with bare(opened) as new:
             connected = await new.connect(name, 50, 1, 300)
             assert connected.name == name
-            await new.say(*numbered(a, range(connected.numbers[0], 400)))
+            await new.send(*numbered(a, range(connected.numbers[0], 400)))
             assert bodies_of(await new.messages(350)) == list(range(50, 400))
             assert await old.closed() == 1006
         assert await in_log(beside, a) == [b"%d" % n for n in range(400)]
@@ -78,9 +78,9 @@ async def test_a_mismatched_recovery_gives_a_new_connection(
         await written(beside, a, range(3))
         async with bare(opened, f"address={a}&from=earliest") as client:
             name = (await client.connect()).name
-            await client.say(*numbered(b, range(2)))
+            await client.send(*numbered(b, range(2)))
             assert bodies_of(await client.messages(3)) == [0, 1, 2]
-            await client.say(Acknowledge(1))
+            await client.send(Acknowledge(1))
             await client.acknowledged(2)
             client.break_off()
         async with bare(opened, f"address={a}&from=3", origin=origin) as client:
@@ -101,19 +101,19 @@ async def test_concurrent_recoveries_give_the_connection_to_one_session(shared: 
         async with bare(opened, f"address={a}&from=earliest") as client:
             name = (await client.connect()).name
             assert bodies_of(await client.messages(20)) == list(range(20))
-            await client.say(*numbered(b, range(100)))
+            await client.send(*numbered(b, range(100)))
             client.break_off()
         async with bare(opened) as first, bare(opened) as second, bare(opened) as third:
             hasty = {first, second, third}
             for client in hasty:
-                await client.say(Connect(name, (7, 1, 100)))
+                await client.send(Connect(name, (7, 1, 100)))
             await until(lambda: sum(hasty_client.socket.close_code == 1006 for hasty_client in hasty) == 2)
             (recovered,) = (hasty_client for hasty_client in hasty if hasty_client.socket.close_code is None)
-            connected = await recovered.hear()
+            connected = await recovered.receive()
             assert isinstance(connected, Connect)
             assert connected.name == name
             assert bodies_of(await recovered.messages(13)) == list(range(7, 20))
-            await recovered.say(*numbered(b, range(connected.numbers[0], 101)))
+            await recovered.send(*numbered(b, range(connected.numbers[0], 101)))
             await recovered.acknowledged(101)  # SSLR may have acknowledged all before it
         assert await in_log(beside, b) == [b"%d" % n for n in range(101)]
 
@@ -132,7 +132,7 @@ async def test_recovery_with_a_recreated_resource_is_closed_with_the_reason(shar
         await beside.delete_resource(a)
         await written(beside, a, range(10, 14))
         async with bare(opened) as client:
-            await client.say(Connect(name, (2, 1, 0)))
+            await client.send(Connect(name, (2, 1, 0)))
             assert await client.closed() == 1008
             assert "incarnation" in str(client.socket.close_reason)
 
@@ -148,7 +148,7 @@ async def test_a_second_connect_discards_the_former_connection(shared: RunningBr
         second = await client.connect(first.name, 3, 1, 0)
         assert second.name != first.name
         assert second.numbers == ()
-        await client.say(Acknowledge(0))
+        await client.send(Acknowledge(0))
         client.break_off()
         async with bare(opened) as other:
             assert (await other.connect(first.name, 3, 1, 0)).name != first.name

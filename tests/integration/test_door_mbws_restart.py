@@ -32,7 +32,7 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
         async with bare(opened, f"address={a}&from=earliest", origin=PAGE) as client:
             name = (await client.connect()).name
             assert bodies_of(await client.messages(10)) == list(range(10))
-            await client.say(Acknowledge(3), *numbered(b, range(5)))
+            await client.send(Acknowledge(3), *numbered(b, range(5)))
             await client.acknowledged(5)
             (peer,) = opened.peers  # type: ignore[attr-defined]
             await until(lambda: peer._connection.outgoing.acked == 3)
@@ -50,7 +50,7 @@ async def test_a_connection_continues_after_a_restart_of_the_door(mtl_broker: Ru
             connected = await client.connect(name, 7, 4, 8)
             assert (connected.name, connected.numbers) == (name, (5,))
             assert bodies_of(await client.messages(5)) == [7, 8, 9, 10, 11]
-            await client.say(*numbered(b, range(5, 8)))
+            await client.send(*numbered(b, range(5, 8)))
             await client.acknowledged(8)
         assert await in_log(beside, b) == [b"%d" % n for n in range(8)]
         assert await in_log(beside, CONNECTIONS)
@@ -133,7 +133,7 @@ async def test_clients_cannot_use_the_resource_of_stored_connections(mtl_broker:
             assert await client.closed() == 1008
         async with bare(opened) as client:
             await client.connect()
-            await client.say(Message((CONNECTIONS,), b"forged"))
+            await client.send(Message((CONNECTIONS,), b"forged"))
             await client.acknowledged(1)
         assert await in_log(beside, DEAD) == [b"forged"]
         assert CONNECTIONS not in await beside.describe()

@@ -39,16 +39,16 @@ class Bare:
         self._socket.connect(endpoint)
         self._before = list(before)
 
-    async def say(self, *frames: str | bytes) -> None:
+    async def send(self, *frames: str | bytes) -> None:
         encoded = [frame.encode() if isinstance(frame, str) else frame for frame in frames]
         await self._socket.send_multipart([*self._before, *encoded])
 
-    async def hear(self) -> list[bytes]:
+    async def receive(self) -> list[bytes]:
         return list(await self._socket.recv_multipart())
 
     async def ask(self, *frames: str | bytes) -> list[bytes]:
-        await self.say(*frames)
-        return await self.hear()
+        await self.send(*frames)
+        return await self.receive()
 
     async def silent(self, seconds: float = 0.1) -> bool:
         return not await self._socket.poll(int(seconds * 1000))
@@ -69,18 +69,18 @@ async def shaken(endpoint: str, identity: bytes) -> RawPeer:
     return await asyncio.to_thread(RawPeer(endpoint, identity).shake_hands)
 
 
-async def asked(peer: RawPeer, *frames: bytes) -> list[bytes]:
+async def ask(peer: RawPeer, *frames: bytes) -> list[bytes]:
     peer.send(*frames)
     return await asyncio.to_thread(peer.receive)
 
 
-async def asked_until_heard(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list[bytes]]:
+async def ask_until_answered(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list[bytes]]:
     """Send the request on new connections until one is answered: a ROUTER ignores a second one of an identity."""
     for _ in range(20):
         peer = await shaken(endpoint, identity)
         peer.socket.settimeout(1.0)
         try:
-            return peer, await asked(peer, *frames)
+            return peer, await ask(peer, *frames)
         except TimeoutError:
             peer.close()
     raise TimeoutError
@@ -143,18 +143,18 @@ async def test_a_client_of_the_document_alone_works(
     lead = list(before)
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as client:
         assert await client.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
-        await client.say("CONNECT", "VERSION", "0.1", "TTL", "60000")
-        await client.say("NOOP")
+        await client.send("CONNECT", "VERSION", "0.1", "TTL", "60000")
+        await client.send("NOOP")
         assert await client.silent()
         assert await client.ask("SUB", "ID", "s", "", "topic1", "topic2") == [*lead, b"OK", b"ID", b"s"]
         assert await client.ask("SUB", "ID", "t", "", "topic1") == [*lead, b"OK", b"ID", b"t"]
-        await client.say("PUT", "TOPIC", "topic1", "X-REPLY-TO", "me", "", b"a", b"", b"c")
-        message = await client.hear()
+        await client.send("PUT", "TOPIC", "topic1", "X-REPLY-TO", "me", "", b"a", b"", b"c")
+        message = await client.receive()
         assert message[: len(lead) + 3] == [*lead, b"MESSAGE", b"TOPIC", b"topic1"]
         assert message[-4:] == [b"", b"a", b"", b"c"]
         headers = dict(zip(message[len(lead) + 1 : -4 : 2], message[len(lead) + 2 : -4 : 2], strict=True))
         assert headers == {b"TOPIC": b"topic1", b"X-REPLY-TO": b"me", b"X-mtl-sequence": b"1"}
-        await client.say("UNSUB", "", "topic1")
+        await client.send("UNSUB", "", "topic1")
         assert await client.ask("PUT", "ID", "p", "TOPIC", "topic1", "", b"x") == [*lead, b"OK", b"ID", b"p"]
         assert await client.silent()
         assert await client.ask("DISCONNECT", "ID", "d") == [*lead, b"OK", b"ID", b"d"]
@@ -187,7 +187,7 @@ async def test_invalid_messages_are_answered_with_error(mtl_broker: RunningBroke
         for bad in malformed:
             error, _, _, *carried = await client.ask(*bad)
             assert (error, carried) == (b"ERROR", [b"ID", b"\xfe"])
-        await client.say("ERROR", "MESSAGE", "whatever", "ID", "7")
+        await client.send("ERROR", "MESSAGE", "whatever", "ID", "7")
         assert await client.silent()
 
 
@@ -204,12 +204,15 @@ async def test_each_id_gets_one_answer_ok_or_error(mtl_broker: RunningBroker) ->
         ]
         failing = [("SUB",), ("UNSUB",), ("PUT", "", "x"), ("CONNECT", "TTL", "0"), ("MESSAGE",), ("MAYBE",)]
         for number, (verb, *rest) in enumerate((*done, *failing)):
-            await client.say(verb, *rest)  # without an ID: OK is silence, ERROR is not
-            await client.say(verb, "ID", f"{number}", *rest)
+            await client.send(verb, *rest)  # without an ID: OK is silence, ERROR is not
+            await client.send(verb, "ID", f"{number}", *rest)
             if number >= len(done):
-                assert [(await client.hear())[0], b"MESSAGE" in await client.hear()] == [b"ERROR", True], verb
+                assert [(await client.receive())[0], b"MESSAGE" in await client.receive()] == [
+                    b"ERROR",
+                    True,
+                ], verb
             else:
-                assert await client.hear() == [b"OK", b"ID", b"%d" % number], verb
+                assert await client.receive() == [b"OK", b"ID", b"%d" % number], verb
         assert await client.ask("DISCONNECT", "ID", "last") == [b"OK", b"ID", b"last"]
         assert await client.silent()
 
@@ -243,15 +246,15 @@ async def test_unknown_topics_are_errors_unless_created(mtl_broker: RunningBroke
 async def test_a_silent_client_gets_noops_and_becomes_absent(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
         assert await client.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
-        await client.say("CONNECT", "TTL", "200")
-        assert await client.hear() == [b"NOOP"]
+        await client.send("CONNECT", "TTL", "200")
+        assert await client.receive() == [b"NOOP"]
         assert await client.silent(0.3)  # absent by then: no more NOOPs
         error, _, text = await client.ask("NOOP")
         assert error == b"ERROR"
         assert b"SUB again" in text
         assert await client.ask("PUT", "ID", "p", "TOPIC", "t", "", "x") == [b"OK", b"ID", b"p"]
         assert await client.silent()  # the subscription has ended
-        await client.say("CONNECT", "TTL", "10000")
+        await client.send("CONNECT", "TTL", "10000")
         assert await client.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
 
 
@@ -315,7 +318,7 @@ async def test_a_slow_subscriber_gets_every_message_within_a_window(mtl_broker: 
         assert isinstance(opened, Mc0Door)
         (peer,) = opened.peers.values()
         await until(lambda: peer._full_since is not None)
-        bodies = [(await client.hear())[-1] for _ in range(200)]
+        bodies = [(await client.receive())[-1] for _ in range(200)]
         assert [int(body.rstrip(b"\0")) for body in bodies] == list(range(200))
 
 
@@ -341,15 +344,15 @@ async def test_a_subscription_ends_with_its_connection(
     async with at(mtl_broker) as (opened, beside):
         await beside.create_resource("t", exist_ok=True)
         victim = await shaken(opened.endpoint, b"victim")
-        assert await asked(victim, b"SUB", b"ID", b"s", b"", b"t") == [b"OK", b"ID", b"s"]
+        assert await ask(victim, b"SUB", b"ID", b"s", b"", b"t") == [b"OK", b"ID", b"s"]
         victim.close()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         thief = await shaken(opened.endpoint, b"victim")
-        assert await asked(thief, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        assert await ask(thief, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
         async with beside.writer("t") as w:
             await w.settled(await w.send(b"secret"))
-        assert await asked(thief, b"PUT", b"ID", b"p", b"TOPIC", b"u", b"", b"x") == [b"OK", b"ID", b"p"]
-        assert await asked(thief, b"NOOP", b"ID", b"m") == [b"OK", b"ID", b"m"]  # and no MESSAGE before it
+        assert await ask(thief, b"PUT", b"ID", b"p", b"TOPIC", b"u", b"", b"x") == [b"OK", b"ID", b"p"]
+        assert await ask(thief, b"NOOP", b"ID", b"m") == [b"OK", b"ID", b"m"]  # and no MESSAGE before it
         thief.close()
 
 
@@ -360,14 +363,14 @@ async def test_a_silent_peer_loses_its_identity_after_its_ttl(mtl_broker: Runnin
         hanging = await shaken(
             opened.endpoint, b"one"
         )  # as after a loss of its machine: its TCP connection stays open
-        assert await asked(hanging, b"CONNECT", b"ID", b"c", b"TTL", b"300") == [b"OK", b"ID", b"c"]
+        assert await ask(hanging, b"CONNECT", b"ID", b"c", b"TTL", b"300") == [b"OK", b"ID", b"c"]
         assert await asyncio.to_thread(hanging.hung_up)
-        again, (error, _, text) = await asked_until_heard(
+        again, (error, _, text) = await ask_until_answered(
             opened.endpoint, b"one", b"PUT", b"TOPIC", b"t", b"", b"x"
         )
         assert error == b"ERROR"
         assert b"SUB again" in text
-        assert await asked(again, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        assert await ask(again, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
         for peer in (hanging, again):
             peer.close()
 
@@ -376,7 +379,7 @@ async def test_a_silent_peer_loses_its_identity_after_its_ttl(mtl_broker: Runnin
 async def test_messages_before_a_disconnection_are_handled(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside):
         peer = await shaken(opened.endpoint, b"brief")
-        assert await asked(peer, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        assert await ask(peer, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
         for n in range(500):
             peer.send(b"PUT", b"TOPIC", b"t", b"", b"%d" % n)
         peer.close()
@@ -394,9 +397,9 @@ async def test_messages_after_a_disconnect_command_are_handled(mtl_broker: Runni
         bare(opened.endpoint) as second_client,
     ):
         for n in range(300):
-            await first_client.say("DISCONNECT")
-            await first_client.say("PUT", "ID", f"{n}", "TOPIC", "t", "", bytes(10_000))
-        assert [await first_client.hear() for _ in range(300)] == [
+            await first_client.send("DISCONNECT")
+            await first_client.send("PUT", "ID", f"{n}", "TOPIC", "t", "", bytes(10_000))
+        assert [await first_client.receive() for _ in range(300)] == [
             [b"OK", b"ID", b"%d" % n] for n in range(300)
         ]
         assert await second_client.ask("NOOP", "ID", "n") == [b"OK", b"ID", b"n"]

@@ -46,11 +46,11 @@ class Bare:
         self._writer = writer
         self._decoder = MicroDecoder()
 
-    async def say(self, octets: bytes) -> None:
+    async def send(self, octets: bytes) -> None:
         self._writer.write(octets)
         await self._writer.drain()
 
-    async def hear(self) -> Frame | None:
+    async def receive(self) -> Frame | None:
         while (frame := self._decoder.frame()) is None:
             data = await self._reader.read(65_536)
             if not data:
@@ -60,10 +60,10 @@ class Bare:
 
     async def handshake(self, octets: bytes) -> str:
         """All three steps of the handshake; returns the identity of the door."""
-        await self.say(octets)
+        await self.send(octets)
         while (reply := self._decoder.handshake()) is None:
             self._decoder.feed(await self._reader.read(65_536))
-        await self.say(octets)
+        await self.send(octets)
         assert isinstance(reply, Handshake)
         return reply.identity
 
@@ -112,8 +112,8 @@ async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> Non
 async def test_a_client_of_the_document_alone_works(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
         assert await client.handshake(HULK) == f"mtl {mtl.__version__}"
-        await client.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
-        frame = await client.hear()
+        await client.send(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
+        frame = await client.receive()
         assert frame is not None
         assert str(frame) == "ExtensionFrame(id=3, payload=b'\\x00\\x01')"
         async with beside.reader("MQ", start="earliest", until=2) as log:
@@ -179,8 +179,8 @@ async def test_a_consumer_of_a_queue_has_at_most_the_agreed_window(
         async with bare(opened.endpoint) as slow, mm2.connect(opened.endpoint) as d:
             final = encode_handshake(Handshake("slow", "pub-sub", f"batch-ack:max-count={window}"))
             await slow.handshake(final)
-            await slow.say(encode(CommandFrame("subscribe", {"destination": "jobs"})))
-            first = await slow.hear()
+            await slow.send(encode(CommandFrame("subscribe", {"destination": "jobs"})))
+            first = await slow.receive()
             assert isinstance(first, MessageFrame)  # and acknowledges nothing
             others = await d.reader("jobs")
             bodies = [(await others.next()).body for _ in range(20 - window)]
@@ -200,12 +200,12 @@ async def test_deliveries_to_a_dead_consumer_count(mtl_broker: RunningBroker) ->
         for unsubscribes in (False, True, False, False):
             async with bare(opened.endpoint) as mortal:
                 await mortal.handshake(final)
-                await mortal.say(encode(CommandFrame("subscribe", {"destination": "jobs"})))
-                message = await mortal.hear()
+                await mortal.send(encode(CommandFrame("subscribe", {"destination": "jobs"})))
+                message = await mortal.receive()
                 assert isinstance(message, MessageFrame)
                 assert message.payload == b"poison"
                 if unsubscribes:
-                    await mortal.say(encode(CommandFrame("unsubscribe", {"destination": "jobs"})))
+                    await mortal.send(encode(CommandFrame("unsubscribe", {"destination": "jobs"})))
                     while (await beside.queues(resource="jobs"))[0].consumers:
                         pass
         async with beside.reader("jobs.dead", start="earliest", until=2) as dead:
@@ -274,11 +274,11 @@ async def test_a_failed_handshake_is_answered_with_error_and_closed(
     mtl_broker: RunningBroker, octets: bytes, words: str
 ) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
-        await client.say(octets)
-        frame = await client.hear()
+        await client.send(octets)
+        frame = await client.receive()
         assert isinstance(frame, Error)
         assert words in frame.text
-        assert await client.hear() is None
+        assert await client.receive() is None
 
 
 @in_loop
@@ -340,13 +340,13 @@ async def test_a_slow_subscriber_gets_every_message(mtl_broker: RunningBroker) -
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
         await client.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
         command = b"subscribe;destination=topic%2Fbig,from=earliest"
-        await client.say(b"\1%c" % len(command) + command)
+        await client.send(b"\1%c" % len(command) + command)
         await beside.create_resource("big", exist_ok=True)
         async with beside.writer("big") as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
         for n in range(100):
-            frame = await client.hear()
+            frame = await client.receive()
             assert isinstance(frame, MessageFrame)
             assert int(frame.payload.rstrip(b"\0")) == n
 

@@ -33,29 +33,29 @@ class Bare:
         self._reader = reader
         self._writer = writer
         self._decoder = m.ReactiveDecoder()
-        self._heard: list[m.Message] = []
+        self._received: list[m.Message] = []
 
-    async def say(self, *messages: m.Message) -> None:
+    async def send(self, *messages: m.Message) -> None:
         self._writer.write(b"".join(map(m.encode, messages)))
         await self._writer.drain()
 
-    async def hear(self) -> m.Message:
-        while not self._heard:
+    async def receive(self) -> m.Message:
+        while not self._received:
             octets = await self._reader.read(1 << 16)
             assert octets, "the door closed the connection"
-            self._heard += apart(self._decoder.feed(octets))
-        return self._heard.pop(0)
+            self._received += apart(self._decoder.feed(octets))
+        return self._received.pop(0)
 
     async def silent(self, seconds: float = 0.1) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                self._heard.insert(0, await self.hear())
+                self._received.insert(0, await self.receive())
         except TimeoutError:
             return True
         return False
 
     async def closed(self) -> bool:
-        return not self._heard and not await self._reader.read(1)
+        return not self._received and not await self._reader.read(1)
 
     def close(self) -> None:
         self._writer.close()
@@ -83,8 +83,8 @@ async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
     client = Bare(*await asyncio.open_connection(*host_and_port(endpoint)))
     try:
         if hello:
-            await client.say(m.ClientHello())
-            assert await client.hear() == m.ServerHello()
+            await client.send(m.ClientHello())
+            assert await client.receive() == m.ServerHello()
         yield client
     finally:
         client.close()
@@ -128,17 +128,17 @@ async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker
 @in_loop
 async def test_elements_are_sent_exactly_within_demand(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
-        await client.say(m.Subscribe("orders", 5, 2))
-        assert await client.hear() == m.Subscribed(5)
-        assert [await client.hear() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
+        await client.send(m.Subscribe("orders", 5, 2))
+        assert await client.receive() == m.Subscribed(5)
+        assert [await client.receive() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
         assert await client.silent()
-        await client.say(m.RequestMore(5, 1), m.RequestMore(5, 2))
-        assert [await client.hear() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
+        await client.send(m.RequestMore(5, 1), m.RequestMore(5, 2))
+        assert [await client.receive() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
         assert await client.silent()
-        await client.say(m.RequestMore(5, 0))
-        error = await client.hear()
+        await client.send(m.RequestMore(5, 0))
+        error = await client.receive()
         assert isinstance(error, m.OnError)
-        await client.say(m.RequestMore(5, 9), m.Cancel(5))
+        await client.send(m.RequestMore(5, 9), m.Cancel(5))
         assert await client.silent()
 
 
@@ -146,7 +146,7 @@ async def test_elements_are_sent_exactly_within_demand(mtl_broker: RunningBroker
 async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as client:
         for subscriber in range(0, 40, 4):
-            await client.say(
+            await client.send(
                 m.Subscribe("orders", subscriber, 1),
                 m.Cancel(subscriber),
                 m.Subscribe("orders?to=2", subscriber + 1, 1),
@@ -156,8 +156,8 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
             )
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: not (peer._streams or peer._tasks or peer._intakes))
-        await client.say(m.Subscribe("orders", 99, 1))
-        while await client.hear() != m.OnNext(99, b"0"):
+        await client.send(m.Subscribe("orders", 99, 1))
+        while await client.receive() != m.OnNext(99, b"0"):
             pass
 
 
@@ -165,50 +165,50 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
 @in_loop
 async def test_an_id_is_reused_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
-        await client.say(m.Subscribe("orders", 5, 1))
-        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
-        await client.say(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
-        assert await client.hear() == m.Subscribed(5)
-        assert await client.hear() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
-        await client.say(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
-        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5)] * 2
-        error = await client.hear()
+        await client.send(m.Subscribe("orders", 5, 1))
+        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await client.send(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
+        assert await client.receive() == m.Subscribed(5)
+        assert await client.receive() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
+        await client.send(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
+        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5)] * 2
+        error = await client.receive()
         assert isinstance(error, m.OnError)
         assert "bad-publisher" in error.error
-        await client.say(m.Subscribe("orders", 5, 1))
-        assert [await client.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await client.send(m.Subscribe("orders", 5, 1))
+        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
 
 
 @pytest.mark.requirement("RS-24", "RS-31", "RS-36")
 @in_loop
 async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
-        await client.say(m.Subscribe("$publish/orders", 5, 1))
-        assert await client.hear() == m.Subscribed(5, 8)
-        back = await client.hear()
+        await client.send(m.Subscribe("$publish/orders", 5, 1))
+        assert await client.receive() == m.Subscribed(5, 8)
+        back = await client.receive()
         assert isinstance(back, m.Subscribe)
         assert (back.publisher, back.demand) == ("orders", RS_DEMAND)
         q = back.subscriber
-        await client.say(
+        await client.send(
             m.Subscribed(q, 0),
             m.OnNextPart(q, 1, b"he"),
             m.OnNext(q, b"first"),
             m.OnNextLastPart(q, 1, b"llo"),
             m.OnNext(q, b""),
         )
-        assert await client.hear() == m.OnNext(5, (1).to_bytes(8, "big"))
+        assert await client.receive() == m.OnNext(5, (1).to_bytes(8, "big"))
         asked = 0
         while (
             asked < 3
         ):  # renewed as they are confirmed, whether or not there is demand for the confirmations
-            request = await client.hear()
+            request = await client.receive()
             assert isinstance(request, m.RequestMore)
             asked += request.demand
-        await client.say(m.OnComplete(q))
+        await client.send(m.OnComplete(q))
         assert await client.silent()
-        await client.say(m.RequestMore(5, 10))
-        assert await client.hear() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
-        assert await client.hear() == m.OnComplete(5)
+        await client.send(m.RequestMore(5, 10))
+        assert await client.receive() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
+        assert await client.receive() == m.OnComplete(5)
         async with beside.reader("orders", until=4) as log:
             assert [content.body async for content in log] == [b"first", b"hello", b""]
 
@@ -249,10 +249,10 @@ async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: Running
         ]
         for messages, words in wrong:
             async with bare(opened.endpoint, hello=False) as client:
-                await client.say(*messages)
-                replies = [await client.hear()]
+                await client.send(*messages)
+                replies = [await client.receive()]
                 while not isinstance(replies[-1], m.Goodbye):
-                    replies.append(await client.hear())
+                    replies.append(await client.receive())
                 assert words in replies[-1].reason, messages
                 assert await client.closed()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
@@ -262,13 +262,13 @@ async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: Running
 @in_loop
 async def test_elements_beyond_the_demand_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
-        await client.say(m.Subscribe("$publish/orders", 5))
-        assert await client.hear() == m.Subscribed(5, 8)
-        back = await client.hear()
+        await client.send(m.Subscribe("$publish/orders", 5))
+        assert await client.receive() == m.Subscribed(5, 8)
+        back = await client.receive()
         assert isinstance(back, m.Subscribe)
         q = back.subscriber
-        await client.say(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
-        goodbye = await client.hear()
+        await client.send(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
+        goodbye = await client.receive()
         assert isinstance(goodbye, m.Goodbye)
         assert "requested" in goodbye.reason
 
@@ -281,8 +281,8 @@ async def test_the_end_of_either_side_ends_all_streams(mtl_broker: RunningBroker
         r, w = await c.reader("orders"), await c.writer("orders")
         await (await w.send(b"1"))
         client = Bare(*await asyncio.open_connection(*host_and_port(opened.endpoint)))
-        await client.say(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
-        while not isinstance(await client.hear(), m.OnNext):
+        await client.send(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
+        while not isinstance(await client.receive(), m.OnNext):
             pass
         client.close()  # without a goodbye
         await until(lambda: len(opened.peers) == 1)  # type: ignore[attr-defined]
@@ -340,14 +340,14 @@ async def test_a_slow_subscriber_gets_every_element_within_a_window(mtl_broker: 
         async with beside.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
-        await client.say(m.Subscribe("big", 1, 2**63 - 1))
+        await client.send(m.Subscribe("big", 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: peer._link._transport.waiting > 0)  # the door has more than the network takes
-        assert await client.hear() == m.Subscribed(1)
+        assert await client.receive() == m.Subscribed(1)
         numbers: list[int] = []
         while len(numbers) < 200:
             element = b""
-            while not isinstance(part := await client.hear(), m.OnNextLastPart):
+            while not isinstance(part := await client.receive(), m.OnNextLastPart):
                 assert isinstance(part, m.OnNextPart)
                 element += bytes(part.data)
             numbers.append(int((element + bytes(part.data)).rstrip(b"\0")))
@@ -400,8 +400,8 @@ async def test_a_stop_with_a_silent_peer_logs_no_error(
 ) -> None:
     monkeypatch.setattr("mtl.doors.reactive.link.RS_GOODBYE_S", 0.01)
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
-        await client.say(m.Subscribe("orders", 1))
-        assert await client.hear() == m.Subscribed(1)
+        await client.send(m.Subscribe("orders", 1))
+        assert await client.receive() == m.Subscribed(1)
         await opened.stop()
         assert not caplog.records
 

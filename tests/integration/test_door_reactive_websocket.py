@@ -48,17 +48,17 @@ class Bare:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self._decoder = m.ReactiveDecoder()
-        self._heard: list[m.Message] = []
+        self._received: list[m.Message] = []
 
-    async def say(self, *messages: m.Message) -> None:
+    async def send(self, *messages: m.Message) -> None:
         await self.socket.send(b"".join(map(m.encode, messages)))
 
-    async def hear(self) -> m.Message:
-        while not self._heard:
+    async def receive(self) -> m.Message:
+        while not self._received:
             octets = await self.socket.recv()
             assert isinstance(octets, bytes)
-            self._heard += apart(self._decoder.feed(octets))
-        return self._heard.pop(0)
+            self._received += apart(self._decoder.feed(octets))
+        return self._received.pop(0)
 
     async def closed(self) -> tuple[int | None, str | None]:
         """The door's close code and reason."""
@@ -81,8 +81,8 @@ async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIte
     async with connect(endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], **options) as socket:
         client = Bare(socket)
         if hello:
-            await client.say(m.ClientHello())
-            assert await client.hear() == m.ServerHello()
+            await client.send(m.ClientHello())
+            assert await client.receive() == m.ServerHello()
         yield client
 
 
@@ -118,7 +118,7 @@ async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -
         octets = b"".join(map(m.encode, said))
         for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
             await client.socket.send(at_once)
-        messages = [await client.hear() for _ in range(4)]
+        messages = [await client.receive() for _ in range(4)]
         (back,) = [message for message in messages if isinstance(message, m.Subscribe)]
         others = [message for message in messages if message is not back]
         assert others[0] == m.ServerHello()
@@ -126,9 +126,9 @@ async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -
         assert m.Subscribed(6, 8) in others
         q = back.subscriber
         element = m.encode(m.OnNext(q, b"in three fragments"))
-        await client.say(m.Subscribed(q))
+        await client.send(m.Subscribed(q))
         await client.socket.send([element[:2], element[2:5], element[5:]])
-        answers = [await client.hear() for _ in range(3)]
+        answers = [await client.receive() for _ in range(3)]
         assert m.RequestMore(q, 1) in answers
         assert m.OnNext(5, b"in three fragments") in answers
         assert m.OnNext(6, (1).to_bytes(8, "big")) in answers
@@ -158,8 +158,8 @@ async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: Ru
         ]
         for messages, words in wrong:
             async with bare(opened.endpoint, hello=False) as client:
-                await client.say(*messages)
-                while not isinstance(goodbye := await client.hear(), m.Goodbye):
+                await client.send(*messages)
+                while not isinstance(goodbye := await client.receive(), m.Goodbye):
                     pass
                 assert words in goodbye.reason
                 assert await client.closed() == (1000, "")
@@ -169,7 +169,7 @@ async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: Ru
             assert code == 1003
             assert "binary" in str(reason)
         async with bare(opened.endpoint) as client:
-            await client.say(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
+            await client.send(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 
 
@@ -219,16 +219,16 @@ async def test_memory_for_a_stuck_subscriber_is_bounded(
         async with beside.writer(name) as w:
             for n in range(300):
                 await w.send(b"%d" % n + bytes(100_000))
-        await client.say(m.Subscribe(name, 1, 2**63 - 1))
+        await client.send(m.Subscribe(name, 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         transport = peer._link._transport
         await until(lambda: transport._websocket.paused)
         assert transport.waiting < 4 * RS_PART
-        assert await client.hear() == m.Subscribed(1)
+        assert await client.receive() == m.Subscribed(1)
         numbers: list[int] = []
         element = b""
         while len(numbers) < 300:
-            part = await client.hear()
+            part = await client.receive()
             assert isinstance(part, (m.OnNextPart, m.OnNextLastPart))
             element += bytes(part.data)
             if isinstance(part, m.OnNextLastPart):

@@ -233,7 +233,10 @@ def test_names_without_user_prefix_need_a_grant(place: Place) -> None:
                 assert f"`{command}` gives the right" in caught.value.message
             place.mtl("grant", "bi", "--queue", "default")
             place.comes(
-                lambda: "bi --write 'orders\\.dead'" in told(lambda: connection.consumer("orders").close())
+                lambda: (
+                    "bi --write 'orders\\.dead'"
+                    in refusal_message(lambda: connection.consumer("orders").close())
+                )
             )
             place.mtl("grant", "bi", "--write", "orders\\.dead")
             place.comes(lambda: refused(lambda: connection.consumer("orders").close()) == 0)
@@ -242,7 +245,7 @@ def test_names_without_user_prefix_need_a_grant(place: Place) -> None:
     assert "queue default" not in place.mtl("user", "list")
 
 
-def told(work: Callable[[], object]) -> str:
+def refusal_message(work: Callable[[], object]) -> str:
     """The message of the refusal."""
     with pytest.raises(Refused) as caught:
         work()

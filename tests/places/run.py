@@ -33,7 +33,7 @@ def main() -> None:
         mtl.connect(endpoint) as connection,
     ):
         java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").first()
-        _tell(lines, spark=pyspark.__version__, java=java[0] if java else "")
+        _write(lines, spark=pyspark.__version__, java=java[0] if java else "")
         for name in names or CASES:
             # Places share a broker, so the name of a resource has the place and the process.
             own = f"{name.replace(' ', '-')}.{place}.{os.getpid()}"
@@ -43,10 +43,10 @@ def main() -> None:
                 CASES[name](ground)
             except Exception:  # noqa: BLE001 whatever it is, it is what the report says
                 error = traceback.format_exc()
-            _tell(lines, case=name, seconds=time.monotonic() - began, error=error)
+            _write(lines, case=name, seconds=time.monotonic() - began, error=error)
 
 
-def _tell(report: TextIO, **what: object) -> None:
+def _write(report: TextIO, **what: object) -> None:
     report.write(json.dumps(what) + "\n")
 
 

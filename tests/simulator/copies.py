@@ -73,7 +73,7 @@ class Seer(ReaderApp):
         self, world: World, machine: CopiedMachine, model: Model, name: str, *, packed: bool
     ) -> None:
         self.machine = machine
-        self.seen: dict[int, Tag] = {}
+        self.delivered: dict[int, Tag] = {}
         self.epoch: str | None = None
         self._asked = 0
         super().__init__(world, machine.routers, model, name, RESOURCE, packed=packed)
@@ -114,7 +114,7 @@ class Seer(ReaderApp):
             if known and there is not None and all(there.get(at) == tag for at, tag in given.items()):
                 raise Violation(f"{self.name} was told of a loss that is none: {error}")
         self.world.note("loss", lambda: f"{self.name} {error}")
-        self.position, self.epoch, self.seen = error.resume, None, {}
+        self.position, self.epoch, self.delivered = error.resume, None, {}
         self.kill()
 
     def done(self, end: int) -> None:
@@ -124,12 +124,12 @@ class Seer(ReaderApp):
 
     def _take(self, delivery: Delivery | PlainRun) -> None:
         tags = tags_of(delivery, packed=self._packed)
-        self.seen |= dict(enumerate(tags, delivery.first))
+        self.delivered |= dict(enumerate(tags, delivery.first))
         self.done(delivery.end)
 
     def _given(self) -> dict[int, Tag]:
         """Contents already read, and those queued."""
-        given = dict(self.seen)
+        given = dict(self.delivered)
         for delivery in list(self.feed.queue):
             given |= dict(enumerate(tags_of(delivery, packed=self._packed), delivery.first))
         return given

@@ -28,7 +28,7 @@ class Driver(ReaderApp):
         self._confirmed = 0
         self._busy = False
         super().__init__(world, routers, model, f"{group.name}#{number}", group.resource, packed=packed)
-        self.process.watch(self._look)
+        self.process.watch(self._check_lease)
 
     def asked(self) -> ReaderOptions:
         """From the group's place."""
@@ -45,7 +45,7 @@ class Driver(ReaderApp):
         end = self._model.end(self.resource)
         return self._model.cursors.get((self.group.name, self.resource), 1) >= end
 
-    def _look(self) -> None:
+    def _check_lease(self) -> None:
         lease = self.feed.lease
         if lease is not None:
             assert lease.epoch is not None

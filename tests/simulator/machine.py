@@ -102,7 +102,7 @@ class BrokerProcess:
         )
         machine.routers.open(self.wake)
         self._sender = LoopSender(machine.routers, self.broker, world.now)
-        self.look()
+        self.report_room()
 
     # --- turns ----------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class BrokerProcess:
         due = max(self.world.mono + delay, self._suspended_until)
         self.world.after(due - self.world.mono, "turn", self._turn)
 
-    def look(self) -> None:
+    def report_room(self) -> None:
         """Report the free space of the disk to the core."""
         self.broker.room(0 if self.machine.nearly_full else LARGE, LARGE, self.world.now())
         self.wake()
@@ -232,7 +232,7 @@ class BrokerProcess:
         if isinstance(result, Damaged):
             raise Violation(f"nothing was damaged, and {type(action).__name__} says: {result}")
         self.world.note(
-            "disk", lambda: f"{type(action).__name__} {getattr(action, 'log', '')} -> {_shown(result)}"
+            "disk", lambda: f"{type(action).__name__} {getattr(action, 'log', '')} -> {_result_text(result)}"
         )
 
         def hand_over() -> None:
@@ -357,7 +357,7 @@ class Machine:
         """Change the free space of the disk, and let the broker check it."""
         self.nearly_full = nearly_full
         if self.process is not None:
-            self.process.look()
+            self.process.report_room()
 
     def stop(self) -> None:
         """Ask the broker to stop cleanly."""
@@ -401,7 +401,7 @@ class Machine:
         self.world.after(self.world.between(0.01, 1.0), "start", self.start)
 
 
-def _shown(result: object) -> str:
+def _result_text(result: object) -> str:
     return str(result) if isinstance(result, MtlError) else type(result).__name__
 
 

@@ -198,7 +198,7 @@ class SimLink(OneByOne):
         wire.down.begin()
         while self._before:
             wire.up.put(self._before.popleft())
-        self.tell(LinkEvents.UP)
+        self.report(LinkEvents.UP)
 
     def arrived(self, pipe: Pipe, message: Message) -> None:
         """A message came in."""
@@ -211,7 +211,7 @@ class SimLink(OneByOne):
         if self.wants_room and not self.closed:
             self._network.wake()
 
-    def tell(self, what: LinkEvents) -> None:
+    def report(self, what: LinkEvents) -> None:
         """UP or DOWN."""
         if not self.closed:
             self.happened |= what
@@ -227,7 +227,7 @@ class SimLink(OneByOne):
         return what
 
 
-def shown(port: Port, message: tuple[bytes, Buffer]) -> str:
+def message_text(port: Port, message: tuple[bytes, Buffer]) -> str:
     """A message, for people."""
     if port is Port.CONTROL:
         return f"{message[0].decode()} {bytes(message[1]).decode():.200}"
@@ -354,7 +354,7 @@ class Routers:
             for _ in range(min(len(inbox), net_limits.DRAIN_MESSAGES)):
                 wire, message = inbox.popleft()
                 wire.up.read()
-                self.world.note("heard", lambda: f"{wire} {shown(port, message)}")  # noqa: B023 called at once
+                self.world.note("heard", lambda: f"{wire} {message_text(port, message)}")  # noqa: B023 called at once
                 yield port, wire.identity, message
 
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
@@ -362,7 +362,7 @@ class Routers:
         wire = self.wires.get((port, identity))
         if wire is None:
             return SendOutcome.GONE
-        self.world.note("said", lambda: f"{wire} {shown(port, (header, body))}")
+        self.world.note("said", lambda: f"{wire} {message_text(port, (header, body))}")
         if port is Port.CONTROL and header == b"202" and self.world.chance(self.weather.lost_leases):
             self.world.note("lost-lease", lambda: str(wire))
             self.reset(wire)
@@ -395,7 +395,7 @@ class Routers:
             if link.closed:
                 return
             if not self.listening:
-                link.tell(LinkEvents.DOWN)
+                link.report(LinkEvents.DOWN)
                 return
             link.connected(self._wire(link))
 
@@ -430,7 +430,7 @@ class Routers:
         wire.up.end(world.upto(wire.up.flying), 0.0)
         wire.down.end(world.upto(wire.down.flying), 0.0)
         if link is not None:
-            self._tell_down(link)
+            self._report_down(link)
         self._forget(wire)
 
     def reconnect(self, wire: Wire) -> None:
@@ -477,8 +477,10 @@ class Routers:
                 continue
             wire.down.end(self.world.upto(wire.down.flying), 0.0)
             if link is not None:
-                self._tell_down(link)
+                self._report_down(link)
 
-    def _tell_down(self, link: SimLink) -> None:
+    def _report_down(self, link: SimLink) -> None:
         """The client gets the end at some time."""
-        self.world.after(self.world.between(*self.weather.late_s), "down", lambda: link.tell(LinkEvents.DOWN))
+        self.world.after(
+            self.world.between(*self.weather.late_s), "down", lambda: link.report(LinkEvents.DOWN)
+        )

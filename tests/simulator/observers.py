@@ -33,12 +33,12 @@ class ObserverApp:
     def _begin(self) -> None:
         self.process = Process(self.world, self._routers, self.name)
         self._channel = self.process.channel()
-        self._seen: dict[str, int] = {}
+        self._known_ends: dict[str, int] = {}
         self.process.after(0.01, self._ask)
 
     def _ask(self) -> None:
-        if self._seen and self.world.chance(0.7):
-            request = w.ResourceDescribe(after=dict(self._seen), wait=1 + self.world.upto(500))
+        if self._known_ends and self.world.chance(0.7):
+            request = w.ResourceDescribe(after=dict(self._known_ends), wait=1 + self.world.upto(500))
         else:
             request = w.ResourceDescribe()
         self.process.ask(self._channel, request, self._described, patience=request.wait / 1000)
@@ -54,11 +54,13 @@ class ObserverApp:
                     ):
                         raise Violation(f"{resource.resource} has no end and no reason for it: {resource}")
                     continue
-                if resource.next < self._seen.get(resource.resource, 0):
+                if resource.next < self._known_ends.get(resource.resource, 0):
                     raise Violation(
-                        f"{resource.resource} ended at {self._seen[resource.resource]}, now at {resource.next}"
+                        f"{resource.resource} ended at {self._known_ends[resource.resource]}, now at {resource.next}"
                     )
-                self._seen[resource.resource] = max(resource.next, self._seen.get(resource.resource, 1))
+                self._known_ends[resource.resource] = max(
+                    resource.next, self._known_ends.get(resource.resource, 1)
+                )
                 self._model.tell_end(resource.resource, resource.next)
         elif not is_of_the_disk(outcome):
             raise Violation(f"{self.name} cannot see anything: {outcome!r}")

@@ -22,7 +22,7 @@ from tests.simulator.world import World
 
 DEAD = ".dead"
 _BAD_OF = 11
-_LOOK_S = 1.0
+_DESCRIBE_S = 1.0
 
 
 def is_bad(tag: Tag) -> bool:
@@ -40,11 +40,11 @@ class QueueApp:
         self.name = name
         self.resource = resource
         self.model = model
-        self.seen: dict[int, Tag] = {}
+        self.delivered: dict[int, Tag] = {}
         self.unmarked: set[int] = set()
         """Given without a mark: once at most, though a consumer that was suspended may look at that one last."""
         self.confirmed: set[int] = set()
-        self.told: w.QueueInfo | None = None
+        self.description: w.QueueInfo | None = None
         self.since = 0.0
         """What the broker was asked before is of no interest."""
         self.consumers = [ConsumerApp(self, routers, f"{name}-{n}") for n in range(consumers)]
@@ -52,12 +52,12 @@ class QueueApp:
     @property
     def settled(self) -> bool:
         """Whether the broker reports all contents as settled."""
-        return self.told is not None and self.told.unsettled == 0
+        return self.description is not None and self.description.unsettled == 0
 
     def written(self) -> None:
         """All contents are written: earlier descriptions of the queue do not count."""
         self.since = self.world.mono
-        self.told = None
+        self.description = None
 
     def kill(self) -> None:
         """One of the consumers dies."""
@@ -71,7 +71,7 @@ class QueueApp:
             raise Violation(f"{self.name} is given {hand.position} of {self.resource} again, without a mark")
         if not hand.again:
             self.unmarked.add(hand.position)
-        self.seen[hand.position] = tag
+        self.delivered[hand.position] = tag
         return tag
 
     def check(self, contents: Mapping[int, Tag], letters: Sequence[Mapping[str, Any]]) -> None:
@@ -84,7 +84,7 @@ class QueueApp:
             raise Violation(f"{self.name}: dead letters twice: {sorted(dead)}")
         reasons = {letter["dead-letter-sequence"]: letter["dead-letter-reason"] for letter in letters}
         for sequence, tag in contents.items():
-            if sequence not in self.seen and reasons.get(sequence) != "deliveries":
+            if sequence not in self.delivered and reasons.get(sequence) != "deliveries":
                 raise Violation(f"{self.name} never delivered {sequence} of {self.resource}")
             if is_bad(tag) and sequence not in reasons:
                 raise Violation(f"{self.name}: {sequence} was rejected and is not among the dead letters")
@@ -116,7 +116,7 @@ class ConsumerApp:
         self._hands.clear()
         self.process.wake()
         self._work_later()
-        self.process.after(_LOOK_S, self._look)
+        self.process.after(_DESCRIBE_S, self._describe)
 
     def kill(self) -> None:
         """Kill the process with its unsettled contents."""
@@ -150,7 +150,7 @@ class ConsumerApp:
         self.queue.confirmed.add(hand.position)
         return ConsumerAnswer.CONFIRM
 
-    def _look(self) -> None:
+    def _describe(self) -> None:
         asked = self.world.mono
         request = w.QueueDescribe(group=self.queue.name, resource=self.queue.resource)
         self.process.ask(self.channel, request, lambda outcome: self._described(asked, outcome))
@@ -158,7 +158,7 @@ class ConsumerApp:
     def _described(self, asked: float, outcome: Outcome) -> None:
         if isinstance(outcome, w.QueueList):
             for info in outcome.queues if asked >= self.queue.since else ():
-                self.queue.told = info
+                self.queue.description = info
         elif not is_of_the_disk(outcome):
             raise Violation(f"{self.name} cannot see its queue: {outcome!r}")
-        self.process.after(_LOOK_S, self._look)
+        self.process.after(_DESCRIBE_S, self._describe)

@@ -162,7 +162,7 @@ class WriterApp:
         """Another process opens the name with its own contents; the former one has to be fenced, and ends."""
         former, outlet, label = self.process, self.outlet, self._label
 
-        def look() -> None:
+        def check_end() -> None:
             error = outlet.pump.error
             if isinstance(error, Fenced):
                 self.world.note("fenced", lambda: label)
@@ -171,7 +171,7 @@ class WriterApp:
             if error is not None:
                 former.kill()
 
-        former.watch(look)
+        former.watch(check_end)
         self._again.clear()
         self._rivals += 1
         self._label = f"{self.name}~{self._rivals}"

@@ -58,7 +58,7 @@ class Poll:
 @dataclass
 class _State:
     there: dict[str, Known] = field(default_factory=dict)
-    told: dict[str, Known] = field(default_factory=dict)
+    described: dict[str, Known] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ class PollsAndModel(RuleBasedStateMachine):
         for name in first:
             self.create(name)
             self.fill(name, 1)
-        self.look()
+        self.describe_all()
 
     @rule(name=names)
     def create(self, name: str) -> None:
@@ -105,19 +105,21 @@ class PollsAndModel(RuleBasedStateMachine):
             self.fill(name, count)
 
     @rule()
-    def look(self) -> None:
+    def describe_all(self) -> None:
         """Describe all resources."""
         found = self.client.ask(w.ResourceDescribe(), w.DescriptionList).resources
-        self.state.told = {
+        self.state.described = {
             resource.resource: Known(resource.incarnation, resource.next) for resource in found
         }
-        assert self.state.told == self.state.there
+        assert self.state.described == self.state.there
 
     @rule(asked=st.none() | some, by_pattern=st.booleans(), known=st.sets(names))
     def ask(self, asked: list[str] | None, by_pattern: bool, known: set[str]) -> None:
         """Poll for names, a pattern, or all resources; the client may send only a part of its knowledge."""
         knows = {
-            name: known_state for name, known_state in self.state.told.items() if name in known or by_pattern
+            name: known_state
+            for name, known_state in self.state.described.items()
+            if name in known or by_pattern
         }
         about: dict[str, Any] = {} if asked is None else {"resources": asked}
         if asked is not None and by_pattern:

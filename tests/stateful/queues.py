@@ -60,7 +60,7 @@ class Queue:
                 assert delivery.again is (delivery.position in self.seen), f"the mark of {delivery}"
                 self.back.pop(delivery.position, None)
                 self.seen.add(delivery.position)
-                consumer.got(delivery)
+                consumer.record_delivery(delivery)
         self.fresh += len(new)
 
     def _in_order(self, consumer: Consumer, positions: list[int]) -> None:
@@ -162,7 +162,7 @@ class Consumer:
         """Whether the consumer can be sent a content now."""
         return self.taking and (not self.full or len(self.having) < self.window)
 
-    def got(self, delivery: Handed) -> None:
+    def record_delivery(self, delivery: Handed) -> None:
         """Record a delivery: with confirm "none" the content is settled, otherwise it is held by the consumer."""
         assert self.taking
         assert delivery.number == self.next, "deliveries are counted by the lease"

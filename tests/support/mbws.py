@@ -38,16 +38,16 @@ class Bare:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
 
-    async def say(self, *frames: Frame, kind: Kind = Kind.BINARY) -> None:
+    async def send(self, *frames: Frame, kind: Kind = Kind.BINARY) -> None:
         for frame in frames:
             await self.socket.send(encode(frame, kind))
 
-    async def hear(self) -> Frame:
+    async def receive(self) -> Frame:
         return decode(await self.socket.recv())
 
     async def connect(self, name: str = "", *numbers: int, kind: Kind = Kind.BINARY) -> Connect:
-        await self.say(Connect(name, numbers), kind=kind)
-        frame = await self.hear()
+        await self.send(Connect(name, numbers), kind=kind)
+        frame = await self.receive()
         assert isinstance(frame, Connect)
         return frame
 
@@ -55,7 +55,7 @@ class Bare:
         """The next messages; acknowledgements between them are skipped."""
         found: list[Message] = []
         while len(found) < count:
-            frame = await self.hear()
+            frame = await self.receive()
             if isinstance(frame, Message):
                 found.append(frame)
         return found
@@ -63,7 +63,7 @@ class Bare:
     async def acknowledged(self, sequence: int) -> None:
         """Wait for this acknowledgement; messages before it are skipped."""
         while True:
-            frame = await self.hear()
+            frame = await self.receive()
             if isinstance(frame, Acknowledge):
                 assert frame.sequence <= sequence
                 if frame.sequence == sequence:

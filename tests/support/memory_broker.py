@@ -30,7 +30,7 @@ class BrokerLink(MemoryLink):
     resource_summoned = False
 
     def send(self, first: bytes, second: Buffer) -> bool:
-        self.broker.heard(self, first, second)
+        self.broker.handle(self, first, second)
         return True
 
 
@@ -93,7 +93,7 @@ class MemoryBroker(MemoryNetwork):
 
     # --- control --------------------------------------------------------------------------------------------
 
-    def heard(self, link: BrokerLink, first: bytes, second: Buffer) -> None:
+    def handle(self, link: BrokerLink, first: bytes, second: Buffer) -> None:
         if self.silent:
             self.ignored += 1
             return

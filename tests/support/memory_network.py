@@ -32,7 +32,7 @@ class MemoryLink(OneByOne):
         self.endpoint = endpoint
         self.kind = kind
         self.packed = packed
-        self.said: deque[Frames] = deque()
+        self.sent: deque[Frames] = deque()
         """What the client sent and the test has not looked at."""
         self.inbox: deque[Frames] = deque()
         self.room = 1 << 30
@@ -58,7 +58,7 @@ class MemoryLink(OneByOne):
         if not self.room:
             return False
         self.room -= 1
-        self.said.append((first, second))
+        self.sent.append((first, second))
         return True
 
     def receive(self) -> Frames | None:
@@ -88,8 +88,8 @@ class MemoryLink(OneByOne):
 
     def asked(self) -> w.Request:
         """The one request that the client sent."""
-        [(name, body)] = self.said
-        self.said.clear()
+        [(name, body)] = self.sent
+        self.sent.clear()
         return w.decode_request([name, body])
 
     def answer(self, reply: w.Reply) -> None:
@@ -105,9 +105,9 @@ class MemoryLink(OneByOne):
 
     def commands(self) -> list[c.Command]:
         """The data commands that the client sent since the last call."""
-        said = [c.decode(*frames) for frames in self.said]
-        self.said.clear()
-        return said
+        sent = [c.decode(*frames) for frames in self.sent]
+        self.sent.clear()
+        return sent
 
     def command(self, command: c.Command) -> None:
         """The client receives a data command."""

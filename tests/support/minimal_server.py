@@ -169,10 +169,10 @@ class MinimalServer(RouterThread):
         content = Received(struct.unpack_from(">Q", header, 1)[0], body)
         self.received.append(content)
         for answer in self.answer(content) if confirm == "full" else ():
-            self.say(peer, answer)
+            self.answer_content(peer, answer)
         self.fan_out(name, header[10 + header[9] :], body)
 
-    def say(self, peer: bytes, answer: Answer) -> None:
+    def answer_content(self, peer: bytes, answer: Answer) -> None:
         """Send a Confirm or Reject."""
         flags = (answer.multiple, answer.recycle)[: answer.kind - 5]
         self._router.send_multipart(

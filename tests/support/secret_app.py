@@ -29,12 +29,12 @@ ANSWERS = ("environment", "sql?details=true&planDescription=true", "jobs", "stag
 
 
 class Job:
-    """One run; `told` is the file of all output for the user."""
+    """One run; `log_file` is the file of all output for the user."""
 
     def __init__(self, login: dict[str, str], place: Path) -> None:
         self.login = login
         self.place = place
-        self.told = place / "told.txt"
+        self.log_file = place / "output.txt"
         self.spark = (
             SparkSession.builder.master("local[2]")
             .appName("secret")
@@ -49,22 +49,22 @@ class Job:
         )
         self.spark.sparkContext.setLogLevel("INFO")
 
-    def tell(self, text: str) -> None:
-        with self.told.open("a", encoding="utf-8") as file:
+    def log(self, text: str) -> None:
+        with self.log_file.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
+    def log_output(self) -> Iterator[None]:
         printed = io.StringIO()
         with redirect_stdout(printed):
             yield
-        self.tell(printed.getvalue())
+        self.log(printed.getvalue())
 
     def fails(self, what: Callable[[], object]) -> None:
         try:
             what()
         except Exception:  # noqa: BLE001 whatever it is, its text is what is looked at
-            self.tell(traceback.format_exc())
+            self.log(traceback.format_exc())
         else:
             raise AssertionError("it was to fail")
 
@@ -94,16 +94,16 @@ class Job:
         try:
             query.awaitTermination()
         finally:
-            with self.telling():
+            with self.log_output():
                 query.explain(extended=True)
-            self.tell(
+            self.log(
                 "\n".join([str(query.exception()), *(progress.json for progress in query.recentProgress)])
             )
 
     def show(self) -> None:
         """Write the plans of a read, the data sent to its tasks, and the repr of the objects."""
         frame = self.read(resources="events")
-        with self.telling():
+        with self.log_output():
             for mode in PLANS:
                 frame.explain(mode)
         source = MtlDataSource(
@@ -113,7 +113,7 @@ class Job:
         assert isinstance(schema, StructType)
         reader = source.reader(schema)
         (self.place / "partitions.pickle").write_bytes(pickle.dumps(reader.partitions()))
-        self.tell(f"{source} {vars(reader)}")
+        self.log(f"{source} {vars(reader)}")
 
     def fail(self) -> None:
         """Fail in the planner, in the reader process, in reading and writing tasks, with and without the broker."""
@@ -128,7 +128,7 @@ class Job:
         self.fails(lambda: self.read(resources="events").count())
         self.fails(lambda: self.copy("events-away", self.login))
 
-    def look(self) -> None:
+    def save_pages(self) -> None:
         """The web pages and REST answers of Spark, by file."""
         context = self.spark.sparkContext
         pages = [*PAGES, *(f"SQL/execution/?id={number}" for number in range(5))]
@@ -156,7 +156,7 @@ def main() -> None:
     job.copy("events-copy", *logins)
     job.show()
     job.fail()
-    job.look()
+    job.save_pages()
     job.spark.stop()
 
 

@@ -25,14 +25,14 @@ def write(endpoint: str, how: str) -> None:
         large = large_packs(4)
         _send(writer, how, large[:1])
         writer.flush()
-        _say("ready")
+        _print_line("ready")
         sys.stdin.readline()
         _send(writer, how, large[1:])
         writer.flush()
-        _say("flushed")
+        _print_line("flushed")
 
 
-def _say(word: str) -> None:
+def _print_line(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
@@ -50,12 +50,12 @@ async def write_in_a_loop(endpoint: str) -> None:
     async with mtl.aio.connect(endpoint, **PATIENCE) as connection, connection.writer("orders") as writer:  # type: ignore[arg-type]
         await writer.send(b"0")
         await writer.flush()
-        _say("ready")
+        _print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         for number in range(3):
             await writer.send(b"%d" % number)
         await writer.flush()
-        _say("flushed")
+        _print_line("flushed")
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def test_a_planted_secret_appears_in_no_output(
     assert showing(SECRET, place, running.data, running.log) == []
 
     assert showing(SECRET, tmp_path) == [str(password)], "the search finds the planted secret"
-    output = (place / "told.txt").read_text()
+    output = (place / "output.txt").read_text()
     for said in (
         "may not",
         "unknown option 'passwrod'",

@@ -30,12 +30,12 @@ def test_contents_are_returned_singly_and_their_answers_combined() -> None:
     second.confirm()
     third.reject(reason="too large")
     assert at.data.commands() == []
-    assert at.said(at.data) == [c.Reject(3, False, False, "too large"), c.Confirm(2, True)]
+    assert at.sent(at.data) == [c.Reject(3, False, False, "too large"), c.Confirm(2, True)]
     fourth = at.consumer.next()
     assert fourth is not None
     fourth.reject(recycle=True)
     fourth.confirm()
-    assert at.said(at.data) == [c.Reject(4, False, True)]
+    assert at.sent(at.data) == [c.Reject(4, False, True)]
 
 
 def test_next_returns_none_after_its_timeout() -> None:
@@ -55,7 +55,7 @@ def test_summon_and_dismiss_are_sent() -> None:
     at = Consuming()
     at.consumer.summon("c")
     at.consumer.dismiss("b")
-    assert [type(x) for x in at.said(at.data)] == [c.Summon, c.Dismiss]
+    assert [type(x) for x in at.sent(at.data)] == [c.Summon, c.Dismiss]
 
 
 def test_a_closed_consumer_refuses_answers() -> None:

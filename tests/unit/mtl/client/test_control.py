@@ -55,7 +55,7 @@ def test_a_profile_missing_in_the_201_is_not_requested(profile: str, asked: bool
     link.asked()
     link.answer(w.Ready(profiles=["Log", "test"]))
     bench.run()
-    assert bool(link.said) is asked
+    assert bool(link.sent) is asked
     if not asked:
         [error] = outcomes
         assert isinstance(error, Refused)

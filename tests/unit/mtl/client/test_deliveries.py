@@ -42,7 +42,7 @@ class Setting:
             data.command(c.Content(number, "a", encode_table({c.SEQUENCE: number + 100}), b"x"))
         self.bench.run()
 
-    def said(self, data: MemoryLink) -> list[c.Command]:
+    def sent(self, data: MemoryLink) -> list[c.Command]:
         self.bench.run()
         return data.commands()
 
@@ -82,7 +82,7 @@ def test_resources_are_summoned_and_contents_answered() -> None:
     assert [x.position for x in hands] == [101, 102, 103]
     at.deliveries.answers += [(hands[0], ConsumerAnswer.CONFIRM, ""), (hands[2], ConsumerAnswer.RECYCLE, "")]
     at.deliveries.answer()
-    assert at.said(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
+    assert at.sent(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
 
 
 def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped() -> None:
@@ -98,7 +98,7 @@ def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped()
     assert at.respond(again) == ["a", "b"]
     at.deliveries.answers.append((hands[0], ConsumerAnswer.CONFIRM, ""))
     at.deliveries.answer()
-    assert at.said(again) == []
+    assert at.sent(again) == []
     at.deliver(again, 3)
     assert [hand.number for hand, _ in at.deliveries.queue] == [3]
 
@@ -111,7 +111,7 @@ def test_resources_are_summoned_and_dismissed_later() -> None:
     assert at.respond(data) == ["later"]
     at.deliveries.dismiss("later")
     at.deliveries.dismiss("later")
-    assert [type(x) for x in at.said(data)] == [c.Dismiss]
+    assert [type(x) for x in at.sent(data)] == [c.Dismiss]
 
 
 @pytest.mark.requirement("MTL-71")
@@ -128,7 +128,7 @@ def test_close_sends_the_last_answers_and_waits_for_the_pong() -> None:
     at.deliver(data, 1)
     at.deliveries.answers.append((at.deliveries.queue[0][0], ConsumerAnswer.CONFIRM, ""))
     at.deliveries.close(lambda _: None, within=1.0)
-    assert at.said(data) == [c.Confirm(1, True), c.Ping()]
+    assert at.sent(data) == [c.Confirm(1, True), c.Ping()]
     data.command(c.Pong())
     at.bench.run()
     assert at.control.asked() == w.LeaseClose(session="token", lease="l")
@@ -148,15 +148,15 @@ def test_a_dismiss_waits_for_the_answer_to_its_summon() -> None:
     data = at.summoned()
     at.deliveries.summon("c")
     at.deliveries.dismiss("c")  # its Summon is not answered yet: a Dismiss has no place
-    (summon,) = at.said(data)
+    (summon,) = at.sent(data)
     assert isinstance(summon, c.Summon)
     data.command(c.Response(summon.sequence, 200))
-    (dismiss,) = at.said(data)
+    (dismiss,) = at.sent(data)
     assert isinstance(dismiss, c.Dismiss)
     at.deliveries.summon("c")
-    assert not at.said(data)
+    assert not at.sent(data)
     data.command(c.Response(dismiss.sequence, 200))
-    assert [type(x) for x in at.said(data)] == [c.Summon]
+    assert [type(x) for x in at.sent(data)] == [c.Summon]
 
 
 def test_a_refused_summon_of_a_dismissed_resource_is_ignored() -> None:

@@ -505,7 +505,7 @@ def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
 
     at.feed.send_instead(1)
     assert isinstance(at.control.asked(), w.LeaseClose)
-    at.control.said.clear()
+    at.control.sent.clear()
     at.control.answer(w.LeaseClosed())
     at.bench.run()
 
@@ -532,7 +532,7 @@ def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
     assert at.asked_for_a_lease().from_ == 3
 
     at.feed.send_instead(1)
-    at.control.said.clear()
+    at.control.sent.clear()
     at.control.answer(msgspec.structs.replace(local, from_=3, lease="second"))
     at.bench.run()
     assert at.feed.error is None
@@ -553,4 +553,4 @@ def test_a_closed_feed_requests_no_new_lease() -> None:
     at.bench.run()
     at.feed.send_instead(1)
     at.bench.run()
-    assert not at.control.said
+    assert not at.control.sent

@@ -23,7 +23,7 @@ class User:
     """A reader or writer that records its calls."""
 
     def __init__(self) -> None:
-        self.said: list[object] = []
+        self.events: list[object] = []
         self.commands: list[c.Command] = []
         self.together: list[c.Command] = []
         self.takes = 0
@@ -37,14 +37,14 @@ class User:
     def granted(self, lease: w.DataLease) -> None:
         if self.useless is not None:
             raise self.useless
-        self.said.append("granted")
+        self.events.append("granted")
 
     def refused(self, error: Refused) -> Refused | None:
         self.again -= 1
         return None if self.again >= 0 else error
 
     def bound(self) -> None:
-        self.said.append("bound")
+        self.events.append("bound")
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         self.commands.append(command)
@@ -59,23 +59,23 @@ class User:
         return len(taken)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        self.said.append((asked, ok))
+        self.events.append((asked, ok))
 
     def drained(self) -> None:
-        self.said.append("drained")
+        self.events.append("drained")
 
     def writable(self) -> None:
-        self.said.append("writable")
+        self.events.append("writable")
 
     def down(self) -> None:
-        self.said.append("down")
+        self.events.append("down")
 
     def failed(self, error: MtlError) -> None:
-        self.said.append(error)
+        self.events.append(error)
 
     @property
     def error(self) -> object:
-        return self.said[-1]
+        return self.events[-1]
 
 
 class Setting:
@@ -90,7 +90,7 @@ class Setting:
     def bound(self, lease: w.DataLease = LEASE) -> MemoryLink:
         data = self.bench.lease(self.control, lease)
         assert self.flow.state is State.BOUND
-        self.user.said.clear()
+        self.user.events.clear()
         return data
 
 
@@ -108,10 +108,10 @@ def test_a_lease_is_presented_at_the_endpoint_of_the_reply(at: Setting) -> None:
     [asked] = data.commands()
     assert isinstance(asked, c.Lease)
     assert asked.lease == "lease"
-    assert at.user.said == ["granted"]
+    assert at.user.events == ["granted"]
     data.command(c.Response(asked.sequence, 200))
     at.bench.run()
-    assert at.user.said[:2] == ["granted", "bound"]
+    assert at.user.events[:2] == ["granted", "bound"]
 
 
 def test_a_lease_request_without_reply_is_repeated_in_another_session(at: Setting) -> None:
@@ -132,7 +132,7 @@ def test_commands_reach_the_user_and_unexpected_ones_are_dropped(at: Setting) ->
     at.bench.run()
     assert at.flow.dropped == 2
     assert at.user.commands == [c.Content(1, "a", EMPTY, b""), c.Confirm(1, multiple=True)]
-    assert at.user.said == [(summon, True), "drained"]
+    assert at.user.events == [(summon, True), "drained"]
 
 
 @pytest.mark.requirement("MTL-100")
@@ -191,7 +191,7 @@ def test_commands_without_room_in_the_socket_wait_in_order(at: Setting) -> None:
     data.make_room()
     at.bench.run()
     assert data.commands() == [c.Confirm(2, multiple=True)]
-    assert at.user.said == ["writable"]
+    assert at.user.events == ["writable"]
     data.make_room(2)
     assert at.flow.send_contents(contents) == 2
     assert (data.commands(), data.wants_room) == (contents[:2], True)
@@ -205,11 +205,11 @@ def test_a_lost_connection_is_replaced_at_once_under_the_same_lease(at: Setting)
     first.down()
     at.bench.run()
     assert first.closed
-    assert at.user.said == ["down"]
+    assert at.user.events == ["down"]
     second = at.bench.bind()
     assert second is not first
-    assert at.user.said[-2:] == ["bound", "drained"]
-    assert at.control.said == type(at.control.said)(), "no request was needed"
+    assert at.user.events[-2:] == ["bound", "drained"]
+    assert at.control.sent == type(at.control.sent)(), "no request was needed"
 
 
 def test_the_deadline_of_a_lost_connection_does_not_end_its_successor(at: Setting) -> None:
@@ -256,9 +256,9 @@ def test_a_flow_ended_by_the_broker_presents_its_lease_again(at: Setting) -> Non
     first.command(c.Response(summon.sequence, 403))
     at.bench.run()
     assert first.closed
-    assert at.user.said == ["down"]
+    assert at.user.events == ["down"]
     assert at.bench.bind() is not first
-    assert "bound" in at.user.said
+    assert "bound" in at.user.events
 
 
 def test_a_fenced_flow_ends(at: Setting) -> None:
@@ -274,7 +274,7 @@ def test_a_fenced_flow_ends(at: Setting) -> None:
     at.bench.run(30.0)
     assert isinstance(at.user.error, Fenced)
     assert at.flow.state is State.OVER
-    assert not at.control.said
+    assert not at.control.sent
 
 
 def test_a_lost_broker_is_unreachable_after_the_deadline(at: Setting) -> None:
@@ -305,7 +305,7 @@ def test_a_silent_data_socket_is_unreachable_despite_live_control(at: Setting) -
     while at.flow.state is not State.OVER and at.bench.now < 1_040.0:
         at.bench.run(0.5)
         control = at.bench.last("request")
-        if control.said:
+        if control.sent:
             control.asked()
             control.answer(LEASE)
     assert isinstance(at.user.error, Unreachable)
@@ -348,7 +348,7 @@ def test_a_silent_broker_is_pinged_and_then_disconnected(at: Setting) -> None:
     at.bench.run(20.0)
     assert set(map(type, data.commands())) == {c.Ping}
     assert data.closed
-    assert "down" in at.user.said
+    assert "down" in at.user.events
 
 
 @pytest.mark.requirement("MTL-100")
@@ -374,14 +374,14 @@ def test_sent_contents_take_the_place_of_a_ping(at: Setting) -> None:
 
 def test_an_idle_flow_is_checked_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every check is a round of the IO thread, and a query may be idle for days."""
-    looks = []
+    checks = []
     check = Heartbeat.check
 
-    def looked(pulse: Heartbeat, now: float) -> HeartbeatVerdict:
-        looks.append(now)
+    def record_check(pulse: Heartbeat, now: float) -> HeartbeatVerdict:
+        checks.append(now)
         return check(pulse, now)
 
-    monkeypatch.setattr(Heartbeat, "check", looked)
+    monkeypatch.setattr(Heartbeat, "check", record_check)
     at = Setting()
     data = at.bound()
     for _ in range(10):
@@ -389,7 +389,7 @@ def test_an_idle_flow_is_checked_once_per_interval(monkeypatch: pytest.MonkeyPat
         data.command(c.Pong())
     pings = data.commands()
     assert pings == [c.Ping()] * len(pings)
-    assert 9 <= len(pings) <= len(looks) <= 12  # a timer may be called a little early
+    assert 9 <= len(pings) <= len(checks) <= 12  # a timer may be called a little early
 
 
 def test_a_refused_lease_is_requested_again_if_its_user_wants_that() -> None:
@@ -417,7 +417,7 @@ def test_a_useless_lease_ends_the_flow(at: Setting) -> None:
     at.user.useless = Closed("no echo")
     at.control.answer(LEASE)
     at.bench.run()
-    assert at.user.said == [at.user.useless]
+    assert at.user.events == [at.user.useless]
     assert at.bench.count("data") == 0
 
 
@@ -446,12 +446,12 @@ def test_a_flow_ended_by_the_broker_is_restarted_after_a_probe(at: Setting) -> N
     assert isinstance(probe, c.Lease)
     data.command(c.Response(probe.sequence, 201))
     at.bench.run()
-    assert ("down" in at.user.said, data.closed) == (True, True)
+    assert ("down" in at.user.events, data.closed) == (True, True)
     again = at.bench.last("data")
     [lease] = [x for x in again.commands() if isinstance(x, c.Lease)]
     again.command(c.Response(lease.sequence, 201))
     at.bench.run()
-    assert at.user.said.count("bound") == 1
+    assert at.user.events.count("bound") == 1
     assert again.commands() == [c.Ping()]
     again.command(c.Pong())
     at.bench.run()
@@ -479,7 +479,7 @@ def test_a_probe_of_a_bound_lease_has_no_effect(at: Setting) -> None:
     assert isinstance(probe, c.Lease)
     data.command(c.Response(probe.sequence, 200))
     at.bench.run()
-    assert ("down" in at.user.said, data.closed) == (False, False)
+    assert ("down" in at.user.events, data.closed) == (False, False)
 
 
 def test_a_pong_has_the_position_of_the_group(at: Setting) -> None:
@@ -518,7 +518,7 @@ def test_a_ping_without_a_pong_makes_the_flow_present_its_lease_again(at: Settin
     data.command(c.Response(lease.sequence, 403))
     at.bench.run()
     assert isinstance(at.control.asked(), w.ConnectionReader), "the reply to this one says that we are fenced"
-    assert at.user.said[-1] == "down"
+    assert at.user.events[-1] == "down"
 
 
 # --- the end ------------------------------------------------------------------------------------------------
@@ -565,7 +565,7 @@ def test_a_lease_granted_after_close_is_not_used(at: Setting) -> None:
     at.control.answer(LEASE)
     at.bench.run()
     assert isinstance(outcomes[0], Closed)
-    assert (at.bench.count("data"), at.user.said) == (0, [])
+    assert (at.bench.count("data"), at.user.events) == (0, [])
 
 
 def test_a_restart_closes_the_lease_and_requests_another(at: Setting) -> None:
@@ -577,7 +577,7 @@ def test_a_restart_closes_the_lease_and_requests_another(at: Setting) -> None:
     at.control.answer(w.LeaseClosed())
     at.bench.run()
     assert isinstance(at.control.asked(), w.ConnectionReader)
-    assert at.user.said == ["down"]
+    assert at.user.events == ["down"]
 
 
 def test_the_end_of_the_loop_ends_the_flow(at: Setting) -> None:

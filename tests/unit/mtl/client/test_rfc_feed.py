@@ -55,7 +55,7 @@ def test_gaps_in_numbers_are_ignored() -> None:
     assert isinstance(at.feed.queue[0], Delivery)
     assert isinstance(at.feed.queue[1], PlainRun)
     at.consume(5)
-    assert (data.commands(), at.control.said) == ([], type(at.control.said)())
+    assert (data.commands(), at.control.sent) == ([], type(at.control.sent)())
 
 
 def test_each_content_is_confirmed_by_its_number() -> None:
@@ -101,4 +101,4 @@ def test_close_waits_for_the_last_confirm_and_sends_no_request() -> None:
     data.command(c.Pong())
     at.bench.run()
     assert (data.closed, over) == (True, [w.Ok()])
-    assert not at.control.said, "no Lease.Close"
+    assert not at.control.sent, "no Lease.Close"

@@ -313,11 +313,11 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
     tokens.write_text("bob 0123456789abcdef\n")
     addresses: list[str | None] = []
 
-    async def look(there: DoorSocket) -> None:
+    async def record_user(there: DoorSocket) -> None:
         addresses.append(there.user)
         await echo(there)
 
-    async with listening(look, DoorConfig(basic=True, tokens_file=str(tokens))) as server:
+    async with listening(record_user, DoorConfig(basic=True, tokens_file=str(tokens))) as server:
         for header in (basic("alice", "secret"), bearer("0123456789abcdef")):
             async with connect(
                 server.endpoint, subprotocols=ONE, additional_headers={"Authorization": header}

@@ -17,7 +17,7 @@ from tests.support.zmtp import GREETING, RawPeer
 PLACE = "tcp://127.0.0.1:0"
 
 
-async def heard(router: AsyncRouter) -> tuple[tuple[str, bytes], list[bytes]]:
+async def receive_one(router: AsyncRouter) -> tuple[tuple[str, bytes], list[bytes]]:
     """The next message, which arrives alone, and the address for an answer."""
     ((connection, identity, (frames,)),) = await router.receive(10)
     return (connection, identity), frames
@@ -33,7 +33,7 @@ async def test_messages_travel_in_both_directions() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
     dealer.send_soon([b"", b"hello"])
-    way, frames = await heard(router)
+    way, frames = await receive_one(router)
     assert frames == [b"", b"hello"]
     assert router.send(*way, [b"one", b"two", b"three"]) is SendOutcome.OK
     assert await dealer.receive(10) == [[b"one", b"two", b"three"]]
@@ -68,7 +68,7 @@ async def test_send_returns_full_or_gone() -> None:
     router = AsyncRouter(PLACE, hwm=2, max_frame=1 << 20)  # with 1 libzmq waits for ever behind ZAP
     dealer = AsyncDealer(router.endpoint, hwm=1, max_frame=1 << 20)
     dealer.send_soon([b"hello"])
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     sent = {router.send(*way, [bytes(1 << 20)]) for _ in range(200)}
     assert sent == {SendOutcome.OK, SendOutcome.FULL}
     assert router.send(way[0], b"nobody", [b"x"]) is SendOutcome.GONE
@@ -82,7 +82,7 @@ async def test_the_end_of_a_connection_is_received_after_its_messages() -> None:
         router = AsyncRouter(PLACE, hwm=10, max_frame=100)
         dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
         dealer.send_soon([b"hello"])
-        way, _ = await heard(router)
+        way, _ = await receive_one(router)
         assert router.send(*way, [b"last"]) is SendOutcome.OK
         assert await dealer.receive(10) == [[b"last"]]
         waiting = asyncio.create_task(dealer.receive(10))
@@ -123,7 +123,7 @@ async def test_a_cancelled_receive_does_not_end_the_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     dealer.send_soon([b"hello"])
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     router.send(*way, [b"still here"])
     assert await dealer.receive(10) == [[b"still here"]]
     dealer.close()
@@ -144,7 +144,7 @@ async def test_with_curve_only_a_client_with_the_server_key_is_admitted() -> Non
     wrong.send_soon([b"for another"])
     right = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve=Curve(public, *zmq.curve_keypair()))
     right.send_soon([b"hello"])
-    way, frames = await heard(router)
+    way, frames = await receive_one(router)
     assert frames == [b"hello"]
     assert router.send(*way, [b"welcome"]) is SendOutcome.OK
     assert await right.receive(10) == [[b"welcome"]]
@@ -159,7 +159,7 @@ async def test_a_lost_connection_is_reported_at_once_and_after_its_messages() ->
     router = AsyncRouter(PLACE, hwm=1_000, max_frame=100, lost=lost.append)
     peer = await shaken(router, b"peer")
     peer.send(b"first")
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     for n in range(100):
         peer.send(b"%d" % n)
     peer.close()
@@ -178,12 +178,12 @@ async def test_messages_are_not_sent_to_another_connection_of_the_identity() -> 
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     victim = await shaken(router, b"victim")
     victim.send(b"hello")
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     victim.close()
     assert await router.receive(10) == [(way[0], b"", [])]
     thief = await shaken(router, b"victim")
     thief.send(b"me, too")
-    its, _ = await heard(router)
+    its, _ = await receive_one(router)
     assert its[1] == way[1]
     assert router.send(*way, [b"secret"]) is SendOutcome.GONE
     assert router.send(*its, [b"for the thief"]) is SendOutcome.OK
@@ -197,13 +197,13 @@ async def test_cutting_a_connection_frees_its_identity() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     silent = await shaken(router, b"one")
     silent.send(b"hello")
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     router.cut(way[0])
     assert await router.receive(10) == [(way[0], b"", [])]
     router.cut(way[0])  # which is over
     again = await shaken(router, b"one")
     again.send(b"again")
-    after, frames = await heard(router)
+    after, frames = await receive_one(router)
     assert (after[1], frames) == (b"one", [b"again"])
     assert after[0] != way[0]
     for peer in (silent, again):
@@ -223,7 +223,7 @@ async def test_only_admitted_keys_connect_and_a_connection_has_its_key() -> None
     assert await wrong.receive(10) == []
     right = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve=Curve(public, *known))
     right.send_soon([b"hello"])
-    way, _ = await heard(router)
+    way, _ = await receive_one(router)
     assert key_of(way[0]) == known[0].decode()
     for dealer in (wrong, right):
         dealer.close()

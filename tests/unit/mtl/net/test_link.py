@@ -23,14 +23,14 @@ from mtl.net.network import ZmqNetwork
 PATIENCE_S = 10.0
 
 
-class Ear:
+class EventRecorder:
     """Records the events of its link."""
 
     def __init__(self) -> None:
-        self.heard = LinkEvents(0)
+        self.events = LinkEvents(0)
 
     def ready(self, link: Link, what: LinkEvents) -> None:
-        self.heard |= what
+        self.events |= what
 
 
 class Setting:
@@ -45,11 +45,11 @@ class Setting:
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         self.links: list[Link] = []
 
-    def open(self, make: Callable[[str], Link]) -> tuple[Link, Ear]:
-        link, ear = make(self.endpoint), Ear()
+    def open(self, make: Callable[[str], Link]) -> tuple[Link, EventRecorder]:
+        link, recorder = make(self.endpoint), EventRecorder()
         self.links.append(link)
-        self.poll.add(link, ear)
-        return link, ear
+        self.poll.add(link, recorder)
+        return link, recorder
 
     def plain(self, endpoint: str) -> Link:
         return self.network.data(endpoint, packed=False)
@@ -63,16 +63,16 @@ class Setting:
                 return
         raise AssertionError("it did not happen")
 
-    def received(self, link: Link, ear: Ear) -> tuple[bytes, bytes]:
+    def received(self, link: Link, recorder: EventRecorder) -> tuple[bytes, bytes]:
         found: list[tuple[bytes, bytes]] = []
 
-        def look() -> bool:
+        def is_done() -> bool:
             frames = link.receive()
             if frames is not None:
                 found.append((frames[0], bytes(frames[1])))
             return bool(found)
 
-        self.until(look)
+        self.until(is_done)
         return found[0]
 
     def router_received(self) -> list[bytes]:
@@ -95,12 +95,12 @@ def at() -> Iterator[Setting]:
 
 
 def test_a_link_reports_up_and_down(at: Setting) -> None:
-    link, ear = at.open(at.plain)
-    at.until(lambda: LinkEvents.UP in ear.heard)
+    link, recorder = at.open(at.plain)
+    at.until(lambda: LinkEvents.UP in recorder.events)
     assert link.send(b"header", b"body")
     assert at.router_received()[1:] == [b"header", b"body"]
     at.router.close(0)
-    at.until(lambda: LinkEvents.DOWN in ear.heard)
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
 
 
 def test_a_refused_connection_is_down_at_once_and_not_retried(at: Setting) -> None:
@@ -108,35 +108,35 @@ def test_a_refused_connection_is_down_at_once_and_not_retried(at: Setting) -> No
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
     # Not the router's port: libzmq closes it in a thread, so that it may still accept connections.
-    _, ear = at.open(lambda _: at.plain(f"tcp://127.0.0.1:{port}"))
-    at.until(lambda: LinkEvents.DOWN in ear.heard)
-    assert LinkEvents.UP not in ear.heard
+    _, recorder = at.open(lambda _: at.plain(f"tcp://127.0.0.1:{port}"))
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
+    assert LinkEvents.UP not in recorder.events
 
 
 def test_messages_received_before_the_end_can_be_read(at: Setting) -> None:
-    link, ear = at.open(at.plain)
+    link, recorder = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
     for number in range(50):
         at.router.send_multipart([me, b"%d" % number, b"x" * 1_000])
-    assert at.received(link, ear)[0] == b"0"
+    assert at.received(link, recorder)[0] == b"0"
     at.router.close(int(PATIENCE_S * 1_000))  # it lets everything leave first
-    at.until(lambda: LinkEvents.DOWN in ear.heard)
-    assert [at.received(link, ear)[0] for _ in range(49)] == [b"%d" % n for n in range(1, 50)]
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
+    assert [at.received(link, recorder)[0] for _ in range(49)] == [b"%d" % n for n in range(1, 50)]
     assert link.receive() is None
 
 
 def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
     packed = at.network.data(at.endpoint, packed=True)
     at.links.append(packed)
-    ear = Ear()
-    at.poll.add(packed, ear)
+    recorder = EventRecorder()
+    at.poll.add(packed, recorder)
     body = bytes(range(256)) * (2 * ZERO_COPY // 256)
     assert packed.send(b"header", memoryview(body))
     me, header, received = at.router_received()
     assert (header, received) == (b"header", body)
     at.router.send_multipart([me, b"back", body])
-    assert at.received(packed, ear) == (b"back", body)
+    assert at.received(packed, recorder) == (b"back", body)
 
 
 def test_many_messages_are_sent_and_received_in_one_call(at: Setting) -> None:
@@ -149,13 +149,13 @@ def test_many_messages_are_sent_and_received_in_one_call(at: Setting) -> None:
         at.router.send_multipart([messages[0][0], b"%d" % number, b"x"])
     received: list[bytes] = []
 
-    def look() -> bool:
+    def is_done() -> bool:
         firsts, seconds = link.receive_many(2)
         assert len(firsts) == len(seconds) <= 2
         received.extend(firsts)
         return len(received) == 5
 
-    at.until(look)
+    at.until(is_done)
     assert received == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -175,43 +175,43 @@ def test_few_large_messages_are_received_in_one_call(at: Setting) -> None:
         at.router.send_multipart([me, b"header", bytes(BURST_BODIES)])
     received: list[int] = []
 
-    def look() -> bool:
+    def is_done() -> bool:
         received.append(len(link.receive_many(3)[0]))
         return sum(received) == 3
 
-    at.until(look)
+    at.until(is_done)
     assert max(received) <= 2
 
 
 def test_messages_of_one_or_three_frames_are_dropped(at: Setting) -> None:
-    link, ear = at.open(at.plain)
+    link, recorder = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
     at.router.send_multipart([me, b"1", b"2", b"3", b"4"])
     at.router.send_multipart([me, b"good", b"one"])
-    assert at.received(link, ear) == (b"good", b"one")
+    assert at.received(link, recorder) == (b"good", b"one")
     at.router.send_multipart([me, b"alone"])
     at.until(lambda: link.receive() is None and link.malformed == 2)  # type: ignore[attr-defined]
 
 
 def test_a_message_above_the_largest_ends_the_connection(at: Setting) -> None:
-    link, ear = at.open(at.plain)
+    link, recorder = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
     at.router.send_multipart([me, b"header", b"x" * (MAX_FRAME + 1)])
-    at.until(lambda: LinkEvents.DOWN in ear.heard)
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
 
 
 def test_a_full_socket_reports_when_it_has_room(at: Setting) -> None:
-    link, ear = at.open(at.plain)
-    at.until(lambda: LinkEvents.UP in ear.heard)
+    link, recorder = at.open(at.plain)
+    at.until(lambda: LinkEvents.UP in recorder.events)
     sent = 0
     while link.send(b"%d" % sent, b"x" * 100_000):
         sent += 1
     assert sent > 0
     at.poll.watch_writable(link, True)
     received = [at.router_received()[1] for _ in range(sent)]
-    at.until(lambda: LinkEvents.WRITABLE in ear.heard)
+    at.until(lambda: LinkEvents.WRITABLE in recorder.events)
     at.poll.watch_writable(link, False)
     assert received == [b"%d" % number for number in range(sent)], (
         "nothing was lost, and no half message sent"
@@ -229,12 +229,12 @@ def test_a_link_uses_ipv6_for_addresses_in_brackets_only(at: Setting, host: str,
 
 
 def test_a_request_is_answered(at: Setting) -> None:
-    link, ear = at.open(at.network.request)
+    link, recorder = at.open(at.network.request)
     assert link.send(b"Connection.Open", b"{}")
     envelope = at.router_received()
     assert envelope[1:] == [b"", b"Connection.Open", b"{}"]
     at.router.send_multipart([envelope[0], b"", b"201", b"{}"])
-    assert at.received(link, ear) == (b"201", b"{}")
+    assert at.received(link, recorder) == (b"201", b"{}")
 
 
 def test_an_invalid_endpoint_is_an_option_error(at: Setting) -> None:
@@ -251,8 +251,8 @@ def test_a_poll_can_be_woken(at: Setting) -> None:
 
 
 def test_removed_and_closed_links_are_not_polled(at: Setting) -> None:
-    link, ear = at.open(at.plain)
-    at.until(lambda: LinkEvents.UP in ear.heard)
+    link, recorder = at.open(at.plain)
+    at.until(lambda: LinkEvents.UP in recorder.events)
     at.poll.remove(link)
     at.poll.remove(link)
     link.close()
@@ -263,10 +263,10 @@ def test_removed_and_closed_links_are_not_polled(at: Setting) -> None:
 
 def test_a_message_received_before_a_send_is_reported(at: Setting) -> None:
     """The descriptor is edge-triggered, and a send clears it."""
-    link, ear = at.open(at.plain)
+    link, recorder = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
-    at.until(lambda: LinkEvents.UP in ear.heard)
+    at.until(lambda: LinkEvents.UP in recorder.events)
     assert not list(at.poll.wait(0.0))
     at.router.send_multipart([me, b"header", b"body"])
     assert isinstance(link, SocketLink)
@@ -279,7 +279,7 @@ def test_a_message_received_before_a_send_is_reported(at: Setting) -> None:
 
 def test_an_idle_link_is_not_examined(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = [at.open(at.plain) for _ in range(20)]
-    at.until(lambda: all(LinkEvents.UP in ear.heard for _, ear in opened))
+    at.until(lambda: all(LinkEvents.UP in recorder.events for _, recorder in opened))
     busy, _ = opened[7]
     busy.send(b"hello", b"")
     me = at.router_received()[0]
@@ -314,15 +314,15 @@ def test_a_peer_killed_while_sending_is_reported_down() -> None:
     """With RECONNECT_IVL=-1 libzmq 4.3.5 may abort the process here (see mtl.net.link)."""
     network = ZmqNetwork()
     for _ in range(8):
-        poll, ear = network.poll(), Ear()
+        poll, recorder = network.poll(), EventRecorder()
         peer = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
         with peer:
             assert peer.stdout is not None
             link = network.data(f"tcp://127.0.0.1:{int(peer.stdout.readline())}", packed=False)
-            poll.add(link, ear)
+            poll.add(link, recorder)
             link.send(b"hello", b"")
             received = 0
-            while LinkEvents.DOWN not in ear.heard:
+            while LinkEvents.DOWN not in recorder.events:
                 for watcher, ready, what in poll.wait(PATIENCE_S):
                     watcher.ready(ready, what)
                 while link.receive() is not None:

@@ -49,12 +49,12 @@ class Setting:
             self.zap.answer()
         return peer
 
-    def say(self, *frames: bytes) -> None:
+    def send(self, *frames: bytes) -> None:
         self.peer.send_multipart(frames)
         assert self.router.socket.poll(PATIENCE_MS)
 
     def identity(self) -> bytes:
-        self.say(b"hello", b"")
+        self.send(b"hello", b"")
         received = self.router.receive()
         assert received is not None
         return received[0][0]
@@ -105,7 +105,7 @@ def narrow() -> Iterator[Setting]:
 @pytest.mark.requirement("MTL-20", "MTL-113")
 def test_a_message_starts_with_the_identity_that_addresses_the_answer(at: Setting) -> None:
     assert at.router.receive() is None
-    at.say(b"", b"Connection.Open", b"{}")
+    at.send(b"", b"Connection.Open", b"{}")
     answer = at.router.receive()
     assert answer is not None
     received, origin = answer
@@ -122,7 +122,7 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
     wrong = ([b"one"], [b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"], [b"1", b"2", b"3", b"4", b"5", b"6"])
     for frames in wrong:
         at.peer.send_multipart(frames)
-    at.say(b"header", b"body")
+    at.send(b"header", b"body")
     commands: list[tuple[bytes, bytes]] = []
     while not commands:
         for burst in at.router.receive_commands(10, view=view).values():
@@ -178,7 +178,7 @@ def test_bursts_are_grouped_by_peer_in_order_and_bounded(at: Setting) -> None:
 def test_a_burst_of_large_bodies_is_bounded_in_octets(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtl.net.limits.BURST_BODIES", 10_000)
     for number in range(10):
-        at.say(b"%d" % number, bytes(4_000))
+        at.send(b"%d" % number, bytes(4_000))
     arrived: list[bytes] = []
     while len(arrived) < 10:
         assert at.router.socket.poll(PATIENCE_MS)
@@ -191,7 +191,7 @@ def test_a_burst_of_large_bodies_is_bounded_in_octets(at: Setting, monkeypatch: 
 # --- connections --------------------------------------------------------------------------------------------
 
 
-def heard(at: Setting, patience_ms: int = PATIENCE_MS) -> dict[bytes, tuple[str, list[bytes]]]:
+def received_bursts(at: Setting, patience_ms: int = PATIENCE_MS) -> dict[bytes, tuple[str, list[bytes]]]:
     """Per identity: the connection of a burst, and its headers."""
     at.router.socket.poll(patience_ms)
     bursts = at.router.receive_commands(100, view=False)
@@ -209,14 +209,14 @@ def announced(at: Setting, identity: bytes) -> tuple[str, list[bytes]]:
     while True:
         thief = at.dealer(identity)
         thief.send_multipart([b"from the thief", b""])
-        if found := heard(at, 200):
+        if found := received_bursts(at, 200):
             return found[identity]
 
 
 def test_an_identity_announced_by_another_peer_is_another_connection(at: Setting) -> None:
     victim = at.dealer(b"victim")
     victim.send_multipart([b"from the victim", b""])
-    first, headers = heard(at)[b"victim"]
+    first, headers = received_bursts(at)[b"victim"]
     assert (headers, at.router.ended()) == ([b"from the victim"], [])
     victim.close(0)
     assert ended(at) == [first]
@@ -229,13 +229,13 @@ def test_the_end_of_a_connection_is_reported_before_its_descriptor_is_reused(at:
     """The second connection is noted before the end of the first is read, which must not end the second."""
     first = at.dealer()
     first.send_multipart([b"first", b""])
-    ((former, _),) = heard(at).values()
+    ((former, _),) = received_bursts(at).values()
     first.close(0)
     assert at.router.monitor is not None
     assert at.router.monitor.poll(PATIENCE_MS)
     second = at.dealer()
     second.send_multipart([b"second", b""])
-    ((latter, _),) = heard(at).values()
+    ((latter, _),) = received_bursts(at).values()
     assert at.router.ended() == [former]
     assert at.router.ended() == []
     second.close(0)
@@ -249,7 +249,7 @@ def test_a_burst_of_two_connections_is_dropped(at: Setting, monkeypatch: pytest.
     while not at.router.mixed:
         for _ in range(2):
             at.peer.send_multipart([b"header", b""])
-        assert all(len(headers) == 1 for _, headers in heard(at).values())
+        assert all(len(headers) == 1 for _, headers in received_bursts(at).values())
 
 
 def test_a_large_body_arrives_whole(at: Setting) -> None:

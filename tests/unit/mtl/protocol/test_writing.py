@@ -277,7 +277,7 @@ class Peer:
         """Identities of contents that are durable, in order."""
         self.pending: list[tuple[int, list[int]]] = []
         self.durable = 0
-        self.heard = 0
+        self.highest_received = 0
         """The highest number that came on this flow. Nothing is confirmed before it came: the Confirm would also cover
         a number whose Reject was lost with the flow before."""
         self.expected = 1
@@ -296,7 +296,7 @@ class Peer:
                 self.push_back(content.sequence)
             return
         self.gapped = False
-        self.heard = max(self.heard, last)
+        self.highest_received = max(self.highest_received, last)
         bodies = [int(part) for part in bytes(content.body).split(b",")]
         if any(identity % 5 == 2 for identity in bodies):
             self.expected = max(self.expected, last + 1)
@@ -324,8 +324,8 @@ class Peer:
         for last, bodies in self.pending:
             self.stored += bodies
             self.durable = last
-        if self.pending and self.heard:
-            self.replies.append(c.Confirm(min(self.durable, self.heard), multiple=True))
+        if self.pending and self.highest_received:
+            self.replies.append(c.Confirm(min(self.durable, self.highest_received), multiple=True))
         self.pending.clear()
 
     def fail(self) -> None:
@@ -338,7 +338,7 @@ class Peer:
     def rebind(self) -> None:
         self.replies.clear()
         self.gapped = False
-        self.heard = 0
+        self.highest_received = 0
         self.resumed = True
 
     def crash(self) -> None:

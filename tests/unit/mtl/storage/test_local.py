@@ -324,7 +324,7 @@ def test_changes_of_completed_steps_survive_a_failure_of_later_ones(
             desk.store.save((StageRecord("/", str(n), "app", n, {"a": "i1", "b": "", "c": ""}, 0),), ())
         for stage, body in zip(stages, contents, strict=False):
             desk.create(stage)
-            show_nobody(desk.append(stage, plain(body)))
+            assert_stored(desk.append(stage, plain(body)))
         base, now = len(expected) + 1, NOW + n
         changes: Any = None
         for attempt in range(10):
@@ -356,7 +356,7 @@ def test_changes_of_completed_steps_survive_a_failure_of_later_ones(
         assert bodies(reader) == expected
 
 
-def show_nobody(changes: Any) -> None:
+def assert_stored(changes: Any) -> None:
     """A stage has no readers."""
     assert not isinstance(changes, StorageError), changes
 

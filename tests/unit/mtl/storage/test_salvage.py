@@ -48,7 +48,7 @@ def flip(path: Path, at: int, bit: int) -> None:
     path.write_bytes(octets)
 
 
-def look(directory: Path) -> tuple[str, int]:
+def damage_and_records(directory: Path) -> tuple[str, int]:
     """How a start noticed damage ("" if not), and the number of readable records; none may have a wrong value.
     `mtl verify` must notice the same damage.
     """
@@ -88,7 +88,7 @@ def test_flipped_bits_never_change_a_record(source: Path, tmp_path: Path) -> Non
     for at, bit in places:
         directory = copied(source, tmp_path / "flipped")
         flip(directory / "broker.db", at, bit)
-        noticed, records = look(directory)
+        noticed, records = damage_and_records(directory)
         if not noticed:
             assert records == len(RECORDS), f"octet {at}, bit {bit}: records are lost without a report"
         served += records > 0
@@ -102,7 +102,7 @@ def test_a_lost_page_is_detected(source: Path, tmp_path: Path) -> None:
         with (directory / "broker.db").open("r+b") as file:
             file.seek(number * PAGE)
             file.write(bytes(PAGE))
-        noticed, records = look(directory)
+        noticed, records = damage_and_records(directory)
         assert noticed or records == len(RECORDS)
 
 
@@ -110,8 +110,8 @@ def test_a_lost_first_page_loses_no_records(source: Path, tmp_path: Path) -> Non
     directory = copied(source, tmp_path / "lost")
     with (directory / "broker.db").open("r+b") as file:
         file.write(bytes(PAGE))
-    assert look(directory) == ("noticed", len(RECORDS))
-    assert look(directory) == ("", len(RECORDS))
+    assert damage_and_records(directory) == ("noticed", len(RECORDS))
+    assert damage_and_records(directory) == ("", len(RECORDS))
     kept = directory / "lost+found" / "broker.db-1" / "broker.db"
     assert kept.read_bytes()[:PAGE] == bytes(PAGE)
 
@@ -133,13 +133,13 @@ def test_a_loss_is_reported_until_it_is_accepted(source: Path, tmp_path: Path) -
     directory = copied(source, tmp_path / "lost")
     path = directory / "broker.db"
     flip(path, 2 * PAGE, 3)
-    first = look(directory)
+    first = damage_and_records(directory)
     assert first[0] == "noticed"
     assert first[1] < len(RECORDS)
     store = SqliteStore(str(path))
     store.save((WriterRecord("/", "writer-1", 1, 1),), ())
     store.close()
-    assert look(directory)[0] == "noticed"
+    assert damage_and_records(directory)[0] == "noticed"
     open_records(directory, accept=True).close()
     store = open_records(directory)
     assert not store.load().damages
@@ -180,7 +180,7 @@ def test_an_interrupted_salvage_is_repeated(source: Path, tmp_path: Path, name: 
         flip(directory / name, 0, 0)
         (directory / "broker.db").write_bytes(b"damaged")
         (directory / "broker.db-wal").write_bytes(b"damaged")
-    assert look(directory) == ("", len(RECORDS))
+    assert damage_and_records(directory) == ("", len(RECORDS))
     assert not (directory / name).exists()
 
 
@@ -193,13 +193,13 @@ def test_records_in_the_write_ahead_log_are_salvaged(tmp_path: Path) -> None:
     for name in ("broker.db", "broker.db-wal", "generation"):
         shutil.copy(tmp_path / name, directory / name)
     running.close()
-    assert look(copied(directory, tmp_path / "whole")) == ("", len(RECORDS))
+    assert damage_and_records(copied(directory, tmp_path / "whole")) == ("", len(RECORDS))
     size = (directory / "broker.db-wal").stat().st_size
     rng = random.Random(30)
     for _ in range(20):
         flipped = copied(directory, tmp_path / "flipped")
         flip(flipped / "broker.db-wal", rng.randrange(size), rng.randrange(8))
-        noticed, records = look(flipped)
+        noticed, records = damage_and_records(flipped)
         assert noticed or records == len(RECORDS)
 
 

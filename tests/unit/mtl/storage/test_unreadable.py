@@ -23,7 +23,7 @@ from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 from tests.support.commits import commit, staged
 from tests.support.core import ROOT, Client, Rig
-from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, deliveries_of
 
 GROUP = w.ConnectionReader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
 OPEN = w.CursorOpen(group="g", resource="a")
@@ -98,7 +98,7 @@ def test_a_queue_with_a_damaged_record_is_not_reset(rig: Rig, served: Client, ho
     refusal_of(client, w.ConnectionReader(resources=["a"], confirm="full"))
     if how == "damaged":
         client.ask(w.QueueDelete(resource="a", group="default"), w.Ok)
-        assert len(told(consumer(client, "a").contents())) == 9
+        assert len(deliveries_of(consumer(client, "a").contents())) == 9
     else:
         refusal_of(client, w.QueueDelete(resource="a", group="default"))
 

@@ -9,17 +9,17 @@ def found(following: int, incarnation: str = "i") -> Description:
     return Description(resource="a", incarnation=incarnation, known_earliest=1, known_next=following, bytes=0)
 
 
-def nobody(_found: Description, _place: ReadPlace) -> int:
-    raise AssertionError("nobody is to be asked")
+def must_not_be_called(_found: Description, _place: ReadPlace) -> int:
+    raise AssertionError("the broker must not be asked")
 
 
 def test_without_an_end_the_read_is_unbounded() -> None:
-    ends = Ends(ReadPlaces(LATEST), nobody)
+    ends = Ends(ReadPlaces(LATEST), must_not_be_called)
     assert (ends.known_end("a", "i"), ends.bound(found(9))) == (None, None)
 
 
 def test_an_end_by_sequence_is_known_at_once() -> None:
-    ends = Ends(ReadPlaces(None, {"a": ReadPlace("sequence", 70)}), nobody)
+    ends = Ends(ReadPlaces(None, {"a": ReadPlace("sequence", 70)}), must_not_be_called)
     assert (ends.known_end("a", "i"), ends.bound(found(9))) == (70, 70)
     assert (
         ends.bound(Description(resource="b", incarnation="i", known_earliest=1, known_next=9, bytes=0))

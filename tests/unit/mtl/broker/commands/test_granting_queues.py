@@ -12,7 +12,7 @@ from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
 from tests.support.logs import files
-from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, deliveries_of
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_refusals(client: Client) -> None:
 
 def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: Client) -> None:
     client.fill("a", bodies(5))
-    assert [x[2] for x in told(consumer(client, "a").contents())] == [1, 2, 3, 4, 5]
+    assert [x[2] for x in deliveries_of(consumer(client, "a").contents())] == [1, 2, 3, 4, 5]
     third = consumer(client, "a", group="third", from_=3)
-    assert [x[2] for x in told(third.contents())] == [3, 4, 5]
+    assert [x[2] for x in deliveries_of(third.contents())] == [3, 4, 5]
     third.confirm(3)
     again = consumer(client, "a", group="third", from_=1)
     assert again.sent() == []
@@ -72,7 +72,7 @@ def test_a_queue_that_starts_at_the_end_is_durable_before_the_202(rig: Rig, clie
     client.fill("a", bodies(2, 4))
     rig.kill()
     flow = consumer(rig.client("queue"), "a")
-    assert [x[2] for x in told(flow.contents())] == [4, 5]
+    assert [x[2] for x in deliveries_of(flow.contents())] == [4, 5]
 
 
 def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:

@@ -178,17 +178,17 @@ def test_a_commit_checks_only_polls_of_its_resource(
     """Thousands of clients may wait, and must not make a group commit slower."""
     others = [filled.begin(w.ResourceDescribe(resource="b", after={"b": 1}, wait=1_000)) for _ in range(50)]
     asked = filled.begin(request_)
-    looks = []
+    checked = []
     is_news = _Poll.is_changed
 
-    def looked(poll: _Poll, resource: Resource) -> bool:
-        looks.append(poll)
+    def record_check(poll: _Poll, resource: Resource) -> bool:
+        checked.append(poll)
         return is_news(poll, resource)
 
-    monkeypatch.setattr(_Poll, "is_changed", looked)
+    monkeypatch.setattr(_Poll, "is_changed", record_check)
     filled.fill("a", [b"y"])
     assert asked.answered
-    assert len(looks) == 1
+    assert len(checked) == 1
     assert not any(x.answered for x in others)
 
 

@@ -30,7 +30,7 @@ def restart(rig: Rig) -> None:
     rig.broker.users(USERS, rig.now())
 
 
-def look(rig: Rig) -> None:
+def check_usage(rig: Rig) -> None:
     rig.sleep(USAGE_CHECK_S + 1)
 
 
@@ -51,8 +51,8 @@ def test_the_octets_of_a_resource_count_for_the_user_that_created_it(
     for number in range(1, 7):
         flow.content(number, BODY)
     with caplog.at_level(logging.WARNING):
-        look(rig)
-        look(rig)
+        check_usage(rig)
+        check_usage(rig)
     assert rig.broker.parts.leases.find(theirs.lease) is None
     assert rig.broker.parts.leases.find(own.lease) is not None
     for client in (me, you):
@@ -75,14 +75,14 @@ def test_a_user_is_below_its_quota_again_after_contents_are_deleted(rig: Rig) ->
     me = logged_in(rig, "me")
     me.create("mine", "small")
     me.fill("mine", [BODY] * 6)
-    look(rig)
+    check_usage(rig)
     refusal(me, "small")
     restart(rig)
-    look(rig)
+    check_usage(rig)
     me = logged_in(rig, "me")
     refusal(me, "small")
     me.ask(w.ResourceDelete(resource="mine"), w.Ok)
-    look(rig)
+    check_usage(rig)
     me.writer("small")
 
 
@@ -92,16 +92,16 @@ def test_octets_of_stages_count(rig: Rig) -> None:
     stages = [me.staged("app", 1, "a", [BODY] * 3) for _ in range(2)]
     spec = w.StageSpec(application="app", version=1)
     filling = me.ask(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec), w.DataLease)
-    look(rig)
+    check_usage(rig)
     assert rig.broker.parts.leases.find(filling.lease) is None
     refused = me.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.reason, refused.members["quota"]) == (w.QUOTA, "stage-bytes")
     you.staged("other", 1, "a", [b"x"])
     me.writer("a")
     me.commit("app", 1, *stages)
-    look(rig)
+    check_usage(rig)
     you.ask(w.ResourceDelete(resource="a"), w.Ok)  # they are its maker's octets now
-    look(rig)
+    check_usage(rig)
     you.create("a")
     me.staged("app", 2, "a", [b"x"])
 
@@ -115,7 +115,7 @@ def test_a_resource_made_by_a_lease_request_counts_for_its_user() -> None:
     you.reader("new2")
     found = {r.name: r.record.owner for r in rig.broker.parts.resources}
     assert found == {"new": "me", "new2": "you"}
-    look(rig)
+    check_usage(rig)
     refusal(you, "new")
 
 

@@ -45,7 +45,7 @@ def window(contents: int) -> w.Window:
     return w.Window(contents=contents)
 
 
-def told(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
+def deliveries_of(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
     """Per content: its number, its resource and sequence, and whether it is marked as redelivered."""
     found = []
     for content in contents:
@@ -70,9 +70,9 @@ def test_contents_arrive_in_order_with_numbers_and_positions(client: Client) -> 
     flow = consumer(client, "a")
     contents = flow.contents()
     assert [bytes(x.body) for x in contents] == bodies(3)
-    assert told(contents) == [(1, "a", 1, False), (2, "a", 2, False), (3, "a", 3, False)]
+    assert deliveries_of(contents) == [(1, "a", 1, False), (2, "a", 2, False), (3, "a", 3, False)]
     client.fill("a", bodies(1, 4))
-    assert told(flow.contents()) == [(4, "a", 4, False)]
+    assert deliveries_of(flow.contents()) == [(4, "a", 4, False)]
 
 
 @pytest.mark.requirement("MTL-86", "MTL-87", "MTL-90", "MTL-91")
@@ -118,7 +118,7 @@ def test_a_confirm_opens_the_window_for_the_other_resources_of_the_lease(client:
     flow = consumer(client, "a", "b", window=window(1))
     found = []
     for number in (1, 2, 3):
-        found += told(flow.contents())
+        found += deliveries_of(flow.contents())
         flow.confirm(number)
     assert [number for number, *_ in found] == [1, 2, 3]
     assert {resource for _, resource, *_ in found} == {"a", "b"}
@@ -129,7 +129,7 @@ def test_numbers_are_shared_by_all_resources_of_a_lease(client: Client) -> None:
     client.fill("a", bodies(2))
     client.fill("b", bodies(2))
     flow = consumer(client, "a", "b")
-    found = told(flow.contents())
+    found = deliveries_of(flow.contents())
     assert [x[0] for x in found] == [1, 2, 3, 4]
     assert sorted(x[1:3] for x in found) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     flow.confirm(4)
@@ -143,7 +143,7 @@ def test_a_lease_of_all_resources_includes_later_ones(client: Client) -> None:
     client.create("later")
     client.fill("later", bodies(2))
     assert flow.summon("later") == 200
-    assert told(flow.contents()) == [(1, "later", 1, False), (2, "later", 2, False)]
+    assert deliveries_of(flow.contents()) == [(1, "later", 1, False), (2, "later", 2, False)]
     client.fill("b", bodies(1))
     assert flow.sent() == []
 
@@ -157,7 +157,7 @@ def test_contents_sent_before_a_dismiss_may_be_confirmed_or_are_redelivered(clie
     flow.confirm(1)
     assert flow.sent() == []
     other = consumer(client, "a")
-    assert told(other.contents()) == [(1, "a", 3, False), (2, "a", 4, False)]
+    assert deliveries_of(other.contents()) == [(1, "a", 3, False), (2, "a", 4, False)]
     assert flow.summon("a") == 200
     assert flow.sent() == []
     flow.confirm(2)
@@ -170,7 +170,7 @@ def test_contents_sent_before_a_dismiss_may_be_confirmed_or_are_redelivered(clie
 def test_every_content_goes_to_one_consumer_and_each_gets_a_share(client: Client) -> None:
     flows = [consumer(client, "a") for _ in range(3)]
     client.fill("a", bodies(30))
-    parts = [[x[2] for x in told(flow.contents())] for flow in flows]
+    parts = [[x[2] for x in deliveries_of(flow.contents())] for flow in flows]
     assert sorted(x for part in parts for x in part) == list(range(1, 31))
     assert all(part == sorted(part) for part in parts)
     assert min(map(len, parts)) >= 5
@@ -180,7 +180,7 @@ def test_single_contents_go_to_consumers_in_turn(client: Client) -> None:
     flows = [consumer(client, "a") for _ in range(2)]
     for number in range(1, 7):
         client.fill("a", bodies(1, number))
-    assert [[x[2] for x in told(flow.contents())] for flow in flows] == [[1, 3, 5], [2, 4, 6]]
+    assert [[x[2] for x in deliveries_of(flow.contents())] for flow in flows] == [[1, 3, 5], [2, 4, 6]]
 
 
 def test_a_consumer_with_a_full_window_does_not_delay_others(client: Client) -> None:
@@ -222,7 +222,7 @@ def test_a_recycled_content_is_redelivered_marked_after_a_delay(rig: Rig, client
     assert flow.sent() == []
     assert position(client).delayed == 1
     rig.sleep(0.3, 0.05)
-    assert told(flow.contents()) == [(3, "a", 1, True)]
+    assert deliveries_of(flow.contents()) == [(3, "a", 1, True)]
     flow.confirm(3)
     assert position(client).position == 3
 
@@ -234,7 +234,7 @@ def test_contents_recycled_together_keep_their_order(rig: Rig, client: Client) -
     flow.contents()
     flow.reject(3, multiple=True, recycle=True)
     rig.sleep(0.3, 0.05)
-    assert [x[2:] for x in told(flow.contents())] == [(1, True), (2, True), (3, True)]
+    assert [x[2:] for x in deliveries_of(flow.contents())] == [(1, True), (2, True), (3, True)]
 
 
 @pytest.mark.requirement("MTL-96")
@@ -246,7 +246,7 @@ def test_a_recycled_content_goes_to_another_consumer(rig: Rig, client: Client) -
     first.reject(1, recycle=True)
     rig.sleep(0.3, 0.05)
     assert first.sent() == []
-    assert told(second.contents()) == [(1, "a", 1, True)]
+    assert deliveries_of(second.contents()) == [(1, "a", 1, True)]
 
 
 @pytest.mark.parametrize("how", ["vanish", "close", "expire"])
@@ -265,7 +265,7 @@ def test_contents_of_a_lost_consumer_go_to_others(rig: Rig, client: Client, how:
     else:
         rig.sleep(40.0)
         other = consumer(client, "a")
-    assert sorted(x[2] for x in told(other.contents()) if x[2] <= 3 and x[3]) == [1, 2, 3]
+    assert sorted(x[2] for x in deliveries_of(other.contents()) if x[2] <= 3 and x[3]) == [1, 2, 3]
     counted = client.rig.broker.parts.queues.of(client.rig.broker.parts.resources.need("/", "a"))[
         "default"
     ].state.deliveries()
@@ -281,11 +281,11 @@ def test_a_rebound_consumer_gets_its_unsettled_contents_again(client: Client) ->
     flow = client.flow(lease)
     assert flow.sent() == []
     flow.summon("a")
-    assert told(flow.contents()) == [(3, "a", 1, True), (4, "a", 2, True)]
+    assert deliveries_of(flow.contents()) == [(3, "a", 1, True), (4, "a", 2, True)]
     flow.confirm(2)
     assert flow.sent() == []
     flow.confirm(4)
-    assert told(flow.contents()) == [(5, "a", 3, False), (6, "a", 4, False)]
+    assert deliveries_of(flow.contents()) == [(5, "a", 3, False), (6, "a", 4, False)]
 
 
 def test_contents_that_do_not_fit_into_a_peers_queue_go_to_others(rig: Rig, client: Client) -> None:
@@ -294,11 +294,11 @@ def test_contents_that_do_not_fit_into_a_peers_queue_go_to_others(rig: Rig, clie
     client.fill("a", bodies(6))
     assert stuck.numbers() == [1, 2]
     other = consumer(client, "a")
-    assert told(other.contents()) == [(n - 2, "a", n, False) for n in (3, 4, 5, 6)]
+    assert deliveries_of(other.contents()) == [(n - 2, "a", n, False) for n in (3, 4, 5, 6)]
     stuck.room(None)
     rig.sleep(0.1, 0.02)
     client.fill("a", bodies(2, 7))
-    assert [x[0] for x in told(stuck.contents())] == [3]
+    assert [x[0] for x in deliveries_of(stuck.contents())] == [3]
     assert len(other.numbers()) == 1
 
 
@@ -327,7 +327,7 @@ def test_without_confirmation_unsent_contents_are_sent_later(rig: Rig, client: C
     assert flow.bodies() == bodies(2)
     flow.room(None)
     rig.sleep(0.1, 0.02)
-    assert [x[1:] for x in told(flow.contents())] == [("a", n, False) for n in (3, 4, 5, 6)]
+    assert [x[1:] for x in deliveries_of(flow.contents())] == [("a", n, False) for n in (3, 4, 5, 6)]
     flow.confirm(6)
     flow.reject(5, recycle=True)
     assert position(client).position == 7
@@ -403,7 +403,7 @@ def test_contents_behind_settled_ones_are_delivered_after_a_restart(rig: Rig, cl
     flow.confirm(2, multiple=False)
     rig.restart()
     flow = consumer(rig.client("queue"), "a")
-    assert [place for _, _, place, _ in told(flow.contents())] == [1, 3, 4]
+    assert [place for _, _, place, _ in deliveries_of(flow.contents())] == [1, 3, 4]
 
 
 def test_a_slow_read_delays_only_its_queue(rig: Rig, client: Client) -> None:

@@ -11,7 +11,7 @@ from mtl.storage.records import QueueRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
-from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, position, told, window
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, deliveries_of, position, window
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_saved_settlements_survive_a_crash(rig: Rig, client: Client, power: bool
     rig.sleep(0.1)
     rig.crash(power=power)
     flow = consumer(rig.client("queue"), "a")
-    assert told(flow.contents()) == [(n, "a", at, True) for n, at in enumerate((3, 5, 6, 7, 8), 1)]
+    assert deliveries_of(flow.contents()) == [(n, "a", at, True) for n, at in enumerate((3, 5, 6, 7, 8), 1)]
     queue = rig.broker.parts.queues.of(rig.broker.parts.resources.need("/", "a"))["default"]
     flow.reject(3, recycle=True)
     assert queue.state.deliveries() == {6: 2}
@@ -52,7 +52,7 @@ def test_a_content_with_an_unsaved_confirm_is_redelivered_marked(rig: Rig, clien
     flow.confirm(3)
     rig.kill()
     flow = consumer(rig.client("queue"), "a")
-    assert told(flow.contents()) == [(1, "a", 1, True), (2, "a", 2, True), (3, "a", 3, True)]
+    assert deliveries_of(flow.contents()) == [(1, "a", 1, True), (2, "a", 2, True), (3, "a", 3, True)]
 
 
 def test_the_delivery_limit_is_durable_before_contents_are_sent(rig: Rig, client: Client) -> None:
@@ -66,7 +66,9 @@ def test_the_delivery_limit_is_durable_before_contents_are_sent(rig: Rig, client
     sent = len(flow.contents())
     assert sent < queue_limits.QUEUE_AHEAD
     rig.kill()
-    places = [x for x in told(consumer(rig.client("queue"), "a", window=window(9_999)).contents()) if x[3]]
+    places = [
+        x for x in deliveries_of(consumer(rig.client("queue"), "a", window=window(9_999)).contents()) if x[3]
+    ]
     assert len(places) >= queue_limits.QUEUE_AHEAD + 5 + sent, "everything that was delivered is marked"
 
 
@@ -77,7 +79,7 @@ def test_after_a_clean_stop_only_delivered_contents_are_marked(rig: Rig, client:
     flow.confirm(1)
     rig.restart()
     flow = consumer(rig.client("queue"), "a")
-    assert told(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
+    assert deliveries_of(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
 
 
 def test_a_stopping_broker_delivers_no_new_contents(rig: Rig, client: Client) -> None:
@@ -178,7 +180,7 @@ def test_retention_keeps_unsettled_contents_of_its_named_queues(rig: Rig) -> Non
     rest.confirm(99)
     rest.confirm(7)
     flow = consumer(client, "free", window=window(100))
-    found = [x[2] for x in told(flow.contents())]
+    found = [x[2] for x in deliveries_of(flow.contents())]
     assert found == sorted(found)
     assert found[0] == client.describe("free").earliest
     assert position(client, "free").position == found[0]
@@ -214,7 +216,7 @@ def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> N
     client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
     assert records(rig) == []
     assert client.refused(w.QueueDelete(group="default", resource="a")).reason == w.UNKNOWN_QUEUE
-    assert told(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
+    assert deliveries_of(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
 
 
 def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
@@ -251,7 +253,7 @@ def test_a_queue_is_deleted_with_its_resource(rig: Rig, client: Client) -> None:
     flow.confirm(3)
     assert flow.dismiss("a") == 200
     assert flow.summon("a") == 200
-    assert told(flow.contents()) == [(4, "a", 1, False), (5, "a", 2, False)]
+    assert deliveries_of(flow.contents()) == [(4, "a", 1, False), (5, "a", 2, False)]
 
 
 def test_a_queue_of_another_incarnation_starts_from_the_beginning(rig: Rig, client: Client) -> None:
@@ -264,7 +266,7 @@ def test_a_queue_of_another_incarnation_starts_from_the_beginning(rig: Rig, clie
     assert {x.resource for x in records(rig)} == {"fast"}
     rig.reincarnate("fast")
     assert records(rig) == []
-    assert [x[2] for x in told(consumer(rig.client("queue"), "fast").contents())] == [1, 2]
+    assert [x[2] for x in deliveries_of(consumer(rig.client("queue"), "fast").contents())] == [1, 2]
 
 
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def test_settlements_of_another_copy_of_the_log_are_discarded(
     client = rig.client("queue")
     client.fill("a", bodies(5))
     flow = consumer(client, "a")
-    assert [(at, again) for _, _, at, again in told(flow.contents())] == [
+    assert [(at, again) for _, _, at, again in deliveries_of(flow.contents())] == [
         (3, True),
         *((n, False) for n in range(4, 9)),
     ]

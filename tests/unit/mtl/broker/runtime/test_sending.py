@@ -29,10 +29,10 @@ class Core:
     """The reports of a sender to the core."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
+        self.reports: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.heard.append((name, *arguments[:-1]))
+        return lambda *arguments: self.reports.append((name, *arguments[:-1]))
 
 
 class Desk:
@@ -99,7 +99,7 @@ def test_contents_wait_behind_commands() -> None:
     desk.sender.send(deliver())
     desk.sender.send(a.Relay(PEER, "relay", c.Content(1, "resource", EMPTY, b"x")))
     assert desk.sent() == []
-    assert [x[:2] for x in desk.core.heard] == [("blocked", "lease"), ("unsent", "relay")]
+    assert [x[:2] for x in desk.core.reports] == [("blocked", "lease"), ("unsent", "relay")]
     desk.sender.flush()
     assert desk.sent() == [c.Response(1, 200)]
 
@@ -110,7 +110,7 @@ def test_a_peer_with_a_full_backlog_is_reported_unreachable(monkeypatch: pytest.
     desk.room(0)
     for _ in range(4):
         desk.command(c.Ping())
-    assert desk.core.heard == [("unreachable", PEER)]
+    assert desk.core.reports == [("unreachable", PEER)]
     desk.room(None)
     desk.sender.flush()
     assert desk.sent() == []
@@ -128,7 +128,7 @@ def test_a_vanished_peer_is_reported_unreachable(waiting: bool) -> None:
         desk.sender.flush()
     else:
         desk.command(c.Ping())
-    assert desk.core.heard == [("unreachable", PEER)]
+    assert desk.core.reports == [("unreachable", PEER)]
     desk.sender.on_frame(PEER)
     assert desk.sent() == []
 
@@ -177,7 +177,7 @@ def test_a_full_queue_is_reported_with_the_next_sequence(room: int) -> None:
     desk = Desk()
     desk.room(room)
     desk.sender.send(deliver())
-    assert desk.core.heard == [("blocked", "lease", 11 + room)]
+    assert desk.core.reports == [("blocked", "lease", 11 + room)]
 
 
 def test_no_content_of_a_blocked_lease_is_sent_in_the_same_round() -> None:
@@ -187,7 +187,7 @@ def test_no_content_of_a_blocked_lease_is_sent_in_the_same_round() -> None:
     desk.room(None)
     desk.sender.send(deliver(14, 15))
     assert len(desk.sent()) == 2
-    assert desk.core.heard == [("blocked", "lease", 13)]
+    assert desk.core.reports == [("blocked", "lease", 13)]
     desk.sender.flush()
     desk.sender.send(deliver(13, 15))
     assert len(desk.sent()) == 3
@@ -198,7 +198,7 @@ def test_a_peer_lost_in_a_delivery_is_reported_with_the_next_sequence() -> None:
     desk.sockets.gone.add(PEER)
     desk.sender.send(deliver())
     desk.sender.send(deliver())
-    assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
+    assert desk.core.reports == [("blocked", "lease", 11), ("unreachable", PEER)]
 
 
 def test_a_chunk_that_does_not_decode_is_reported_as_damage() -> None:
@@ -206,7 +206,7 @@ def test_a_chunk_that_does_not_decode_is_reported_as_damage() -> None:
     desk.sender.send(deliver(body=b"no pack"))
     desk.sender.send(deliver())
     assert desk.sent() == []
-    ((*report,),) = desk.core.heard
+    ((*report,),) = desk.core.reports
     assert report[:3] == ["unread", "lease", "a"]
     assert isinstance(report[4], Damaged)
 
@@ -219,8 +219,8 @@ def test_relays_without_room_are_returned_in_order() -> None:
         desk.sender.send(a.Relay(PEER, "lease", content))
         desk.room(0 if content.sequence == 1 else None)
     assert desk.sent() == contents[:1]
-    assert desk.core.heard == [("unsent", "lease", x) for x in contents[1:]]
+    assert desk.core.reports == [("unsent", "lease", x) for x in contents[1:]]
     desk.sockets.gone.add(PEER)
     desk.sender.flush()
     desk.sender.send(a.Relay(PEER, "lease", contents[0]))
-    assert desk.core.heard[-1] == ("unreachable", PEER)
+    assert desk.core.reports[-1] == ("unreachable", PEER)

@@ -40,14 +40,14 @@ def test_serve_checks_the_exposure_first(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_serve_prints_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
-    said: list[str] = []
+    printed: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
+    def print_line(line: str) -> None:
+        printed.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    assert serve(config(tmp_path), say) == 0
-    (line,) = said
+    assert serve(config(tmp_path), print_line) == 0
+    (line,) = printed
     assert line.startswith("mtl broker ready at tcp://127.0.0.1:")
     assert f"pid {os.getpid()}" in line
 
@@ -59,7 +59,7 @@ def test_sighup_reloads_users_and_settings_without_a_stop(
 ) -> None:
     caplog.set_level("INFO")
 
-    def say(_: str) -> None:
+    def print_line(_: str) -> None:
         with Users(tmp_path) as users:
             users.add("alice", None, [])
         os.kill(os.getpid(), signal.SIGHUP)
@@ -75,6 +75,6 @@ def test_sighup_reloads_users_and_settings_without_a_stop(
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    assert serve(config(tmp_path), say, reload=reload) == 0
+    assert serve(config(tmp_path), print_line, reload=reload) == 0
     assert 'user-added user="alice"' in caplog.text
     assert ("no such level" in caplog.text) is wrong

@@ -34,26 +34,26 @@ class Machine:
         self.outbox = Outbox()
         self.outbox.now = self.now()
         self.ages = Ages(self.outbox, getattr(self, "noted", None), self.boot)
-        self.take()
+        self.store_record()
 
     def now(self) -> a.Now:
         return a.Now(self.mono, self.wall_us, self.boot_s)
 
-    def take(self) -> None:
+    def store_record(self) -> None:
         """Store the record that the ages want saved."""
         for action in self.outbox.pop_actions():
             assert isinstance(action, Save)
             (self.noted,) = action.put
 
-    def look(self) -> None:
+    def compare_clocks(self) -> None:
         self.outbox.now = self.now()
         self.ages.compare_clocks()
-        self.take()
+        self.store_record()
 
     def note(self) -> None:
-        self.look()
+        self.compare_clocks()
         self.ages.save_clocks()
-        self.take()
+        self.store_record()
 
     def pass_by(self, seconds: float, *, asleep: bool = False) -> None:
         self.true += seconds
@@ -71,7 +71,7 @@ class Machine:
         self.mono = self.boot_s = 1.0
 
     def age(self, stamp: int) -> float:
-        self.look()
+        self.compare_clocks()
         return self.ages.of(stamp)
 
 
@@ -106,14 +106,14 @@ def test_a_corrected_clock_leaves_ages_unchanged(machine: Machine) -> None:
     machine.pass_by(HOUR)
     machine.set_clock_by(26 * HOUR)
     machine.pass_by(HOUR)
-    machine.look()
+    machine.compare_clocks()
     machine.set_clock_by(-26 * HOUR)
     assert machine.age(before) == pytest.approx(2 * HOUR)
 
 
 def test_a_stamp_in_the_future_has_age_zero_until_the_clock_reaches_it(machine: Machine) -> None:
     machine.set_clock_by(26 * HOUR)
-    machine.look()
+    machine.compare_clocks()
     wrong = machine.wall_us
     machine.set_clock_by(-26 * HOUR)
     machine.pass_by(HOUR)
@@ -129,11 +129,11 @@ def test_slewing_is_not_a_jump_but_many_small_steps_are(
     for _ in range(10):
         machine.pass_by(60.0)
         machine.set_clock_by(CLOCK_JUMP_S / 20)
-        machine.look()
+        machine.compare_clocks()
     assert not caplog.records
     for _ in range(1_000):
         machine.set_clock_by(CLOCK_JUMP_S / 2)
-        machine.look()
+        machine.compare_clocks()
     assert caplog.records
     assert machine.age(stamp) == pytest.approx(600.0, abs=2 * CLOCK_JUMP_S)
 
@@ -175,7 +175,7 @@ def test_across_a_reboot_the_counted_downtime_is_bounded(machine: Machine, down:
 def test_a_jump_is_remembered_across_restarts(machine: Machine) -> None:
     stamp = machine.wall_us
     machine.set_clock_by(26 * HOUR)
-    machine.look()
+    machine.compare_clocks()
     for _ in range(3):
         machine.pass_by(60.0)
         machine.note()
@@ -208,7 +208,7 @@ def test_without_a_clock_record_ages_start_at_zero(machine: Machine) -> None:
 
 def test_a_first_start_under_a_wrong_clock_does_not_stop_ageing(machine: Machine) -> None:
     machine.set_clock_by(-10 * 365 * 24 * HOUR)
-    machine.look()
+    machine.compare_clocks()
     stamp = machine.wall_us
     machine.pass_by(26 * HOUR)
     machine.note()
@@ -224,7 +224,7 @@ def test_remembered_jumps_are_bounded(machine: Machine) -> None:
     for _ in range(3 * CLOCK_JUMPS):
         machine.pass_by(10.0)
         machine.set_clock_by(HOUR)
-        machine.look()
+        machine.compare_clocks()
     machine.note()
     assert isinstance(machine.noted, ClockRecord)
     assert len(machine.noted.jumps) == CLOCK_JUMPS
@@ -240,10 +240,10 @@ def test_an_age_exceeds_the_true_one_by_at_most_the_limits(seed: int) -> None:
         what = random.random()
         if what < 0.4:
             machine.pass_by(random.choice((1.0, HOUR, 30 * HOUR)), asleep=random.random() < 0.2)
-            machine.look()
+            machine.compare_clocks()
         elif what < 0.6:
             machine.set_clock_by(random.uniform(-1, 1) * random.choice((1.0, HOUR, 50 * HOUR)))
-            machine.look()
+            machine.compare_clocks()
         elif what < 0.7:
             machine.note()
         elif what < 0.75:

@@ -34,7 +34,7 @@ async def test_next_returns_a_content_that_arrives_during_the_wait() -> None:
     async for second in consumer:
         second.reject()
         break
-    assert at.said(at.data) == [c.Reject(2, False, False), c.Confirm(1, True)]
+    assert at.sent(at.data) == [c.Reject(2, False, False), c.Confirm(1, True)]
 
 
 @in_loop

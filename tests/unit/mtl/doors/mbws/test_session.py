@@ -9,7 +9,7 @@ from mtl.errors import Malformed
 FRAMES: tuple[Frame, ...] = (Connect("c"), Acknowledge(1), Message(("a",), b"hi"))
 
 
-def heard(session: MbwsSession, *frames: Frame, kind: Kind = Kind.BINARY) -> list[Frame | None]:
+def receive(session: MbwsSession, *frames: Frame, kind: Kind = Kind.BINARY) -> list[Frame | None]:
     return [session.received(encode(frame, kind)) for frame in frames]
 
 
@@ -22,13 +22,13 @@ def test_a_session_accepts_exactly_the_frames_of_its_table(
 ) -> None:
     session = MbwsSession(role, MBWS, Kind.BINARY)
     if state is MbwsState.OPEN:
-        heard(session, Connect())
+        receive(session, Connect())
     following = STEPS[role, state].get(type(frame))
     if following is None:
         with pytest.raises(Malformed):
-            heard(session, frame)
+            receive(session, frame)
     else:
-        assert heard(session, frame) == [frame]
+        assert receive(session, frame) == [frame]
         assert session.state is following
 
 
@@ -36,7 +36,7 @@ def test_a_session_accepts_exactly_the_frames_of_its_table(
 @pytest.mark.parametrize("role", MbwsRole)
 def test_without_recovery_other_frames_are_ignored(role: MbwsRole) -> None:
     session = MbwsSession(role, MBLWS, Kind.BINARY)
-    assert heard(session, *FRAMES) == [None, None, FRAMES[2]]
+    assert receive(session, *FRAMES) == [None, None, FRAMES[2]]
     assert session.state is MbwsState.OPEN
 
 
@@ -44,8 +44,8 @@ def test_without_recovery_other_frames_are_ignored(role: MbwsRole) -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None:
     session = MbwsSession(MbwsRole.SERVER, MBWS, Kind.BINARY)
-    heard(session, Connect(), kind=kind)
-    heard(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
+    receive(session, Connect(), kind=kind)
+    receive(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
     for frame in (Connect("c"), Acknowledge(1)):
         said = session.to_message(frame)
         assert isinstance(said, str) is (kind is Kind.TEXT)
@@ -58,7 +58,7 @@ def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None
 @pytest.mark.requirement("MBWS-02")
 def test_a_client_keeps_its_frame_kind() -> None:
     session = MbwsSession(MbwsRole.CLIENT, MBWS, Kind.BINARY)
-    heard(session, Connect(), Acknowledge(1), kind=Kind.TEXT)
+    receive(session, Connect(), Acknowledge(1), kind=Kind.TEXT)
     assert isinstance(session.to_message(Acknowledge(1)), bytes)
 
 

@@ -50,7 +50,7 @@ class Server:
         assert self._stream is not None
         self._stream.write(self.session.to_send())
 
-    async def heard(self, count: int) -> list[Event]:
+    async def events_until(self, count: int) -> list[Event]:
         """The events, as soon as there are this many."""
         await until(lambda: len(self.events) >= count)
         return self.events
@@ -64,7 +64,7 @@ async def connected() -> AsyncIterator[tuple[MicroConnection, Server]]:
     host, port = listening.sockets[0].getsockname()
     try:
         async with client.connect(f"{host}:{port}") as connection:
-            (done,) = await server.heard(1)
+            (done,) = await server.events_until(1)
             assert isinstance(done, HandshakeDone)
             server.events.clear()
             yield connection, server
@@ -78,7 +78,7 @@ async def connected() -> AsyncIterator[tuple[MicroConnection, Server]]:
 async def test_the_close_of_a_reader_unsubscribes_once_after_its_acknowledgements() -> None:
     async with connected() as (connection, server):
         reader = await connection.reader("jobs")
-        assert await server.heard(1) == [SUBSCRIBE]
+        assert await server.events_until(1) == [SUBSCRIBE]
         for body in (b"1", b"2"):
             server.deliver(body)
         assert (await reader.next()).body == b"1"
@@ -86,7 +86,7 @@ async def test_the_close_of_a_reader_unsubscribes_once_after_its_acknowledgement
         await reader.close()
         await reader.close()
         again = await connection.reader("jobs")  # its command comes after those of the close
-        events = await server.heard(4)
+        events = await server.events_until(4)
         acked = [event for event in events if isinstance(event, Acked)]
         assert sum(event.count for event in acked) == 2
         assert [event for event in events if event not in acked] == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
@@ -102,4 +102,4 @@ async def test_the_next_content_of_a_closed_reader_is_the_error_closed() -> None
         await reader.close()
         with pytest.raises(Closed, match="the reader is closed"):
             await asyncio.wait_for(reader.next(), 10)
-        assert await server.heard(2) == [SUBSCRIBE, UNSUBSCRIBE]
+        assert await server.events_until(2) == [SUBSCRIBE, UNSUBSCRIBE]

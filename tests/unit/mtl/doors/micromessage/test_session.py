@@ -53,7 +53,7 @@ def opened(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[Mic
     return c, s
 
 
-def heard(sender: MicroSession, receiver: MicroSession) -> list[Event]:
+def transfer(sender: MicroSession, receiver: MicroSession) -> list[Event]:
     return receiver.received(sender.to_send())
 
 
@@ -108,10 +108,10 @@ def test_a_final_list_without_a_required_extension_is_an_error() -> None:
 @pytest.mark.requirement("MM2-01", "MM2-19")
 def test_another_minor_version_is_accepted_and_flags_are_ignored() -> None:
     s = MicroSession(MicroRole.SERVER, SERVER, "mtl")
-    said = encode_handshake(Handshake("x", "json", minor=7, flags=0x81))
-    assert s.received(said) == []
+    octets_list = encode_handshake(Handshake("x", "json", minor=7, flags=0x81))
+    assert s.received(octets_list) == []
     assert s.to_send()[:3] == b"\1\0\0"
-    (event,) = s.received(said)
+    (event,) = s.received(octets_list)
     assert isinstance(event, HandshakeDone)
     assert event.agreed.minor == 0
 
@@ -162,12 +162,12 @@ def test_messages_travel_in_both_directions() -> None:
     c, s = opened(ExtensionOffer())
     c.send("orders", b"\0\xff", "kind:Tnew;n:N7;")
     c.send("topic/x", b"")
-    assert heard(c, s) == [
+    assert transfer(c, s) == [
         MessageArrived("orders", {"kind": "new", "n": 7}, b"\0\xff"),
         MessageArrived("topic/x", {}, b""),
     ]
     s.send("orders", b"back")
-    assert heard(s, c) == [MessageArrived("orders", {}, b"back")]
+    assert transfer(s, c) == [MessageArrived("orders", {}, b"back")]
 
 
 @pytest.mark.requirement("MM2-38", "MM2-41")
@@ -191,7 +191,7 @@ def test_a_large_message_is_fragmented_and_acknowledged_once() -> None:
     assert s.received(octets[:-1]) == []
     assert s.received(octets[-1:]) == [MessageArrived("q", {"a": 1}, body)]
     s.ack(1)
-    assert heard(s, c) == [Acked(1)]
+    assert transfer(s, c) == [Acked(1)]
     assert c.room
 
 
@@ -236,7 +236,7 @@ def test_both_directions_wait_for_acknowledgements(extension: Named, window: int
             assert sender.room
             sender.send("q", b"x")
         assert not sender.room
-        assert len(heard(sender, receiver)) == window
+        assert len(transfer(sender, receiver)) == window
         receiver.ack(window)
         assert receiver.to_send().hex() == f"02 01 02 {window:04x}".replace(" ", "")
     _, s = opened(ExtensionOffer((extension,)))
@@ -253,10 +253,10 @@ def test_numbers_wrap_around() -> None:
         while c.room:
             c.send("q", b"")
             total += 1
-        arrived = heard(c, s)
+        arrived = transfer(c, s)
         assert len(arrived) == 100
         s.ack(100)
-        assert heard(s, c) == [Acked(100)]
+        assert transfer(s, c) == [Acked(100)]
 
 
 @pytest.mark.requirement("MM2-47")
@@ -264,7 +264,7 @@ def test_numbers_wrap_around() -> None:
 def test_an_impossible_acknowledgement_ends_the_connection(payload: bytes) -> None:
     c, s = opened(names("batch-ack"))
     s.send("q", b"x")
-    heard(s, c)
+    transfer(s, c)
     assert isinstance(s.received(encode(ExtensionFrame(1, payload)))[-1], Ended)
 
 
@@ -273,7 +273,7 @@ def test_a_type_precedes_its_message_and_stays_valid() -> None:
     c, s = opened(names("json", "dotnet"))
     c.send("q", b"1", "", "A.Type, A")
     assert c._out[0][:3] == b"\2\2\x09"
-    assert heard(c, s) == [MessageArrived("q", {}, b"1", "A.Type, A")]
+    assert transfer(c, s) == [MessageArrived("q", {}, b"1", "A.Type, A")]
     (again,) = s.received(encode(MessageFrame(2, "q", b"2")))  # a peer that says it once
     assert again == MessageArrived("q", {}, b"2", "A.Type, A")
 
@@ -293,12 +293,12 @@ def test_a_payload_that_is_not_json_ends_a_connection_with_json(payload: bytes) 
 def test_commands_belong_to_pub_sub() -> None:
     c, s = opened(names("pub-sub"))
     c.command("subscribe", {"destination": "topic/x", "filter": "n>N1"})
-    assert heard(c, s) == [
+    assert transfer(c, s) == [
         CommandArrived(CommandFrame("subscribe", {"destination": "topic/x", "filter": "n>N1"}))
     ]
     c, s = opened(ExtensionOffer())
     c.command("subscribe", {"destination": "topic/x"})
-    (ended,) = heard(c, s)
+    (ended,) = transfer(c, s)
     assert isinstance(ended, Ended)
 
 
@@ -315,7 +315,7 @@ def test_a_message_of_the_largest_size_is_sent_and_received() -> None:
     c, s = opened(ExtensionOffer())
     body = bytes(MAX_CONTENT)
     c.send("q", body)
-    assert heard(c, s) == [MessageArrived("q", {}, body)]
+    assert transfer(c, s) == [MessageArrived("q", {}, body)]
 
 
 def test_a_message_above_the_limits_is_refused_without_using_a_number() -> None:
@@ -325,14 +325,14 @@ def test_a_message_above_the_limits_is_refused_without_using_a_number() -> None:
     with pytest.raises(FieldError, match="destination"):
         c.send("q" * 256, b"")
     c.send("q", b"fine")
-    assert heard(c, s) == [MessageArrived("q", {}, b"fine")]
+    assert transfer(c, s) == [MessageArrived("q", {}, b"fine")]
 
 
 def test_after_the_end_messages_are_ignored_and_not_sent() -> None:
     c, s = opened(names("ack"))
     s.fail("enough")
     s.fail("twice")
-    assert heard(s, c) == [Ended("enough", by_peer=True)]
+    assert transfer(s, c) == [Ended("enough", by_peer=True)]
     assert not c.room
     assert s.received(encode(MessageFrame(1, "q", b""))) == []
     s.ack(0)
@@ -344,9 +344,9 @@ def test_after_the_end_messages_are_ignored_and_not_sent() -> None:
         st.binary(max_size=40) | st.sampled_from([b"\0\0\1\1q\0\0\1x", b"\4\0", b"\2\1\2\0\1"]), max_size=8
     )
 )
-def test_any_octets_are_handled(said: list[bytes]) -> None:
+def test_any_octets_are_handled(octets_list: list[bytes]) -> None:
     for session in (*opened(names("ack", "pub-sub")), *ends(names("ack"))):
-        events = [event for octets in said for event in session.received(octets)]
+        events = [event for octets in octets_list for event in session.received(octets)]
         ended = [event for event in events if isinstance(event, Ended)]
         assert len(ended) <= 1
         assert not ended or events[-1] is ended[0]

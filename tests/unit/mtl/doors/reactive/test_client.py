@@ -27,27 +27,27 @@ class Door:
     waiting = 0
 
     def __init__(self) -> None:
-        self.heard: list[m.Message] = []
+        self.received: list[m.Message] = []
         """The messages of the client, after its hello."""
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
         self._decoder = m.ReactiveDecoder()
 
-    def say(self, *messages: m.Message) -> None:
+    def send(self, *messages: m.Message) -> None:
         self._input.put_nowait(b"".join(map(m.encode, messages)))
 
-    async def hear(self) -> m.Message:
+    async def next_message(self) -> m.Message:
         """The next message of the client."""
-        await until(lambda: bool(self.heard))
-        return self.heard.pop(0)
+        await until(lambda: bool(self.received))
+        return self.received.pop(0)
 
     async def read(self) -> bytes:
         return await self._input.get()
 
     def write(self, octets: bytes) -> None:
         for message in self._decoder.feed(octets):
-            self.heard.append(message)
+            self.received.append(message)
             if isinstance(message, m.Goodbye):
-                self.say(m.Goodbye())
+                self.send(m.Goodbye())
 
     async def wait_drained(self) -> None:
         """There is nothing to wait for."""
@@ -65,9 +65,9 @@ async def connected() -> AsyncIterator[tuple[ReactiveConnection, Door]]:
     door = Door()
     connection = ReactiveConnection("the door", ReactiveLink(ReactiveRole.CLIENT, door))
     try:
-        door.say(m.ServerHello())
+        door.send(m.ServerHello())
         await connection.wait_hello()
-        assert await door.hear() == m.ClientHello()
+        assert await door.next_message() == m.ClientHello()
         yield connection, door
     finally:
         await connection.close()
@@ -76,8 +76,8 @@ async def connected() -> AsyncIterator[tuple[ReactiveConnection, Door]]:
 async def reading(connection: ReactiveConnection, door: Door, window: int = 4) -> ReactiveReader:
     """A reader, whose Id is 0."""
     opening = asyncio.ensure_future(_opened(connection, window))
-    assert await door.hear() == m.Subscribe(ORDERS, 0, window)
-    door.say(m.Subscribed(0))
+    assert await door.next_message() == m.Subscribe(ORDERS, 0, window)
+    door.send(m.Subscribed(0))
     return await opening
 
 
@@ -94,11 +94,11 @@ def element(sequence: int) -> bytes:
 async def test_elements_are_read_in_order_and_requested_again_at_the_pace_of_the_reader() -> None:
     async with connected() as (connection, door):
         reader = await reading(connection, door, window=4)
-        door.say(m.OnNext(0, element(1)), m.OnNexts(0, (element(2), element(3))), m.OnNext(0, element(4)))
+        door.send(m.OnNext(0, element(1)), m.OnNexts(0, (element(2), element(3))), m.OnNext(0, element(4)))
         assert (await reader.next()).body == b"1"
-        assert door.heard == []  # one of four is read
+        assert door.received == []  # one of four is read
         assert [(await reader.next()).body for _ in range(3)] == [b"2", b"3", b"4"]
-        assert await door.hear() == m.RequestMore(0, 2)
+        assert await door.next_message() == m.RequestMore(0, 2)
         assert reader.position == 5
 
 
@@ -108,12 +108,12 @@ async def test_the_close_of_a_reader_is_sent_to_the_door_once_and_ends_the_reade
     async with connected() as (connection, door):
         reader = await reading(connection, door)
         await reader.close()
-        assert await door.hear() == m.Cancel(0)
+        assert await door.next_message() == m.Cancel(0)
         with pytest.raises(Closed, match="this end of 'orders' is closed"):
             await asyncio.wait_for(reader.next(), 10)
         await reader.close()
         await _turns()
-        assert door.heard == []
+        assert door.received == []
 
 
 @pytest.mark.requirement("RS-25", "RS-29")
@@ -122,10 +122,10 @@ async def test_a_repeated_close_leaves_the_reader_that_reuses_the_id_open() -> N
     async with connected() as (connection, door):
         first = await reading(connection, door)
         await first.close()
-        assert await door.hear() == m.Cancel(0)
+        assert await door.next_message() == m.Cancel(0)
         second = await reading(connection, door)
         await first.close()
-        door.say(m.OnNext(0, element(7)))
+        door.send(m.OnNext(0, element(7)))
         assert (await asyncio.wait_for(second.next(), 10)).body == b"7"
 
 
@@ -134,14 +134,14 @@ async def test_a_repeated_close_leaves_the_reader_that_reuses_the_id_open() -> N
 async def test_a_reader_that_the_door_ended_cancels_nothing() -> None:
     async with connected() as (connection, door):
         reader = await reading(connection, door)
-        door.say(m.OnNext(0, element(1)), m.OnComplete(0))
+        door.send(m.OnNext(0, element(1)), m.OnComplete(0))
         assert (await reader.next()).body == b"1"
         with pytest.raises(Closed, match="the door has ended the stream"):
             await reader.next()
         await reading(connection, door)
         await reader.close()
         await _turns()
-        assert door.heard == []  # a cancel would end the other reader, which has the same Id
+        assert door.received == []  # a cancel would end the other reader, which has the same Id
 
 
 @pytest.mark.requirement("RS-24", "RS-25")
@@ -150,25 +150,25 @@ async def test_both_ends_publish_and_subscribe_on_one_connection() -> None:
     async with connected() as (connection, door):
         reader = await reading(connection, door)
         opening = asyncio.ensure_future(_writer(connection))
-        assert await door.hear() == m.Subscribe("$publish/orders", 1, UNBOUNDED)
-        door.say(m.Subscribed(1))
+        assert await door.next_message() == m.Subscribe("$publish/orders", 1, UNBOUNDED)
+        door.send(m.Subscribed(1))
         await _turns()
         assert not opening.done()
-        door.say(m.Subscribe("orders", 0, 2))  # our Id 0 is apart from the door's
-        assert await door.hear() == m.Subscribed(0)
+        door.send(m.Subscribe("orders", 0, 2))  # our Id 0 is apart from the door's
+        assert await door.next_message() == m.Subscribed(0)
         writer = await opening
         sent = [await writer.send(body) for body in (b"a", b"b")]
-        assert await door.hear() == m.OnNexts(0, (b"a", b"b"))
+        assert await door.next_message() == m.OnNexts(0, (b"a", b"b"))
         assert not any(future.done() for future in sent)
         waiting = asyncio.ensure_future(writer.send(b"c"))
-        door.say(m.OnNext(1, b"\0" * 7 + b"\1"), m.OnNext(0, element(1)))
+        door.send(m.OnNext(1, b"\0" * 7 + b"\1"), m.OnNext(0, element(1)))
         await sent[0]
         assert (await reader.next()).body == b"1"
         assert not sent[1].done()
         assert not waiting.done()  # no demand is left
-        door.say(m.RequestMore(0, 1))
-        assert await door.hear() == m.OnNext(0, b"c")
-        door.say(m.OnNext(1, b"\0" * 7 + b"\3"))
+        door.send(m.RequestMore(0, 1))
+        assert await door.next_message() == m.OnNext(0, b"c")
+        door.send(m.OnNext(1, b"\0" * 7 + b"\3"))
         await asyncio.gather(*sent, await waiting)
 
 
@@ -181,8 +181,8 @@ async def _writer(connection: ReactiveConnection) -> ReactiveWriter:
 async def test_a_reader_that_the_door_refuses_does_not_open() -> None:
     async with connected() as (connection, door):
         opening = asyncio.ensure_future(_opened(connection, 1))
-        assert await door.hear() == m.Subscribe(ORDERS, 0, 1)
-        door.say(m.Subscribed(0), m.OnError(0, "there is no such resource"))
+        assert await door.next_message() == m.Subscribe(ORDERS, 0, 1)
+        door.send(m.Subscribed(0), m.OnError(0, "there is no such resource"))
         with pytest.raises(Refused, match="there is no such resource"):
             await opening
 
@@ -193,9 +193,9 @@ async def test_a_window_of_one_element_is_the_smallest() -> None:
         with pytest.raises(OptionError, match="window has to be above 0"):
             connection.reader("orders", window=0)
         reader = await reading(connection, door, window=1)
-        door.say(m.OnNext(0, element(1)))
+        door.send(m.OnNext(0, element(1)))
         assert (await reader.next()).body == b"1"
-        assert await door.hear() == m.RequestMore(0, 1)
+        assert await door.next_message() == m.RequestMore(0, 1)
 
 
 @pytest.mark.requirement("RS-39")
@@ -203,7 +203,7 @@ async def test_a_window_of_one_element_is_the_smallest() -> None:
 async def test_the_end_of_a_block_says_goodbye_and_ends_the_connection() -> None:
     async with connected() as (connection, door):
         await connection.leave(failed=False)
-        assert await door.hear() == m.Goodbye()
+        assert await door.next_message() == m.Goodbye()
         with pytest.raises(Closed, match="the connection is closed"):
             await connection.reader("orders")
 

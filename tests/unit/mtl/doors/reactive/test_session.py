@@ -18,17 +18,17 @@ from mtl.errors import Refused
 from tests.unit.mtl.doors.reactive.test_codec import FREE, encoded
 
 
-def hear(session: ReactiveSession, *messages: m.Message) -> list[Event]:
+def receive(session: ReactiveSession, *messages: m.Message) -> list[Event]:
     return list(session.received(encoded(list(messages))))
 
 
-def said(session: ReactiveSession) -> list[m.Message]:
+def sent(session: ReactiveSession) -> list[m.Message]:
     return list(m.ReactiveDecoder().feed(session.pop_output()))
 
 
 def opened(role: ReactiveRole = ReactiveRole.SERVER) -> ReactiveSession:
     session = ReactiveSession(role)
-    hear(session, m.ClientHello() if role is ReactiveRole.SERVER else m.ServerHello())
+    receive(session, m.ClientHello() if role is ReactiveRole.SERVER else m.ServerHello())
     session.pop_output()
     assert session.state is ReactiveState.OPEN
     return session
@@ -62,18 +62,18 @@ def test_two_sessions_exchange_elements() -> None:
 def test_another_version_gets_a_goodbye(role: ReactiveRole) -> None:
     session = ReactiveSession(role)
     session.pop_output()
-    (left,) = hear(session, m.ClientHello(1) if role is ReactiveRole.SERVER else m.ServerHello(1))
+    (left,) = receive(session, m.ClientHello(1) if role is ReactiveRole.SERVER else m.ServerHello(1))
     assert isinstance(left, ConnectionEnded)
     assert "version 1" in left.reason
     assert session.state is ReactiveState.CLOSED
-    assert said(session) == [m.Goodbye(left.reason)]
+    assert sent(session) == [m.Goodbye(left.reason)]
 
 
 @pytest.mark.requirement("RS-11", "RS-12", "RS-13")
 def test_extensions_of_the_peer_are_reported_but_not_used() -> None:
     session = ReactiveSession(ReactiveRole.SERVER)
-    assert said(session) == [m.ServerHello(0, ())]
-    assert hear(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
+    assert sent(session) == [m.ServerHello(0, ())]
+    assert receive(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
     (left,) = session.received(b"\x40")  # a type that an extension might define
     assert isinstance(left, ConnectionEnded)
     assert "type 64" in left.reason
@@ -94,10 +94,10 @@ WRONG: list[tuple[ReactiveState, m.Message]] = [
 def test_messages_out_of_place_end_the_connection(state: ReactiveState, message: m.Message) -> None:
     session = ReactiveSession(ReactiveRole.SERVER) if state is ReactiveState.OPENING else opened()
     session.pop_output()
-    events = hear(session, message, m.Subscribe("a", 1))
+    events = receive(session, message, m.Subscribe("a", 1))
     assert len(events) == 1
     assert isinstance(events[0], ConnectionEnded)
-    assert said(session) == [m.Goodbye(events[0].reason)]
+    assert sent(session) == [m.Goodbye(events[0].reason)]
     assert list(session.received(b"\x04")) == []
 
 
@@ -105,17 +105,17 @@ def test_messages_out_of_place_end_the_connection(state: ReactiveState, message:
 @pytest.mark.parametrize("role", ReactiveRole)
 def test_a_goodbye_is_answered_once_and_ends_every_stream(role: ReactiveRole) -> None:
     session = opened(role)
-    hear(session, m.Subscribe("a", 1, 5))
+    receive(session, m.Subscribe("a", 1, 5))
     session.publishing.accept(1)
     session.subscribing.subscribe("b", 5)
     session.pop_output()
-    assert hear(session, m.Goodbye("enough"), m.Goodbye("again")) == [ConnectionEnded("enough")]
-    assert said(session) == [m.Goodbye("")]
+    assert receive(session, m.Goodbye("enough"), m.Goodbye("again")) == [ConnectionEnded("enough")]
+    assert sent(session) == [m.Goodbye("")]
     assert session.publishing.demand(1) == 0
     session.send_goodbye("me too")
     session.publishing.complete(1)
     session.subscribing.cancel(0)
-    assert said(session) == []
+    assert sent(session) == []
     with pytest.raises(Refused, match="over"):
         session.subscribing.subscribe("c")
 
@@ -124,31 +124,31 @@ def test_a_goodbye_is_answered_once_and_ends_every_stream(role: ReactiveRole) ->
 @pytest.mark.parametrize("answer", [m.Goodbye("bye"), m.GoodbyeAck()], ids=str)
 def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
     session = opened()
-    hear(session, m.Subscribe("a", 1, 5))
+    receive(session, m.Subscribe("a", 1, 5))
     session.send_goodbye("enough")
     session.send_goodbye("enough")
-    assert said(session) == [m.Goodbye("enough")]
-    assert hear(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
-    (left,) = hear(session, answer)
+    assert sent(session) == [m.Goodbye("enough")]
+    assert receive(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
+    (left,) = receive(session, answer)
     assert isinstance(left, ConnectionEnded)
-    assert said(session) == []  # crossing goodbyes answer each other
+    assert sent(session) == []  # crossing goodbyes answer each other
     assert session.state is ReactiveState.CLOSED
 
 
 def test_a_goodbye_instead_of_a_hello_ends_the_connection() -> None:
     session = ReactiveSession(ReactiveRole.CLIENT)
     session.pop_output()
-    assert hear(session, m.Goodbye("full")) == [ConnectionEnded("full")]
-    assert said(session) == [m.Goodbye()]
+    assert receive(session, m.Goodbye("full")) == [ConnectionEnded("full")]
+    assert sent(session) == [m.Goodbye()]
 
 
 @given(st.lists(FREE | st.just(m.ClientHello()), max_size=12), st.booleans())
 def test_any_messages_are_handled(messages: list[m.Message], hello: bool) -> None:
     session = opened() if hello else ReactiveSession(ReactiveRole.SERVER)
-    events = hear(session, *messages)
+    events = receive(session, *messages)
     assert [isinstance(event, ConnectionEnded) for event in events].count(True) <= 1
     assert (session.state is ReactiveState.CLOSED) == (
         bool(events) and isinstance(events[-1], ConnectionEnded)
     )
     session.send_goodbye("")
-    assert isinstance(said(session)[-1], m.Goodbye)
+    assert isinstance(sent(session)[-1], m.Goodbye)

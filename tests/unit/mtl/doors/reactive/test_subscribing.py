@@ -11,23 +11,23 @@ from mtl.errors import Malformed, Refused
 
 def begun(demand: int = 0) -> tuple[Subscribing, list[m.Message]]:
     """A stream with Id 0."""
-    said: list[m.Message] = []
+    sent: list[m.Message] = []
 
-    def say(message: m.Message, *, fixed: bool = False) -> None:
+    def send(message: m.Message, *, fixed: bool = False) -> None:
         assert not fixed
-        said.append(message)
+        sent.append(message)
 
-    subscribing = Subscribing(say)
+    subscribing = Subscribing(send)
     assert subscribing.subscribe("a", demand) == 0
     assert subscribing.received(m.Subscribed(0)) == m.Subscribed(0)
-    assert said == [m.Subscribe("a", 0, demand)]
-    said.clear()
-    return subscribing, said
+    assert sent == [m.Subscribe("a", 0, demand)]
+    sent.clear()
+    return subscribing, sent
 
 
 @pytest.mark.requirement("RS-17", "RS-18", "RS-19", "RS-21", "RS-31")
 def test_elements_are_received_within_demand() -> None:
-    subscribing, said = begun(1)
+    subscribing, sent = begun(1)
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
     subscribing.request(0, 5)
     assert subscribing.received(m.OnNexts(0, (b"v", b"w"))) == Elements(0, (b"v", b"w"))
@@ -35,7 +35,7 @@ def test_elements_are_received_within_demand() -> None:
     assert subscribing.received(m.OnNextPacked(0, ())) is None
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
     subscribing.cancel(0)
-    assert said == [m.RequestMore(0, 5), m.Cancel(0)]
+    assert sent == [m.RequestMore(0, 5), m.Cancel(0)]
 
 
 @pytest.mark.requirement("RS-41")
@@ -54,9 +54,9 @@ def test_elements_beyond_the_demand_are_malformed(message: m.Message) -> None:
 
 @pytest.mark.requirement("RS-48")
 def test_an_unbounded_demand_is_never_used_up() -> None:
-    subscribing, said = begun(UNBOUNDED)
+    subscribing, sent = begun(UNBOUNDED)
     subscribing.request(0, UNBOUNDED)
-    assert said == [m.RequestMore(0, UNBOUNDED)]
+    assert sent == [m.RequestMore(0, UNBOUNDED)]
     for _ in range(3):
         assert subscribing.received(m.OnNext(0, b"x")) is not None
 
@@ -102,17 +102,17 @@ def test_parts_of_an_ended_stream_are_freed() -> None:
 @pytest.mark.requirement("RS-22", "RS-23", "RS-29", "RS-42", "RS-44")
 @pytest.mark.parametrize("end", [m.OnComplete(0), m.OnError(0, "no"), None], ids=str)
 def test_messages_of_an_ended_stream_are_ignored_until_its_id_is_reused(end: m.Message | None) -> None:
-    subscribing, said = begun(5)
+    subscribing, sent = begun(5)
     if end is None:
         subscribing.cancel(0)
     else:
         assert subscribing.received(end) == end
-    said.clear()
+    sent.clear()
     for late in (m.OnNext(0, b"x"), m.OnNextPart(0, 1, b"x"), m.OnComplete(0), m.Subscribed(0)):
         assert subscribing.received(late) is None
     subscribing.request(0, 1)
     subscribing.cancel(0)
-    assert said == []
+    assert sent == []
     assert subscribing.subscribe("b", 1) == 0
     assert subscribing.received(m.OnNext(0, b"of the one before")) is None
     assert subscribing.received(m.OnError(0, "of the one before")) is None
@@ -122,12 +122,12 @@ def test_messages_of_an_ended_stream_are_ignored_until_its_id_is_reused(end: m.M
 
 @pytest.mark.requirement("RS-30")
 def test_the_id_of_a_cancelled_subscription_is_reused_after_subscribed() -> None:
-    subscribing, said = begun()
+    subscribing, sent = begun()
     assert subscribing.subscribe("b") == 1
     subscribing.cancel(1)
     subscribing.cancel(1)
     subscribing.request(1, 1)
-    assert said == [m.Subscribe("b", 1, 0), m.Cancel(1)]
+    assert sent == [m.Subscribe("b", 1, 0), m.Cancel(1)]
     assert subscribing.subscribe("c") == 2
     assert subscribing.received(m.Subscribed(1)) is None
     assert subscribing.subscribe("d") == 1
@@ -160,7 +160,7 @@ def test_complete_elements_in_parts_do_not_count_as_incomplete() -> None:
 
 @pytest.mark.requirement("RS-47")
 def test_a_request_without_demand_is_never_sent() -> None:
-    subscribing, said = begun(1)
+    subscribing, sent = begun(1)
     with pytest.raises(AssertionError):
         subscribing.request(0, 0)
-    assert said == []
+    assert sent == []
