@@ -1,6 +1,7 @@
-"""CONFORMANCE.md: what the documents require (tests/requirements) beside the tests that carry its ids as markers.
+"""Writes CONFORMANCE.md: the requirements of the documents (tests/requirements), and the tests whose markers have
+their ids.
 
-Tests are parsed, not imported, so this is quick and does not depend on what is installed.
+Tests are parsed, not imported, so this is quick and independent of installed packages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ TESTS = ROOT / "tests"
 CONFORMANCE = ROOT / "CONFORMANCE.md"
 
 PROTOCOLS = ("mtl", "mc0", "mbws", "mm2", "rs")
-"""In the order of the page. A protocol without a file in tests/requirements is not implemented yet."""
+"""The documents in the order of the page. A protocol without a file in tests/requirements is not implemented yet."""
 
 LEVELS = {
     "must": "MUST or SHALL, or a wire format without alternative",
@@ -39,7 +40,7 @@ the tests; it is not edited by hand.
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One sentence of a document, in our words."""
+    """One requirement of a document, in our words."""
 
     id: str
     level: str
@@ -72,20 +73,20 @@ class Shown:
 
 
 class Unusable(Exception):
-    """A file of requirements or a marker that cannot be what was meant; the message says where and why."""
+    """An invalid file of requirements or an invalid marker; the message says where and why."""
 
 
 # --- what is required ---------------------------------------------------------------------------------------
 
 
 def documents(directory: Path = TESTS / "requirements") -> list[Document]:
-    """Every document that there is a file for. Raises `Unusable`."""
+    """Every document that has a file. Raises `Unusable`."""
     paths = (directory / f"{protocol}.toml" for protocol in PROTOCOLS)
     return [document(path) for path in paths if path.exists()]
 
 
 def document(path: Path) -> Document:
-    """One file. Raises `Unusable` for a level that there is not, an empty text, an id given twice."""
+    """One file. Raises `Unusable` for an unknown level, an empty text, or an id given twice."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     sections: dict[str, tuple[Requirement, ...]] = {}
     seen: set[str] = set()
@@ -145,7 +146,7 @@ def _ids(mark: ast.expr, path: str) -> list[str]:
 
 
 def page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str:
-    """CONFORMANCE.md."""
+    """The text of CONFORMANCE.md."""
     parts = [HEAD, *(f"- **{level}**: {meaning}" for level, meaning in LEVELS.items())]
     for document in required:
         count = sum(bool(tested.get(r.id)) for r in document)
@@ -183,7 +184,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the file."""
+    """Write CONFORMANCE.md."""
     CONFORMANCE.write_text(page(documents(), evidence()), encoding="utf-8")
     return 0
 

@@ -1,4 +1,4 @@
-"""The demo: flights are published, Spark makes daily figures of them, exactly once, and every figure is checked."""
+"""The demo: flights are published, Spark computes daily figures from them, exactly once, and all are checked."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ FLIGHTS, DAILY = "flights", "daily"
 """The resources, as query.py names them."""
 
 BATCHES = 12
-"""Micro-batches with contents, by default; Spark adds one that closes the last windows."""
+"""The default number of micro-batches with contents; Spark adds one that closes the last windows."""
 
 LEAST_SAMPLE = 1_000
-"""Fewer flights would not make every batch close a window."""
+"""With fewer flights some batches would close no window."""
 
 LOOK_S = 0.02
-"""Between two looks at the query."""
+"""Seconds between two looks at the query."""
 
 STALL_S = 300.0
-"""A query that does not move for so long hangs; it starts in ten seconds and needs about one for a batch."""
+"""The time without progress after which a query counts as hung; it starts in ten seconds and needs about one per
+batch.
+"""
 
 
 class Demo:
-    """One run, step by step; `place` is the directory of everything that it writes, except the picture."""
+    """One run, step by step; `place` is the directory of all its files, except the picture."""
 
     def __init__(self, place: Path, sample: int | None, batches: int, seed: int, *, kill: bool) -> None:
         self._console = Console()
@@ -60,7 +62,7 @@ class Demo:
         self._checkpoint = Checkpoint(place / "checkpoint")
 
     def run(self, picture: Path) -> None:
-        """All steps. Failed when anything at all is not as it must be."""
+        """Run all steps. Failed if anything differs from the expected result."""
         self._print(f"{len(self._flights):,} flights, {len(self._expected):,} windows to come out of them")
         with mtl.testing.broker(self._place / "data") as broker, mtl.connect(broker.endpoint) as connection:
             self._print(f"broker at {broker.endpoint}")
@@ -164,7 +166,7 @@ class Demo:
         self._print(f"picture: {picture}")
 
     def _day(self, contents: int) -> date:
-        """The day of the flight that comes after so many."""
+        """The day of the flight after so many contents."""
         return date.fromisoformat(self._flights["time_hour"].iloc[min(contents, len(self._flights) - 1)][:10])
 
     def _print_kills(self, connection: Connection) -> None:
@@ -199,7 +201,7 @@ class Demo:
 
 
 def main() -> int:
-    """The demo's exit code: 0 only if every window is there, once, with exactly the figures that it must have."""
+    """The demo's exit code: 0 only if every window exists once, with exactly the expected figures."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # to end as by Ctrl-C: leaving nothing behind
     place = Path(options.keep or tempfile.mkdtemp(prefix="mtl-demo-")).resolve()
@@ -235,7 +237,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--keep", metavar="DIR", help="keep data, checkpoint, logs and picture in this new directory"
     )
-    parser.add_argument("--sample", metavar="N", type=int, help="so many flights only, chosen by the seed")
+    parser.add_argument(
+        "--sample", metavar="N", type=int, help="the number of flights, chosen by the seed (default: all)"
+    )
     parser.add_argument(
         "--seed", metavar="S", type=int, help="chooses sample and moments (default: by chance)"
     )

@@ -1,7 +1,7 @@
-"""Runs the notebooks, and compares what comes out with what is stored in them.
+"""Runs the notebooks, and compares the results with the stored ones.
 
-A cell's text has to come out again to the letter, unless the cell has the tag `varies`: times, rates, sizes on the
-disk. Pictures are not compared.
+The text of a cell has to be identical, unless the cell has the tag `varies`: times, rates, sizes on the disk. Pictures
+are not compared.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from nbformat import NotebookNode
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 VARIES = "varies"
-"""The tag of a cell that shows something else each time."""
+"""The tag of a cell whose result varies."""
 
 PATIENCE_S = 300
-"""What one cell may take; most of the longest one is Spark's start."""
+"""The timeout of one cell; the longest one mainly starts Spark."""
 
 
 def names() -> list[str]:
-    """The notebooks that there are."""
+    """The names of all notebooks."""
     return sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -37,31 +37,31 @@ def path_of(name: str) -> Path:
 
 
 def stored(name: str) -> NotebookNode:
-    """A notebook as it is."""
+    """The stored notebook."""
     found: NotebookNode = nbformat.read(path_of(name), as_version=nbformat.NO_CONVERT)
     return found
 
 
 def executed(name: str) -> NotebookNode:
-    """A notebook as it comes out of a new kernel, tidied. CellExecutionError where a cell fails."""
+    """The notebook after a run in a new kernel, tidied. CellExecutionError if a cell fails."""
     notebook = stored(name)
     client = NotebookClient(
         notebook,
         timeout=PATIENCE_S,
         kernel_name="python3",
-        record_timing=False,  # when a cell ran is of no interest, and another time in each run
+        record_timing=False,  # the time of a cell differs in each run
         resources={"metadata": {"path": str(NOTEBOOKS)}},
     )
     client.execute()
-    notebook.metadata.language_info = {"name": "python"}  # not the version of the Python that ran it
+    notebook.metadata.language_info = {"name": "python"}  # the version of Python may differ
     for cell in _code(notebook):
-        # Spark's and Java's words about this machine; an error of a cell is not a stream.
+        # Messages of Spark and Java about this machine; an error of a cell is not a stream.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 
 
 def differences(before: NotebookNode, after: NotebookNode) -> list[str]:
-    """What two runs of one notebook say differently, one line for each cell."""
+    """The differences between two runs of one notebook, one line for each cell."""
     return [
         f"cell {old.execution_count}: stored {_text(old)!r}, came out {_text(new)!r}"
         for old, new in zip(_code(before), _code(after), strict=True)
@@ -81,14 +81,14 @@ def _text(cell: NotebookNode) -> str:
 
 
 def main() -> int:
-    """0 where every notebook runs and shows what comes out."""
+    """Returns 0 if every notebook runs with the stored results."""
     parser = argparse.ArgumentParser(prog="scripts/notebooks", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="store what comes out")
+    parser.add_argument("--write", action="store_true", help="store the results")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())} (default: all)")
     options = parser.parse_args()
     unknown = set(options.names) - set(names())
     if unknown:
-        parser.error(f"there is no notebook {', '.join(sorted(unknown))}, only {', '.join(names())}")
+        parser.error(f"unknown notebooks: {', '.join(sorted(unknown))}; known are {', '.join(names())}")
     failed = False
     for name in options.names or names():
         began = time.monotonic()

@@ -2,10 +2,10 @@
 
 Every Python process of Spark (the reader of a Python source, an executor's workers) imports PySpark out of
 SPARK_HOME/python/lib, whose archives have source only: each of them compiles PySpark again, for more than half a second
-of processor time. Run this once where Spark was installed, best when an image is built, with the Python that Spark's
-workers use (another version passes the bytecode over and is no worse off than before):
+of processor time. Run this once where Spark is installed, best during the build of an image, with the Python that
+Spark's workers use (another version ignores the bytecode):
 
-    python compile_pyspark.py [SPARK_HOME]    # without it, that of the PySpark that this Python imports
+    python compile_pyspark.py [SPARK_HOME]    # default: the PySpark of this Python
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from py_compile import PycInvalidationMode
 
 
 def compile_archive(archive: Path) -> int:
-    """Compile the modules of `archive`, put the bytecode beside them, and return how many files that are.
+    """Compile the modules of `archive`, add the bytecode to it, and return the number of these files.
 
-    Modules that cannot be compiled stay as they are. The archive is replaced in one step: a process that
-    starts meanwhile finds the old or the new one.
+    Modules that cannot be compiled stay unchanged. The archive is replaced atomically: a process that starts at the
+    same time finds the old or the new one.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as place:
         modules, new = Path(place) / "modules", Path(place) / archive.name
@@ -50,7 +50,7 @@ def compile_archive(archive: Path) -> int:
 
 
 def spark_home() -> Path:
-    """Where the PySpark that this Python imports has its Spark."""
+    """The directory of the Spark that belongs to this Python's PySpark."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise SystemExit("this Python has no PySpark: name the Spark, compile_pyspark.py SPARK_HOME")

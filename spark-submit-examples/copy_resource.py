@@ -1,4 +1,4 @@
-"""Copies one resource to another, exactly once and in order, whenever and wherever it is killed meanwhile.
+"""Copies one resource to another, exactly once and in order, even if it is killed at any moment.
 
 spark-submit copy_resource.py --source orders --target orders.copy --checkpoint /checkpoints/orders.copy
 """
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     mtl_job.add_query(parser)
     parser.add_argument("--source", required=True, help="the resource to read")
@@ -25,13 +25,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         spark.readStream.format("mtl")
         .options(**broker)
         .option("resources", arguments.source)
-        # Where a new query begins; one with a checkpoint goes on from there.
+        # The start of a new query; one with a checkpoint continues from there.
         .option("startingOffsets", "earliest")
         .option("includeProperties", "true")
         .options(**mtl_job.limit(arguments))
         .load()
     )
-    # The column `resource` would send each row back to where it came from; the option below sends it to the target.
+    # The column `resource` would send each row back to its source; the option below sends it to the target.
     copies = (
         contents.select("body", "properties")
         .writeStream.format("mtl")

@@ -1,4 +1,4 @@
-r"""Exports a resource, or what a span of time added to it, to Parquet files; a run that is repeated replaces its files.
+r"""Exports a resource, or the contents of a span of time, to Parquet files; a repeated run replaces its files.
 
     spark-submit export_parquet.py --source orders --since 2026-01-31T00:00:00Z --until 2026-02-01T00:00:00Z \
         --files /lake/orders/day=2026-01-31
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     parser.add_argument("--source", required=True, help="the resource")
     parser.add_argument("--files", required=True, help="the directory of the Parquet files")
@@ -36,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if arguments.since:
         reader = reader.option("startingTimestamp", arguments.since)
-        # Nothing since then is an export of nothing, and no error.
+        # If nothing was added since then, an empty export is not an error.
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
     if arguments.until:
         reader = reader.option("endingTimestamp", arguments.until)
     reader.load().write.mode("overwrite").parquet(arguments.files)
-    # Read from the files: a second action on the frame above would read the broker again, and find more by now.
+    # Read from the files: a second action on the frame above would read the broker again, with newer contents.
     print(f"{spark.read.parquet(arguments.files).count():,} rows in {arguments.files}")
 
 

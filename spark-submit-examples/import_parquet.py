@@ -1,10 +1,10 @@
-r"""Writes the column `body` of Parquet files into a resource, all or nothing, and once however often it is repeated.
+r"""Writes the column `body` of Parquet files into a resource, all or nothing, and once even if it is repeated.
 
     spark-submit import_parquet.py --files /lake/orders/day=2026-01-31 --target orders \
         --application import-orders --version 20260131
 
-The broker remembers the last version of each application: the same version again does nothing, so a scheduler may
-repeat a run that it lost sight of, and a lower one is an error.
+The broker stores the last version of each application. The same version again has no effect, so a scheduler may repeat
+a run whose result it does not know; a lower version is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     parser.add_argument("--files", required=True, help="the directory of the Parquet files")
     parser.add_argument("--target", required=True, help="the resource; made if it does not exist")

@@ -1,4 +1,4 @@
-"""Makes every line of the files of a directory a content of a resource, exactly once, also of files that come later.
+"""Writes every line of the files in a directory into a resource, exactly once, also of files that appear later.
 
     spark-submit ingest_files.py --files /landing/orders --target orders --checkpoint /checkpoints/orders
 
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     mtl_job.add_query(parser)
     parser.add_argument("--files", required=True, help="the directory")
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     spark = SparkSession.builder.appName("ingest").getOrCreate()
     lines = spark.readStream.option("maxFilesPerTrigger", arguments.files_per_batch).text(arguments.files)
     contents = (
-        # A property says where a content came from, without touching its body.
+        # A property names the source of a content without a change of its body.
         lines.select(
             F.col("value").alias("body"),
             F.create_map(F.lit("file"), F.col("_metadata.file_name")).alias("properties"),

@@ -1,4 +1,4 @@
-"""What the jobs here share: the arguments that say which broker and with which credentials, and how a query is run.
+"""The common part of the jobs here: the arguments for the broker and the credentials, and the run of a query.
 
 The jobs import it, so it travels with them: `--py-files mtl_job.py`, unless the driver runs where this directory is.
 """
@@ -18,8 +18,8 @@ CREDENTIALS = {
     "curve_server_key": ("KEY", "the broker's public key, or its file: encrypts everything"),
     "curve_key_file": ("FILE", "a private key that the broker knows the user by"),
 }
-"""Arguments that are options of format("mtl") by the same name, in its spelling (password_file, passwordFile). There is
-none for a password itself: the arguments of a job are shown by `ps`, in Spark's UI and in its event log.
+"""Arguments that are options of format("mtl") with the same names in another spelling (password_file, passwordFile).
+There is no argument for a password itself: `ps`, Spark's UI and its event log show the arguments of a job.
 """
 
 
@@ -44,7 +44,7 @@ def add_query(found: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--every",
         metavar="INTERVAL",
-        help="run without end, a batch every '10 seconds' (default: what is there now)",
+        help="run without end, a batch every '10 seconds' (default: process the present contents and end)",
     )
     found.add_argument(
         "--limit",
@@ -70,15 +70,15 @@ def limit(arguments: argparse.Namespace) -> dict[str, int]:
 
 
 def run(writer: DataStreamWriter, arguments: argparse.Namespace) -> None:
-    """Run the query to its end, and say what it did."""
+    """Run the query to its end, and print its figures."""
     if arguments.every:
         writer = writer.trigger(processingTime=arguments.every)
     else:
-        # All there is when the query starts, in batches of the limit, and then it ends: for schedulers, and for
-        # platforms that charge by the hour. The next run goes on where this one ended.
+        # Process all contents that exist at the start, in batches of the limit, and end: for schedulers, and for
+        # platforms that charge by the hour. The next run continues where this one ended.
         writer = writer.trigger(availableNow=True)
     query = writer.option("checkpointLocation", arguments.checkpoint).start()
     query.awaitTermination()
-    # Of the last 100 batches, which are those that Spark remembers.
+    # Of the last 100 batches: Spark remembers no more.
     rows = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
     print(f"rows: {sum(rows):,}, batches: {len(rows)}")

@@ -3,9 +3,10 @@ r"""Decodes Avro bodies into Parquet, with Spark's own from_avro; bodies in the 
     spark-submit --packages org.apache.spark:spark-avro_2.13:4.3.0 read_avro.py --source orders --schema order.avsc \
         --files /lake/orders --checkpoint /checkpoints/orders.parquet
 
-format("mtl") leaves Avro to Spark: read raw bodies, and decode the column. `--packages` has to name the version of the
-Spark that runs it. With --registry each body begins with five octets that are not Avro, as a schema registry's clients
-write them: a zero, and the number of the writer's schema. They are cut off; the schema given here has to be that one.
+format("mtl") does not decode Avro: read raw bodies, and decode the column with Spark. `--packages` has to name the
+version of the running Spark. With --registry each body begins with five octets that are not Avro, as a schema
+registry's clients write them: a zero, and the number of the writer's schema. They are removed; the schema given here
+has to be the writer's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEADER = 5
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     mtl_job.add_query(parser)
     parser.add_argument("--source", required=True, help="the resource to read")
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     # substring counts from 1, and without a length goes to the end.
     body = F.expr(f"substring(body, {HEADER + 1})") if arguments.registry else F.col("body")
-    # PERMISSIVE: a body that is not of this schema becomes a null, and the query goes on. FAILFAST ends it.
+    # PERMISSIVE: a body of another schema becomes a null, and the query continues. FAILFAST ends it.
     decoded = from_avro(body, arguments.schema.read_text(encoding="utf-8"), {"mode": "PERMISSIVE"})
     rows = contents.select("sequence", "timestamp", decoded.alias("value")).select(
         "sequence", "timestamp", "value.*"

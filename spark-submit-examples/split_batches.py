@@ -1,14 +1,15 @@
-r"""Splits a resource in two by a property, with foreachBatch: two writes in each batch, and each of them once.
+r"""Splits a resource in two by a property, with foreachBatch: two writes per batch, each exactly once.
 
     spark-submit split_batches.py --source orders --property country --value NZ \
         --matching orders.nz --others orders.abroad --application split-orders --checkpoint /checkpoints/split-orders
 
-Spark may call the function of foreachBatch again with a batch that it was killed in, after one of the two writes, or
-after both. The broker knows a write by `txnAppId` and `txnVersion` and does it once, so the two writes have two names,
-and the number of the batch is the version. A new checkpoint counts batches from 0 again: give it a new --application.
+After a kill Spark may call the function of foreachBatch again with the same batch, after one of the two writes or after
+both. The broker identifies a write by `txnAppId` and `txnVersion` and executes it once. So the two writes have two
+names, and the number of the batch is the version. A new checkpoint counts batches from 0 again: give it a new
+--application.
 
-(For rows that only have to go to several resources the sink alone is enough, with a column `resource`: one write, one
-commit. This is for writes that differ in more than that, or that also go to another system.)
+(To distribute rows to several resources the sink alone is enough, with a column `resource`: one write, one commit. This
+example is for writes that differ in other ways, or that also go to another system.)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyspark.sql import functions as F
 
 
 def write(batch: DataFrame, version: int, target: str, application: str, broker: dict[str, str]) -> None:
-    """Append to a resource, unless the broker has this version of the application."""
+    """Append to a resource, unless the broker already has this version of the application."""
     (
         batch.select("body", "properties")
         .write.format("mtl")
@@ -48,7 +49,7 @@ def split(batch: DataFrame, version: int, arguments: Namespace, broker: dict[str
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     mtl_job.add_query(parser)
     parser.add_argument("--source", required=True, help="the resource to read")

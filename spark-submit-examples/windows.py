@@ -1,11 +1,11 @@
-"""Figures per sensor and window of time, from JSON to JSON: every window once, when the watermark has passed its end.
+"""Figures per sensor and time window, from JSON to JSON: every window once, after the watermark has passed its end.
 
     spark-submit windows.py --source readings --target readings.minutes --checkpoint /checkpoints/readings.minutes
 
 reads   {"time": "2026-01-31T12:00:07Z", "sensor": "north", "value": 20.5}
 writes  {"start": "2026-01-31T12:00:00Z", "sensor": "north", "readings": 12, "mean": 20.25, "highest": 21.0}
 
-A body that is nothing like that goes to the resource SOURCE.bad, with where it came from, and the query goes on.
+A body of another form is written to the resource SOURCE.bad, with its origin, and the query continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READING = "time timestamp, sensor string, value double"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = mtl_job.parser(__doc__)
     mtl_job.add_query(parser)
     parser.add_argument("--source", required=True, help="the resource of readings")

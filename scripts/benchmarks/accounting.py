@@ -18,7 +18,7 @@ from benchmarks.measure import NotMeasured
 
 PROC = Path("/proc")
 SAMPLE_S = 0.25
-"""How often memory is looked at: often enough for tasks of a second, rarely enough not to be the load."""
+"""The interval of memory samples: short enough for tasks of a second, long enough not to be a load itself."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Memory:
 
 
 def tree(root: int) -> set[int]:
-    """`root` and every process that descends from it."""
+    """`root` and all its descendants."""
     return {root} | {process.pid for process in psutil.Process(root).children(recursive=True)}
 
 
 def cpu(pids: Iterable[int]) -> float:
-    """Seconds of processor time that the processes have used, children that ended and were waited for included."""
+    """Processor seconds of the processes, including their ended children."""
     return sum(own(pid) + ended(pid) for pid in pids)
 
 
 def own(pid: int) -> float:
-    """Seconds of processor time of a process without its children; 0 when it is gone."""
+    """Processor seconds of a process without its children; 0 if the process has ended."""
     with suppress(psutil.NoSuchProcess):
         used = psutil.Process(pid).cpu_times()
         return float(used.user + used.system)
@@ -51,7 +51,7 @@ def own(pid: int) -> float:
 
 
 def ended(pid: int) -> float:
-    """Seconds of processor time of a process's children that ended and were waited for; 0 when it is gone."""
+    """Processor seconds of a process's ended children; 0 if the process has ended."""
     with suppress(psutil.NoSuchProcess):
         used = psutil.Process(pid).cpu_times()
         return float(used.children_user + used.children_system)
@@ -59,8 +59,8 @@ def ended(pid: int) -> float:
 
 
 def waiting() -> dict[str, float]:
-    """Seconds, of all processors together, in which nothing ran on them; and, where the system tells it, in which its
-    disks were at work, all together.
+    """The idle seconds of all processors together; and, where the system reports it, the busy seconds of all disks
+    together.
     """
     processors = psutil.cpu_times()
     found = {"processors: nothing to do": float(processors.idle + getattr(processors, "iowait", 0.0))}
@@ -71,12 +71,12 @@ def waiting() -> dict[str, float]:
 
 
 def exact(pids: Iterable[int], named: str = "") -> float:
-    """Seconds of processor time, to the nanosecond, that the threads that are there now have used: those whose names
-    begin as said. NotMeasured where the system does not keep such accounts.
+    """Processor seconds, to the nanosecond, of the present threads whose names begin with one of the given prefixes.
+    NotMeasured where the system does not record them.
     """
     if not (PROC / "self/schedstat").exists():
         raise NotMeasured(
-            "the processor time of single threads cannot be looked at here: no /proc/self/schedstat"
+            "the processor time of single threads cannot be measured here: no /proc/self/schedstat"
         )
     used = 0
     for task in (task for pid in pids for task in _entries(PROC / str(pid) / "task")):
@@ -87,14 +87,16 @@ def exact(pids: Iterable[int], named: str = "") -> float:
 
 
 def command(pid: int) -> str:
-    """The command line, for telling processes apart; empty when the process is gone."""
+    """The command line, which tells processes apart; empty if the process has ended."""
     with suppress(psutil.NoSuchProcess):
         return " ".join(psutil.Process(pid).cmdline())
     return ""
 
 
 def memory(pid: int) -> Memory:
-    """What a process has in memory now; nothing when it is gone. What forked processes share is counted in parts."""
+    """The present memory of a process; zero if the process has ended. Memory that forked processes share is counted in
+    parts.
+    """
     sizes = {}
     for line in _text(PROC / str(pid) / "smaps_rollup").splitlines():
         name, _, value = line.partition(":")
@@ -105,7 +107,7 @@ def memory(pid: int) -> Memory:
 
 @dataclass
 class Peak:
-    """The most that was seen: of `broker`, and of the Python workers of Spark, all together."""
+    """The peak of the broker's memory, and of all Python workers of Spark together."""
 
     broker: Memory = field(default_factory=Memory)
     workers: Memory = field(default_factory=Memory)
@@ -122,7 +124,7 @@ class Peak:
 
 @contextmanager
 def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
-    """Look at the memory of a broker, and of the Python workers below `driver`, until the end of the block."""
+    """Sample the memory of a broker, and of the Python workers below `driver`, until the end of the block."""
     peak, done = Peak(), threading.Event()
 
     def sample() -> None:

@@ -1,4 +1,4 @@
-"""What every workload works with: Spark, a broker, the Kafka peer; each is started when it is first asked for."""
+"""The resources that all workloads share: Spark, a broker, the Kafka peer. Each is started on first use."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ TASKS = max(2, os.cpu_count() or 1)
 """Tasks of every job, resources of a backlog, partitions of a topic: one for each core."""
 
 BATCH_ROWS = 10_000
-"""Rows of an Arrow batch that is made up: what Spark itself hands to a sink."""
+"""Rows of a generated Arrow batch: the number that Spark itself passes to a sink."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. `connector` is the version of Kafka's connector, and of its token provider if another."""
+    """How much is measured. `connector` is the version of Kafka's connector, and of its token provider if that
+    differs.
+    """
 
     short: bool = False
     scale: float = 1.0
@@ -45,35 +47,35 @@ class Plan:
     connector: tuple[str, str] = (pyspark.__version__, "")
 
     def amount(self, *, short: int, full: int, unit: int = 1) -> int:
-        """`short` or `full`, scaled; a multiple of `unit`, and at least that."""
+        """`short` or `full`, scaled; a multiple of `unit`, at least one `unit`."""
         wanted = int((short if self.short else full) * self.scale)
         return max(1, wanted // unit) * unit
 
     def time(self, *, short: float, full: float) -> float:
-        """Seconds of a measurement that lasts, scaled, and not below one."""
+        """Seconds of a timed measurement, scaled; at least one."""
         return max(1.0, (short if self.short else full) * min(1.0, self.scale))
 
     def points(self, short: list[int], full: list[int]) -> list[int]:
-        """Sizes of a growth series, scaled, without those that are the same then."""
+        """Sizes of a growth series, scaled, without duplicates."""
         wanted = short if self.short else full
         return sorted({max(1, int(size * self.scale)) if size > 1 else size for size in wanted})
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """The peer, running."""
+    """The running peer."""
 
     node: Node
     topics: Topics
 
     @property
     def endpoint(self) -> str:
-        """Of the broker."""
+        """The broker's endpoint."""
         return self.node.endpoint
 
     @property
     def options(self) -> dict[str, str]:
-        """Of every read and write."""
+        """The options of every read and write."""
         return {"kafka.bootstrap.servers": self.node.endpoint}
 
     @contextmanager
@@ -88,17 +90,17 @@ class Kafka:
 
 
 _numbers = itertools.count(uuid.uuid4().int)
-"""Random ones of so few digits would be equal in one of a hundred runs with 10,000 resources."""
+"""Random names with so few digits would be equal in one of a hundred runs with 10,000 resources."""
 
 
 def resource_name() -> str:
-    """A new name, as long as the one in the rows that peers.py makes up: a row carries its resource's name."""
+    """A new name, as long as the name in the rows that peers.py generates: a row carries its resource's name."""
     return f"bench-{next(_numbers) % (1 << 32):08x}"
 
 
 class Bench:
-    """Starts things on demand and ends them all. `place` is on the disk that is measured. Free memory is touched before
-    anything is timed (`memory`), unless `touch` is off: a profile would count that, too.
+    """Starts processes on demand and ends all of them. `place` is on the measured disk. Free memory is touched before
+    every timing (`memory`), unless `touch` is off: a profile would include that work.
     """
 
     def __init__(self, plan: Plan, *, touch: bool = True) -> None:
@@ -109,7 +111,7 @@ class Bench:
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build"))
         )
         self._kafka: dict[bool, Kafka | NotMeasured] = {}
-        if touch and plan.scale >= 1:  # a smaller one is to see that it works, not how fast
+        if touch and plan.scale >= 1:  # a smaller scale shows only that the workload runs
             self._stack.enter_context(memory.touched(self.place))
 
     # --- ours -----------------------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ class Bench:
 
     @contextmanager
     def own_broker(self, settings: str = "") -> Iterator[RunningBroker]:
-        """A broker with nothing in it; `settings` are those of its broker.toml."""
+        """An empty broker; `settings` are members of its broker.toml."""
         data = self.place / f"broker-{uuid.uuid4().hex}"
         config = data.with_suffix(".toml")
         config.write_text(settings)
@@ -150,14 +152,14 @@ class Bench:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """Spark with one task slot per core, and Kafka's connector if it can be had."""
+        """Spark with one task slot per core, and with Kafka's connector if it is available."""
         session = sparks.session(self.place / "spark", TASKS, self._connector_jars)
         self._stack.callback(session.stop)
         return session
 
     @property
     def jvm(self) -> int:
-        """The process id of Spark's JVM; its Python workers descend from it."""
+        """The process id of Spark's JVM; Spark's Python workers are its descendants."""
         gateway = self.spark.sparkContext._gateway  # noqa: SLF001 who else knows
         assert gateway is not None
         pid: int = gateway.proc.pid
@@ -182,7 +184,9 @@ class Bench:
     # --- Kafka ----------------------------------------------------------------------------------------------
 
     def kafka(self, *, flush: bool = False) -> Kafka:
-        """The peer; with `flush` it flushes before every acknowledgement. NotMeasured says why there is none."""
+        """The Kafka peer; with `flush` it flushes before every acknowledgement. NotMeasured says why it is not
+        available.
+        """
         if flush not in self._kafka:
             try:
                 self._kafka[flush] = self._started(flush=flush)
@@ -206,7 +210,7 @@ class Bench:
 
     @property
     def kafka_versions(self) -> str:
-        """Which broker and which connector took part; nothing when none did."""
+        """The versions of the broker and the connector that took part; empty if there was no peer."""
         if not any(isinstance(found, Kafka) for found in self._kafka.values()):
             return ""
         version, token = self.plan.connector
@@ -216,7 +220,7 @@ class Bench:
     def kafka_peer(
         self, name: str, target: float | None, side: Callable[[Kafka], Side], *, flush: bool = False
     ) -> Peer:
-        """The peer of a row, made with the running broker; or why it is missing."""
+        """The peer of a row, created with the running broker; or the reason why it is missing."""
         label = self.kafka_name(name, flush=flush)
         try:
             return Peer(label, side(self.kafka(flush=flush)), target)
@@ -224,14 +228,14 @@ class Bench:
             return Peer(label, None, target, str(reason))
 
     def kafka_name(self, name: str, *, flush: bool = False) -> str:
-        """As the table calls it; a connector of another Spark than the one that runs is never passed over."""
+        """The name in the table, with the connector's version of Spark if it is not the running one."""
         label = f"{name}, flush before every ack" if flush else name
         version = self.plan.connector[0]
         return label if version == pyspark.__version__ else f"{label} (connector of Spark {version})"
 
     def logs(self) -> list[Path]:
-        """What brokers wrote, where they wrote anything: the first place to look when a workload fails. Kafka's data is
-        named like that, too.
+        """The nonempty logs of the brokers: the first place to look when a workload fails. Kafka's data files have the
+        same suffix, in directories named logs.
         """
         logs = (x for x in self.place.rglob("*.log") if "logs" not in x.relative_to(self.place).parts)
         return [path for path in logs if path.stat().st_size]

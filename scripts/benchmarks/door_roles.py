@@ -1,4 +1,4 @@
-"""Roles of the doors: a door as a process, a client of it, and the plain echo of the library that each stands on."""
+"""Roles of the doors: a door as a process, a client of it, and a plain echo server of the door's library."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ Prepared = tuple[Result, Work]
 
 HERE = "127.0.0.1:0"
 LISTEN = {"reactive-websocket": f"ws://{HERE}"}
-"""Where the transport is not the door's usual one."""
+"""The transports that differ from the door's default."""
 
 QUEUE = 1_000
-"""Messages under way of the ZeroMQ echo, libzmq's default."""
+"""Messages in flight of the ZeroMQ echo, libzmq's default."""
 
 SIZE_OCTETS = 4
-"""Before each message of the echo on TCP, which has no messages."""
+"""The octets of the length before each message of the echo on TCP, which has no message boundaries."""
 
 
 # --- the doors ----------------------------------------------------------------------------------------------
 
 
 def door(protocol: str, broker: str) -> Prepared:
-    """The door of `protocol`, until it is killed; it says its endpoint."""
+    """The door of `protocol`, until it is killed; it reports its endpoint."""
     runner, stack = asyncio.Runner(), AsyncExitStack()
 
     async def opened() -> str:
@@ -67,7 +67,7 @@ CLIENTS: Mapping[str, Callable[[str], Any]] = {
 
 
 def through_door(protocol: str, endpoint: str, resource: str, octets: int, count: int) -> Prepared:
-    """Publish `count` contents by the door's own client, and read them by the same connection meanwhile."""
+    """Publish `count` contents with the door's own client, and read them on the same connection at the same time."""
     body = bytes(octets)
     address = f"topic/{resource}" if protocol == "micromessage" else resource
     runner = asyncio.Runner()
@@ -144,7 +144,7 @@ ECHOES = {"asyncio": _tcp_echo, "pyzmq": _zmq_echo, "websockets": _websocket_ech
 
 
 def echo_server(library: str) -> Prepared:
-    """An echo until it is killed; it says its endpoint."""
+    """An echo server, until it is killed; it reports its endpoint."""
     runner, stack = asyncio.Runner(), AsyncExitStack()
 
     async def opened() -> str:
@@ -154,7 +154,7 @@ def echo_server(library: str) -> Prepared:
 
 
 def through_echo(library: str, endpoint: str, octets: int, count: int) -> Prepared:
-    """Send `count` messages, and receive them by the same connection meanwhile."""
+    """Send `count` messages, and receive them on the same connection at the same time."""
     body = bytes(octets)
     runner = asyncio.Runner()
     send, receive = runner.run(_PARTNERS[library](endpoint))

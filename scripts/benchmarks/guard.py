@@ -1,4 +1,6 @@
-"""The guard: the short form's ratios, kept in the repository, and what got slower than they say beyond the noise."""
+"""The guard: compares the ratios of the short form with the baseline in the repository, and finds what has become
+slower.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from benchmarks.measure import Row
 BASELINE = Path(__file__).parent / "baseline.json"
 
 NOISE = 0.08
-"""A ratio that differs by less is the same, however small the spreads are: a few rounds do not show it all."""
+"""Smaller differences of a ratio count as equal, however small the spreads are: a few rounds do not show all noise.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,14 @@ class Verdict:
     then: float | None = None
 
     def __str__(self) -> str:
-        """For people."""
+        """One line for the console."""
         if self.now is None or self.then is None:
             return f"{self.what:>12}  {self.key}"
         return f"{self.what:>12}  {self.key}: {self.then:.2f} -> {self.now:.2f}"
 
 
 def save(rows: Sequence[Row], machine: Mapping[str, str], path: Path = BASELINE) -> None:
-    """Keep the ratios of what was measured; what was not stays as it was, if it is of the same machine."""
+    """Save the measured ratios; those that were not measured remain if they are of the same machine."""
     kept: dict[str, Any] = {}
     if path.exists() and not other_machine(machine, path):
         kept = _load(path)["rows"]
@@ -62,13 +65,13 @@ def compare(rows: Sequence[Row], path: Path = BASELINE) -> list[Verdict]:
 
 
 def suspects(rows: Sequence[Row], path: Path = BASELINE) -> list[str]:
-    """The workloads that look slower, and are measured again before they are reported."""
+    """The workloads that seem slower. They are measured again before they are reported."""
     slower = (verdict.workload for verdict in compare(rows, path) if verdict.what == "slower")
     return list(dict.fromkeys(slower))
 
 
 def _ratios(row: Row) -> dict[str, tuple[float, ...]]:
-    """Of the rounds, by what the baseline knows them by: as they are, and without the start that may hide them."""
+    """The ratios of the rounds by their keys in the baseline: as measured, and without the fixed cost of the start."""
     found = {row.key: row.ratios, f"{row.key} | batches alone": row.inner}
     return {key: ratios for key, ratios in found.items() if ratios}
 
@@ -85,7 +88,7 @@ def _verdicts(row: Row, then: Mapping[str, Any]) -> Iterator[Verdict]:
 
 
 def _difference(now: Sequence[float], then: Mapping[str, float], *, more_is_better: bool) -> str:
-    """A difference is one where each median lies outside of the other's spread, and by more than noise."""
+    """Two values differ if each median lies outside of the other's spread, and the difference is above the noise."""
     ratio = median(now)
     less = ratio < then["low"] and max(now) < then["ratio"] and ratio < then["ratio"] * (1 - NOISE)
     more = ratio > then["high"] and min(now) > then["ratio"] and ratio > then["ratio"] * (1 + NOISE)
@@ -95,7 +98,7 @@ def _difference(now: Sequence[float], then: Mapping[str, float], *, more_is_bett
 
 
 def other_machine(machine: Mapping[str, str], path: Path = BASELINE) -> list[str]:
-    """What differs from the machine of the baseline; the ratios may then differ for no other reason."""
+    """The differences from the baseline's machine, which alone may change the ratios."""
     return differences(_load(path)["machine"], machine)
 
 

@@ -1,4 +1,4 @@
-"""What every receiver of packs does with their octets: a mapped page that is not read costs nothing."""
+"""How every receiver of packs reads their octets: a mapped page that is not read costs nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 
 
 def read_all_octets() -> Callable[[Any], int]:
-    """What adds up a buffer's octets, as fast as the processor reads them, and says how many there are.
+    """A function that sums a buffer's octets at the speed of the processor and returns their number.
 
-    Only receivers of packs import it: Arrow's functions are thousands of objects, which every later round of Python's
-    garbage collector looks at, and roles that take contents one by one lose a third of their speed.
+    Only receivers of packs import it: Arrow's functions are thousands of objects. Every later round of Python's
+    garbage collector visits them, and roles that receive single contents lose a third of their speed.
     """
     from pyarrow import compute  # noqa: PLC0415 see above
 

@@ -1,4 +1,4 @@
-"""On what was measured, and with which versions."""
+"""The description of the measured machine and of the versions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PACKAGES = ("pyspark", "pyarrow", "pyzmq", "msgspec", "google-crc32c")
 
 
 NOT_MEASURED = "not measured"
-"""Of a peer that took no part."""
+"""The value for a peer that took no part."""
 
 UNKNOWN = "unknown"
 
 _ASIDE = {"date", "revision"}
-"""What differs between two runs without making their figures others."""
+"""Members that may differ between two runs without changing their figures."""
 
 
 def machine(place: Path) -> dict[str, str]:
-    """Where and with what; `place` is on the disk that is measured."""
+    """The machine and the versions; `place` is on the measured disk."""
     memory = psutil.virtual_memory().total / 2**30
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -47,7 +47,7 @@ def machine(place: Path) -> dict[str, str]:
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is another machine, or another version; a peer that took no part in one of the runs is not a difference."""
+    """The differences in machine or versions; a peer that took no part in one of the runs is not a difference."""
     return [
         f"{name}: {then.get(name)} -> {now.get(name)}"
         for name in {**then, **now}
@@ -58,8 +58,8 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def revision(repository: Path) -> str:
-    """The commit, and whether anything was changed since. The baseline does not count: a run saves it at its end.
-    UNKNOWN is git's silence, that is not a change.
+    """The commit, and whether files have changed since. The baseline does not count: a run saves it at its end.
+    UNKNOWN if git reports nothing, which is not a change.
     """
     git = ("git", "-C", str(repository))
     commit = _output(*git, "describe", "--always")
@@ -75,7 +75,7 @@ def _processor() -> str:
 
 
 def _file_system(place: Path) -> str:
-    """Of the mount with the longest name that `place` lies under."""
+    """The file system of the mount with the longest path that contains `place`."""
     mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
     return str(max(mounts, key=lambda mount: len(mount.mountpoint)).fstype) if mounts else UNKNOWN
 

@@ -1,4 +1,4 @@
-"""`./scripts/bench`: how fast this is, beside the limits of the machine and beside Kafka, with the shipped defaults."""
+"""`./scripts/bench`: the speed with the shipped defaults, compared with the limits of the machine and with Kafka."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 # Spark's workers and the helper processes import the peers by name.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-# What is installed has its bytecode. Spark starts Python for each query, which would compile all of ours each time.
+# Installed packages have bytecode. Spark starts Python for each query, which would compile our modules each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# As scripts/lib/setup.sh has it, if this file is run without it.
+# As in scripts/lib/setup.sh, if this file is run without it.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(HERE.parents[1] / "conf"))
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -37,7 +37,7 @@ from mtl.errors import MtlError  # noqa: E402
 
 ROUNDS = {"full": 5, "short": 3}
 FAILURES = (MtlError, PySparkException, Py4JError, RuntimeError, AssertionError, OSError)
-"""What a workload may end with; the others still run, and the command fails at the end."""
+"""The errors that end a single workload. The others still run, and the command fails at the end."""
 
 
 def arguments() -> argparse.Namespace:
@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="complete what an earlier run left in --out, where code, machine and options are the same: its rows stay, "
+        help="complete the results of an earlier run in --out with the same code, machine and options: its rows stay, "
         "and without NAMEs only the workloads are run that have none; so a run that was cut short goes on, and a "
         "long one can be done in parts",
     )
@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if options.compare and not guard.BASELINE.exists():
-        parser.error("there is no baseline to compare with; --save-baseline makes one")
+        parser.error("there is no baseline; --save-baseline creates it")
     if options.scale != 1 and (options.compare or options.save_baseline):
         parser.error("the baseline is of the short form, all of its rows: leave --scale out")
     known = list(profiling.PROFILES if options.profile else WORKLOADS)
@@ -96,7 +96,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 
 def measured(bench: Bench, name: str) -> list[Row]:
-    """The rows of a workload; none if it fails, and then it is said why."""
+    """The rows of a workload; none if it fails, and then the reason is printed."""
     print(f"-- {name}", flush=True)
     try:
         rows = WORKLOADS[name](bench)
@@ -112,10 +112,10 @@ def measured(bench: Bench, name: str) -> list[Row]:
 
 
 def run(bench: Bench, options: argparse.Namespace) -> tuple[Results, list[str]]:
-    """The results, and the workloads that failed. Each one's rows are saved at once."""
+    """The results, and the workloads that failed. The rows of each workload are saved at once."""
     results = Results(options.out, machine(bench.place), asdict(bench.plan), WORKLOADS)
     if options.keep and (reasons := results.keep()):
-        print(f"nothing is kept of what is in {options.out}: {'; '.join(reasons)}")
+        print(f"the results in {options.out} are dropped: {'; '.join(reasons)}")
     names = options.workloads or [name for name in WORKLOADS if name not in results.done]
     failed = []
     for name in names:
@@ -129,7 +129,7 @@ def run(bench: Bench, options: argparse.Namespace) -> tuple[Results, list[str]]:
 
 
 def again(bench: Bench, results: Results) -> None:
-    """Measure again each workload that seems slower than the baseline; then the rounds of both times count."""
+    """Measure again each workload that seems slower than the baseline; then the rounds of both runs count."""
     for name in guard.suspects(results.rows):
         print(f"{name} seems slower than the baseline; measured again")
         twice = {row.key: row for row in measured(bench, name)}
@@ -142,18 +142,20 @@ def again(bench: Bench, results: Results) -> None:
 
 
 def allow_many_files() -> None:
-    """A thousand connections are some thousands of file descriptors, here and in the broker, which inherits this."""
+    """Raise the limit of file descriptors, here and in the broker, which inherits it: a thousand connections need
+    several thousand.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def end_everything() -> None:
-    """On SIGTERM leave as on an error: brokers are in process groups of their own and would outlive this one."""
+    """On SIGTERM exit as on an error: brokers are in process groups of their own and would outlive this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def compared(rows: Sequence[Row], where: dict[str, str]) -> int:
-    """Print the verdicts; 1 when something is slower."""
+    """Print the verdicts; 1 if something has become slower."""
     for difference in guard.other_machine(where):
         print(f"not the machine of the baseline: {difference}")
     verdicts = guard.compare(rows)

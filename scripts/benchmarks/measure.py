@@ -1,4 +1,6 @@
-"""Ours and its peers in turn, several rounds after a warm-up of each: every round's ratio, their median and spread."""
+"""Runs MTL and its peers in turn, several rounds after a warm-up of each: the ratio of each round, their median and
+spread.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,19 @@ from typing import Literal
 OURS = "ours"
 
 START_SHARE = "start share"
-"""The fact that says how much of a job's time is its fixed cost."""
+"""The fact that has the share of the fixed cost in a job's time."""
 START_HIDES = 0.25
-"""From this share on, the fixed cost hides the difference in what the rows cost."""
+"""From this share on, the fixed cost hides the difference in the cost of the rows."""
 
 
 class NotMeasured(Exception):
-    """Why a row has no figure: a peer that cannot be had on this machine."""
+    """Why a row has no figure: a peer that is not available on this machine."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One side of one round: `value` in the row's unit. `inner` is the same quantity by the time that Spark's
-    micro-batches took by themselves, without the start and the end of the query. `facts` are for notes.
+    """One side of one round: `value` in the row's unit. `inner` is the same quantity by the time of Spark's
+    micro-batches alone, without the start and the end of the query. `facts` are for notes.
     """
 
     value: float
@@ -38,9 +40,9 @@ Better = Literal["more", "less"]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: medians of both sides, and the rounds' ratios ours / peer.
+    """A row of the table: medians of both sides, and the rounds' ratios ours / peer.
 
-    `target` is what the ratio is to reach, or (better "less") not to exceed; None where it is only stated. `missing`
+    `target` is the ratio to reach or, with better "less", not to exceed; None for a row without a target. `missing`
     says why there are no figures.
     """
 
@@ -59,12 +61,12 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What a baseline knows it by."""
+        """The row's key in a baseline."""
         return f"{self.title} | {self.peer}"
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Of every round; none where the peer is missing."""
+        """The ratio of every round; none if the peer is missing."""
         if self.missing:
             return ()
         return tuple(o / p if p else math.inf for o, p in zip(self.ours, self.theirs, strict=True))
@@ -86,13 +88,15 @@ class Row:
 
     @property
     def hidden(self) -> bool:
-        """Whether starting and ending takes so much of a side's time that `ratio` hides the difference."""
+        """Whether the fixed cost of start and end takes such a share of a side's time that `ratio` hides the
+        difference.
+        """
         shares = (self.facts.get(name, 0.0) for name in (START_SHARE, f"peer: {START_SHARE}"))
         return self.inner_ratio is not None and max(shares) > START_HIDES
 
     @property
     def judged(self) -> float:
-        """The ratio that counts: the worse of the two where the start hides the difference."""
+        """The ratio that counts: the worse of the two if the start hides the difference."""
         if not self.hidden or self.inner_ratio is None:
             return self.ratio
         return (
@@ -101,7 +105,7 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the ratio that counts is as good as the target; None without a target or figures."""
+        """Whether the ratio that counts reaches the target; None without a target or figures."""
         if self.target is None or self.missing:
             return None
         return self.judged >= self.target if self.better == "more" else self.judged <= self.target
@@ -109,7 +113,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Peer:
-    """What ours is compared with: how it is run, or why it cannot be, and the ratio to reach."""
+    """The other side of a comparison: how it is run or why it is not available, and the ratio to reach."""
 
     name: str
     side: Side | None
@@ -119,7 +123,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: the workload it belongs to, the table's words for it, and which way is better."""
+    """A comparison: its workload, its title in the table, and whether more or less is better."""
 
     workload: str
     title: str
@@ -128,7 +132,9 @@ class Subject:
 
 
 def interleave(sides: Mapping[str, Side], rounds: int, *, warm_up: bool = True) -> dict[str, list[Sample]]:
-    """Run all sides in turn, beginning with another one in each round, so that drift of the machine hits all alike."""
+    """Run all sides in turn. Each round begins with another side, so that drift of the machine affects all sides
+    equally.
+    """
     names = list(sides)
     if warm_up:
         for name in names:
@@ -144,7 +150,7 @@ def interleave(sides: Mapping[str, Side], rounds: int, *, warm_up: bool = True) 
 def compare(
     subject: Subject, ours: Side, peers: Sequence[Peer], rounds: int, *, warm_up: bool = True, note: str = ""
 ) -> list[Row]:
-    """A row for each peer, from rounds that they all take part in."""
+    """A row for each peer, from the rounds in which all of them take part."""
     sides = {OURS: ours, **{peer.name: peer.side for peer in peers if peer.side is not None}}
     samples = interleave(sides, rounds, warm_up=warm_up)
     return [row(subject, peer, samples[OURS], samples.get(peer.name), note) for peer in peers]
@@ -176,7 +182,7 @@ def row(
 
 
 def pooled(first: Row, other: Row) -> Row:
-    """The same row measured twice, as one measurement of as many rounds."""
+    """The same row measured twice, as one measurement with the rounds of both."""
     return replace(
         first,
         ours=first.ours + other.ours,
@@ -186,7 +192,7 @@ def pooled(first: Row, other: Row) -> Row:
 
 
 def medians(samples: Sequence[Sample]) -> dict[str, float]:
-    """Of every fact that all samples have."""
+    """The median of every fact that all samples have."""
     names = set.intersection(*(set(sample.facts) for sample in samples)) if samples else set()
     return {name: statistics.median(s.facts[name] for s in samples) for name in sorted(names)}
 
@@ -199,6 +205,6 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of `values` are not above."""
+    """The percentile: `share` of `values` are not above it."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,16 +1,15 @@
-"""The machine's memory, before something is measured. Linux only; elsewhere nothing is done.
+"""The machine's memory before a measurement. Linux only; on other systems nothing is done.
 
-A virtual machine may fetch a page from its host at the first touch, and give it back once it was free for a second or
-two. A page of a new file costs several times as much then, and a process that gets pages that another one freed a
-moment ago seems that much faster. So free memory is touched first, for all sides alike: the system keeps it as cache of
-a file of holes, which it gives to the next process, as a machine that has been at work for a day gives the
-cache of what it read last.
+A virtual machine may fetch a page from its host at the first touch, and return it after one or two seconds without
+use. A page of a new file then costs several times as much, and a process that gets recently freed pages seems faster
+by that factor. So free memory is touched first, for all sides alike. The system keeps it as the cache of a file of
+holes and gives it to the next process, as it does on a machine that has worked for a day.
 
-What a side has written and not synced is written by the system half a minute later, in another side's time. So it is
-synced first, too.
+Unsynced data of one side would be written by the system half a minute later, during another side's time. So it is
+synced first.
 
-And what a side is about to read is read once before. The files of several sides may be more than the memory holds, and
-the system may take away pages that were not read for a minute: the disk would be measured.
+The data that a side is about to read is read once before. The files of several sides may be larger than the memory,
+and the system may drop pages that were not read for a minute: then the disk would be measured.
 """
 
 from __future__ import annotations
@@ -28,23 +27,24 @@ import psutil
 
 BLOCK = 16 << 20
 FETCHED_S = 0.01
-"""A block that takes this long had to be fetched; the machine's own takes a third of it."""
+"""A block that takes this long had to be fetched from the host; one in the machine's own memory takes a third of it.
+"""
 ENOUGH = 1 << 30
-"""So many octets in a row that had not: then what comes next has not, either."""
+"""After so many octets in a row without a fetch, the rest of the memory needs none either."""
 
 
 class Holes(Protocol):
-    """A file of nothing, larger than the machine's memory."""
+    """A file of holes, larger than the machine's memory."""
 
     def read(self) -> None:
-        """The next block, which is not in memory."""
+        """Read the next block, which is not in memory."""
 
     def free(self) -> int:
         """Octets of free memory."""
 
 
 class Memory:
-    """Touches free memory. It looks at little of it as long as none had to be fetched."""
+    """Touches free memory. As long as no block had to be fetched, it reads only a few."""
 
     def __init__(self, holes: Holes, most: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._holes = holes
@@ -53,8 +53,8 @@ class Memory:
         self._fetches = False
 
     def settle(self) -> int:
-        """Until nothing is left that has to be fetched, or `most` octets were read: how many were. No more than a
-        block beyond what is free: that would cost the system what it has read of the files to be measured.
+        """Read until no block has to be fetched, or `most` octets were read; returns their number. It reads at most a
+        block more than is free: more would evict the cached files that are to be measured.
         """
         free = self._holes.free()
         read = own = 0
@@ -69,7 +69,7 @@ class Memory:
 
 
 class SparseFile:
-    """Holes without a name in `place`; they take no room on its disk."""
+    """An unnamed file of holes in `place`; it takes no space on the disk."""
 
     def __init__(self, place: Path, size: int) -> None:
         self._file, name = tempfile.mkstemp(dir=place)
@@ -80,16 +80,16 @@ class SparseFile:
         self._at = 0
 
     def read(self) -> None:
-        """Round and round: where it begins again the system has forgotten it."""
+        """Read in a circle: at the second round the system has dropped the first blocks."""
         os.preadv(self._file, [self._block], self._at)
         self._at = (self._at + BLOCK) % self._size
 
     def free(self) -> int:
-        """As the system says."""
+        """The free memory that the system reports."""
         return int(psutil.virtual_memory().free)
 
     def close(self) -> None:
-        """The system forgets what it had of it."""
+        """Have the system drop its cache of the file."""
         os.close(self._file)
 
 
@@ -98,8 +98,8 @@ _here: list[Memory] = []
 
 @contextmanager
 def touched(place: Path) -> Iterator[None]:
-    """Within the block `settle` touches this machine's memory, by a file in `place`. All of it now: later the system
-    would forget what is yet to be read, for it is older.
+    """Within the block `settle` touches this machine's memory, by a file in `place`. At the start all of it is
+    touched: later the system would drop older pages that are still to be read.
     """
     if sys.platform != "linux":
         yield
@@ -116,19 +116,19 @@ def touched(place: Path) -> Iterator[None]:
 
 
 def fetch(files: Iterable[Path]) -> None:
-    """What is about to be read comes into memory; nothing outside of `touched`."""
+    """Read the files that are about to be read into memory; does nothing outside of `touched`."""
     if not _here:
         return
     block = bytearray(BLOCK)
     for path in files:
-        # A log may lose a segment meanwhile.
+        # A log may lose a segment at the same time.
         with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
             while file.readinto(block):
                 pass
 
 
 def settle() -> None:
-    """Before something is timed; nothing outside of `touched`."""
+    """To be called before a timing; does nothing outside of `touched`."""
     for memory in _here:
         os.sync()
         memory.settle()

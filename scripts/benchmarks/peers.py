@@ -1,8 +1,8 @@
-"""The limits that ours is measured against: a source that only makes the rows up and one that only maps the files they
-lie in, a sink that only takes them, and one that only writes their octets to a file.
+"""The limits for comparison: a source that only generates the rows, one that only maps files with them, a sink that
+only discards them, and one that only writes their octets to a file.
 
-Making them up and taking them is what Spark's Python Data Source API costs by itself, with the same schema, batch size
-and number of tasks; files have what memory and the disk cost, too.
+Generating and discarding cost what Spark's Python Data Source API costs by itself, with the same schema, batch size
+and number of tasks; files add the cost of memory and disk.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ROWS = pa.schema([
 
 
 RESOURCE = "bench-abcdefab"
-"""As long as the names of what is measured (bench.py)."""
+"""As long as the names of the measured resources (bench.py)."""
 
 
 def made_up(count: int, batch_rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """`count` rows with bodies of `size` octets: one batch over and over, so that making them costs nothing."""
+    """`count` rows with bodies of `size` octets: one batch repeated, so that generating costs nothing."""
     rows = min(batch_rows, count)
     batch = pa.RecordBatch.from_arrays(
         [
@@ -60,7 +60,7 @@ def made_up(count: int, batch_rows: int, size: int) -> Iterator[pa.RecordBatch]:
 
 
 class Share(InputPartition):
-    """One task's share of the rows: so many, out of a file where there is one."""
+    """One task's share of the rows, from a file if there is one."""
 
     def __init__(self, rows: int, path: str = "") -> None:
         super().__init__(rows)
@@ -90,7 +90,7 @@ class _Rows:
 
 
 def write_files(directory: Path, rows: int, files: int, batch_rows: int, size: int) -> None:
-    """Arrow files with the rows that would be made up."""
+    """Arrow files with the rows that the generator would make."""
     for number in range(files):
         with pa.OSFile(f"{directory}/{number}", "wb") as target, pa.ipc.new_file(target, ROWS) as writer:
             for batch in made_up(rows // files, batch_rows, size):
@@ -141,12 +141,12 @@ class GeneratorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._rows.make(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept."""
+        """There is no state to release."""
 
 
 class GeneratorSource(DataSource):
-    """`format("bench_generator")`: options rows, tasks, size, batchRows; with directory out of the files in it, as many
-    as there are tasks.
+    """`format("bench_generator")`: options rows, tasks, size, batchRows; with the option directory, from the files in
+    it, as many as there are tasks.
     """
 
     @classmethod
@@ -164,7 +164,7 @@ class GeneratorSource(DataSource):
 
 
 class Discarder(DataSourceArrowWriter):
-    """Takes every batch and forgets it."""
+    """Discards every batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _taken(iterator)
@@ -184,8 +184,8 @@ def _taken(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
 
 
 class Filer(DataSourceArrowWriter):
-    """Writes the bodies to a file for each task and resource and syncs them at the end: the least that makes them
-    durable where they are to be.
+    """Writes the bodies to a file for each task and resource and syncs them at the end: the least work that makes them
+    durable at their destination.
     """
 
     def __init__(self, directory: str) -> None:
@@ -221,7 +221,7 @@ def _filed(directory: str, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMe
 
 
 def _by_resource(batch: pa.RecordBatch) -> Iterator[tuple[str, Any]]:
-    """The bodies that go to each resource; all of them to one without a name, where there is no such column."""
+    """The bodies for each resource; all of them for an empty name if the column is missing."""
     bodies = batch.column("body")
     names = batch.column("resource") if "resource" in batch.schema.names else None
     wanted = [""] if names is None else names.unique().to_pylist()
@@ -258,7 +258,7 @@ class DiscardSink(DataSource):
 
 
 class TickReader(DataSourceStreamReader):
-    """A batch of `rows` rows in every trigger, at once: what a trigger of a Python source costs by itself."""
+    """A batch of `rows` rows in every trigger, without waiting: the cost of a trigger of a Python source by itself."""
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
@@ -279,11 +279,11 @@ class TickReader(DataSourceStreamReader):
         return self._rows.make(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept."""
+        """There is no state to release."""
 
 
 class TickSource(DataSource):
-    """`format("bench_tick")`: options as the generator's; `rows` are those of one trigger."""
+    """`format("bench_tick")`: options as for the generator; `rows` is the number per trigger."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Roles that are ordinary clients of the broker."""
+"""Roles that are clients of the broker, with this project's client."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Result = dict[str, object]
 Work = Callable[[], Result]
 Prepared = tuple[Result, Work]
-"""What to say when ready, and what to do then."""
+"""The facts to report when ready, and the work after the start signal."""
 
 NAMES_PER_LEASE = 500
-"""Of writers to very many resources; the broker takes twice as many."""
+"""Packs in flight of writers to very many resources; the broker admits twice as many."""
 
 
 def pack_of(rows: int, octets: int) -> pa.RecordBatch:
@@ -44,9 +44,9 @@ def publish(
     *,
     local_writes: bool = True,
 ) -> Prepared:
-    """Publish `count` contents in all, in turn to each resource; packs of `rows` unless 0, in memory that is shared
-    with the broker unless `local_writes` is off. The leases are given back: a process that just ends leaves them to
-    the broker for a minute.
+    """Publish `count` contents in all, in turn to each resource: as packs of `rows`, or one by one if `rows` is 0. The
+    memory is shared with the broker unless `local_writes` is off. The leases are closed: a process that only ends
+    leaves them to the broker for a minute.
     """
     connection = mtl.connect(endpoint, local_writes=local_writes)
     writers = _writers(connection, resources, packed=bool(rows))
@@ -88,7 +88,7 @@ def read(
     start: int | str = "earliest",
     local_reads: bool = True,
 ) -> Prepared:
-    """Read `count` contents of a resource; packs out of the broker's files, unless `local_reads` is off."""
+    """Read `count` contents of a resource; packs from the broker's files, unless `local_reads` is off."""
     connection = mtl.connect(endpoint, local_reads=local_reads)
     there = connection.describe([resource])[resource]
     first = there.earliest if start == "earliest" else there.next
@@ -122,7 +122,7 @@ def _read_contents(reader: Reader) -> tuple[int, int]:
 
 
 def confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
-    """How long each of `count` contents takes from `send` to its Confirm, when each waits for the one before it."""
+    """The time from `send` to Confirm of each of `count` contents, sent one after the other."""
     connection = mtl.connect(endpoint)
     writer = connection.writer(resource)
     body = bytes(octets)
@@ -140,7 +140,7 @@ def confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
 
 
 def load(endpoint: str, resource: str, octets: int, rows: int) -> Prepared:
-    """Publish packs as fast as they are taken, until ended."""
+    """Publish packs as fast as the broker accepts them, until ended."""
     connection = mtl.connect(endpoint)
     writer = connection.writer(resource, packed=True)
     pack = pack_of(rows, octets)
@@ -153,7 +153,7 @@ def load(endpoint: str, resource: str, octets: int, rows: int) -> Prepared:
 
 
 def crowd(endpoint: str, resource: str, connections: int) -> Prepared:
-    """Connections that wait for contents which never come, until ended."""
+    """Connections that wait for contents that never come, until ended."""
     opened = [mtl.connect(endpoint) for _ in range(connections)]
     readers = [connection.reader(resource, start="latest") for connection in opened]
     for reader in readers:

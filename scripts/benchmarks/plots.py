@@ -1,4 +1,4 @@
-"""The figures as pictures: how each workload stands beside its peers and its targets, and how costs and memory grow."""
+"""The figures as pictures: the ratio of each workload to its peers and targets, and the growth of costs and memory."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ GOOD, BAD, NEUTRAL, FAINT = "#2a7f3f", "#b3352c", "#4a6a8a", "#777777"
 COLOURS = {True: GOOD, False: BAD, None: NEUTRAL}
 TIMES = "\N{MULTIPLICATION SIGN}"
 LINE_IN = 0.2
-"""Inches of a line."""
+"""The height of a line in inches."""
 LEFT, RIGHT = -0.5, 1.6
-"""Where the text begins and ends, in widths of the axes."""
+"""The left and right end of the text, in widths of the axes."""
 PALETTE = 64
-"""Colours of a saved picture: it has few, and the repository keeps it, so that its size counts."""
+"""The number of colours of a saved picture: few, since its size counts in the repository."""
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 _ASIDE = re.compile(r" \(([^)]*)\)")
 
 
 def save(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """The pictures that these rows make: ratios.png, growth.png."""
+    """The pictures of these rows: ratios.png, growth.png."""
     measured = [row for row in rows if not row.missing and row.theirs]
     growing = [row for row in measured if row.workload.startswith("grow-") and _NUMBER.search(row.peer)]
     others = [row for row in measured if row not in growing]
@@ -57,15 +57,15 @@ def _write(picture: Figure, path: Path) -> None:
 
 
 FARTHEST = 1_000.0
-"""Times as good as the peer that a picture shows; an idle query may take no processor time that could be counted."""
+"""The largest ratio that a picture shows; an idle query may have no measurable processor time."""
 
 
 # --- ratios -------------------------------------------------------------------------------------------------
 
 
 def _ratios(rows: Sequence[Row]) -> Figure:
-    """A bar for each row, below what it is of, from 1 to the ratio that counts; to the right is better, also where
-    less is.
+    """A bar for each row, from 1 to the ratio that counts, below its title; right is better, also where less is
+    better.
     """
     lines = _lines(rows)
     picture, axes = plt.subplots(figsize=(7, 1.0 + LINE_IN * len(lines)))
@@ -85,7 +85,7 @@ def _ratios(rows: Sequence[Row]) -> Figure:
         axes.spines[side].set_visible(False)
     asides = sorted({aside for row in rows for aside in _ASIDE.findall(row.peer)})
     axes.set_xlabel(
-        "times as good as the peer\nheavy mark: what is to be reached (green: it is); thin line: spread of the rounds"
+        "times as good as the peer\nheavy mark: the target (green: reached); thin line: spread of the rounds"
         + "".join(f"\nKafka by the {aside}" for aside in asides),
         fontsize=8,
     )
@@ -93,7 +93,7 @@ def _ratios(rows: Sequence[Row]) -> Figure:
 
 
 def _lines(rows: Sequence[Row]) -> list[Row | str]:
-    """From top to bottom: each title, and below it the rows of its peers."""
+    """The rows from top to bottom: each title, then the rows of its peers."""
     groups = groupby(rows, key=lambda row: row.title)
     return [line for title, members in groups for line in (title, *members)]
 
@@ -122,7 +122,7 @@ def _bar(axes: Axes, at: int, row: Row) -> None:
 
 
 def _better(row: Row, ratio: float) -> float:
-    """Above 1 where ours is better; at most FARTHEST, for what is too little to be measured."""
+    """The ratio, above 1 if ours is better; at most FARTHEST, where the cost is too small to be measured."""
     return ratio if row.better == "more" else 1 / max(ratio, 1 / FARTHEST)
 
 
@@ -130,7 +130,7 @@ def _better(row: Row, ratio: float) -> float:
 
 
 def _growth(rows: Sequence[Row]) -> Figure:
-    """A line for each thing that grows, by how many times larger it is than the smallest."""
+    """A line for each growth series, by its factor over the smallest size."""
     picture, (costs, memory) = plt.subplots(1, 2, figsize=(11, 4.2))
     for number, name in enumerate(dict.fromkeys(map(_line_of, rows))):
         points = sorted((row for row in rows if _line_of(row) == name), key=_times)
@@ -162,11 +162,11 @@ def _growth(rows: Sequence[Row]) -> Figure:
 
 
 def _line_of(row: Row) -> str:
-    """A title without its size: "read a log of 10 GB" is "read a log of … GB"."""
+    """A title without its size: "read a log of 10 GB" becomes "read a log of … GB"."""
     return _NUMBER.sub("…", row.title)
 
 
 def _times(row: Row) -> float:
-    """How many times larger than its peer, which is the smallest: by the number in each of their names."""
+    """The factor of a size over its peer, the smallest: from the numbers in their names."""
     own, smallest = (float(_NUMBER.findall(text)[0].replace(",", "")) for text in (row.title, row.peer))
     return own / smallest

@@ -1,8 +1,8 @@
-"""Where the time goes while a workload of ours runs: processor seconds of each group of processes, and a flame graph of
-all Python processes by py-spy, with their threads.
+"""Profiles a workload: processor seconds of each group of processes, and a flame graph by py-spy of all Python
+processes with their threads.
 
-The share of a row is of the wall clock: on a machine of two cores they add up to 200 %, the idle time included. The
-disks' row is beside that: how long they were at work, for any process.
+The share of a row is of the wall clock: on a machine with two cores the shares, including idle time, add up to 200 %.
+The row of the disks is separate: the time that they were busy, for any process.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from benchmarks.workloads.write import MANY, spread
 from benchmarks.workloads.write import rows_of as rows_to_write
 
 RATE = 97
-"""Samples per second of py-spy: a prime number, so that it does not beat with anything."""
+"""Samples per second of py-spy: a prime number, so that they do not coincide with a periodic task."""
 
 LEAST_SHARE = 0.01
-"""Of the wall clock: what took less is left out of the table."""
+"""The share of the wall clock below which a row is left out of the table."""
 
 Work = Callable[[], Sample]
 
 
 def main(bench: Bench, names: Sequence[str], out: Path) -> int:
-    """The table, on the console and in profile.md; and beside it profile-WORKLOAD-OCTETS.svg, the flame graphs."""
+    """The table, on the console and in profile.md; and profile-WORKLOAD-OCTETS.svg, the flame graphs."""
     out.mkdir(parents=True, exist_ok=True)
     text = ["| workload | seconds | processes | s | of the wall clock |", "|---|---|---|---|---|"]
     for name, octets in product(names or PROFILES, SIZES):
@@ -70,7 +70,7 @@ def _spent(bench: Bench, work: Work) -> tuple[float, dict[str, float]]:
 
 
 def _used(bench: Bench) -> defaultdict[str, float]:
-    """Seconds so far. Clients are processes of ours that end before the workload does."""
+    """Seconds so far. Clients are processes of the workload that end before it does."""
     here = os.getpid()
     used = defaultdict(float, accounting.waiting())
     used["this program"] = accounting.own(here)
@@ -90,10 +90,10 @@ def _used(bench: Bench) -> defaultdict[str, float]:
 
 
 def _flame_graph(work: Work, path: Path) -> str:
-    """One more run, as a picture for a browser: each process, below it its threads, below them the functions that held
-    the interpreter.
+    """Run once more and write a picture for a browser: each process, below it its threads, below them the functions
+    that held the interpreter.
 
-    What is returned names the file, or says why there is none: some systems let only root look into processes.
+    Returns the name of the file, or the reason why there is none: some systems let only root inspect processes.
     """
     # --gil: py-spy counts threads that wait for a lock or a queue as busy, but knows which one holds the interpreter.
     options = ["--subprocesses", "--threads", "--gil", "--rate", str(RATE), "--pid", str(os.getpid())]
@@ -178,4 +178,4 @@ PROFILES: dict[str, Callable[[Bench, int], AbstractContextManager[Work]]] = {
     "plain": _plain,
     "packed": _packed,
 }
-"""Ours only: a peer's profile says nothing about where our time goes."""
+"""Without peers: their profiles do not show where our time goes."""

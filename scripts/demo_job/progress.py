@@ -1,4 +1,4 @@
-"""How far a streaming query is, from its checkpoint: the only thing about it that outlives every process."""
+"""The progress of a streaming query, from its checkpoint, which outlives all its processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Checkpoint:
-    """A query's checkpoint directory; it need not be there yet. Batches count from 0; -1 is none."""
+    """A query's checkpoint directory, which need not exist yet. Batches count from 0; -1 is none."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Checkpoint:
 
 
 class Standstill:
-    """For how long a query has not moved."""
+    """The time for which a query has not moved."""
 
     def __init__(self, checkpoint: Checkpoint, clock: Callable[[], float] = time.monotonic) -> None:
         self._checkpoint = checkpoint
@@ -49,7 +49,7 @@ class Standstill:
 
     @property
     def seconds(self) -> float:
-        """Since a batch was planned or committed last, as far as this was looked at."""
+        """Seconds since the last change found by a call of this method."""
         now = (self._checkpoint.planned, self._checkpoint.committed)
         if now != self._seen:
             self._seen, self._since = now, self._clock()

@@ -1,4 +1,4 @@
-"""Publishing: what a program that knows nothing of Spark does."""
+"""Publishing, as a program without Spark does it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from mtl.client.connection import Connection
 
 STEP = 1_000
-"""Contents between two looks at how many are confirmed."""
+"""Contents between two checks of the number of confirmed ones."""
 
 
 def publish(
@@ -15,7 +15,7 @@ def publish(
 ) -> None:
     """Send the contents, packed, and wait until the last one is on the broker's disk.
 
-    `moved` is called with the number sent and the number of these that are confirmed, that is on the disk.
+    `moved` is called with the number of sent contents and the number of confirmed ones, which are on the disk.
     """
     with connection.writer(resource, packed=True) as writer:
         for number, body in enumerate(contents, 1):

@@ -23,7 +23,7 @@ WINDOW = (
 
 
 def daily(feed: DataFrame) -> DataFrame:
-    """The figures of every window that is over; the contents of `feed` are flights as JSON."""
+    """The figures of every closed window; the contents of `feed` are flights as JSON."""
     flight = F.from_json(F.col("body").cast("string"), FLIGHT, {"mode": "FAILFAST"})
     flights = feed.select(flight.alias("flight")).select("flight.*")
     windows = (
@@ -42,7 +42,7 @@ def daily(feed: DataFrame) -> DataFrame:
 
 
 def stream(spark: SparkSession, endpoint: str, checkpoint: str, limit: int) -> None:
-    """Everything that is in `flights` now, at most `limit` contents in a micro-batch, into `daily`, exactly once."""
+    """Process all present contents of `flights`, at most `limit` in a micro-batch, into `daily`, exactly once."""
     feed = (
         spark.readStream.format("mtl")
         .option("endpoint", endpoint)
@@ -73,7 +73,7 @@ def read(spark: SparkSession, endpoint: str, file: str) -> None:
 
 
 def main(source: type[DataSource] | None = None) -> None:
-    """Do what the command line says; with a `source` in place of the installed one."""
+    """Run the command line; `source` replaces the installed data source."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

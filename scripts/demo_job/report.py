@@ -1,4 +1,4 @@
-"""What the demo shows: whether every window is what it must be, in words, as a table, and as a picture."""
+"""The result of the demo: whether every window has the expected figures, in words, as a table, and as a picture."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rich.table import Table
 from demo_job.flights import FIGURES, Figures, Key
 
 SHOWN = 10
-"""Differing windows that are listed; there may be thousands."""
+"""The largest number of differing windows that are listed; there may be thousands."""
 
 _COLORS = {"EWR": "#3b6fb6", "JFK": "#d1495b", "LGA": "#3f9c6b"}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every window that came out, against every window that must."""
+    """Every window in the result, compared with every expected window."""
 
     equal: int = 0
     missing: list[Key] = field(default_factory=list)
     unexpected: list[Key] = field(default_factory=list)
     doubled: list[Key] = field(default_factory=list)
     different: list[tuple[Key, Figures, Figures]] = field(default_factory=list)
-    """The window, what it must be, and what it is."""
+    """A window, its expected figures, and its figures in the result."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing is lost, nothing doubled and nothing wrong."""
+        """Whether no window is missing, double or wrong."""
         return not (self.missing or self.unexpected or self.doubled or self.different)
 
     @property
@@ -49,7 +49,7 @@ class Comparison:
         return ", ".join([f"{self.equal:,} windows equal", *(f"{n:,} {how}" for how, n in counts.items())])
 
     def trouble(self) -> list[str]:
-        """A line for each of the first windows that are not as they must be."""
+        """A line for each of the first windows that differ from the expected ones."""
         lines = [f"missing: {_name(key)}" for key in self.missing]
         lines += [f"unexpected: {_name(key)}" for key in self.unexpected]
         lines += [f"more than once: {_name(key)}" for key in self.doubled]
@@ -58,7 +58,7 @@ class Comparison:
 
 
 def compare(expected: Mapping[Key, Figures], found: Iterable[tuple[Key, Figures]]) -> Comparison:
-    """Compare window by window and figure by figure, exactly: all of them are integers."""
+    """Compare window by window and figure by figure, exactly: all figures are integers."""
     rows = list(found)
     counts = Counter(key for key, _ in rows)
     once = {key: figures for key, figures in rows if key in expected}
@@ -85,7 +85,7 @@ def _differences(must: Figures, found: Figures) -> str:
 
 
 def table(expected: Mapping[Key, Figures], found: Mapping[Key, Figures]) -> Table:
-    """The year by carrier, as it came out of Spark, and the difference to what it must be."""
+    """The year by carrier, as computed by Spark, and the difference to the expected figures."""
     must, came = _by_carrier(expected), _by_carrier(found)
     table = Table(title="Flights from New York City in 2013, from daily windows per carrier and origin")
     for name in ("carrier", "windows", "flights", "mean delay", "longest", "difference"):
@@ -146,9 +146,9 @@ def _difference(must: _Total, came: _Total) -> str:
 def plot(
     found: Mapping[Key, Figures], path: Path, subtitle: str, kills: Iterable[tuple[date, str]] = ()
 ) -> None:
-    """Save what came out as a PNG: departures' mean delay day by day, and flights a day, for each airport.
+    """Save the result as a PNG: departures' mean delay by day, and flights per day, for each airport.
 
-    `kills`: the day of the flight that was next, and what was killed then.
+    `kills`: the day of the next flight at each kill, and the victims.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"date.converter": "concise"}):

@@ -1,4 +1,4 @@
-"""The reference of the command line, out of the commands themselves."""
+"""The reference of the command line, generated from the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mtl.cli.main import app
 
 
 def commands() -> str:
-    """A section for each command: its usage, what it does, its arguments and options."""
+    """A section for each command: its usage, its description, its arguments and options."""
     root: Any = typer.main.get_command(app)
     lines = ["### Options of every command", "", "They stand between `mtl` and the command.", ""]
     lines += [*_parameters(root), ""]
@@ -25,11 +25,11 @@ def commands() -> str:
 
 
 def parse(arguments: list[str]) -> None:
-    """Whether the command line takes these arguments. Raises typer's usage errors; nothing is run."""
+    """Whether the command line accepts these arguments. Raises typer's usage errors; nothing is run."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("mtl", list(arguments))
     while hasattr(command, "commands"):
-        rest = [*context._protected_args, *context.args]  # noqa: SLF001 what is left of the arguments has no other name
+        rest = [*context._protected_args, *context.args]  # noqa: SLF001 the remaining arguments have no public name
         if not rest and command.invoke_without_command:
             return
         name, command, rest = command.resolve_command(context, rest)

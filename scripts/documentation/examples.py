@@ -1,6 +1,6 @@
 """An example of every command of the protocol: data commands as octets, requests and replies as JSON. Pure.
 
-They are encoded by `mtl.wire`, so they cannot differ from what is sent.
+They are encoded by `mtl.wire`, so they agree with the sent octets.
 """
 
 from __future__ import annotations

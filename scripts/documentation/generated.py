@@ -1,6 +1,6 @@
-"""What the pages in docs take from the code, and from what was measured last.
+"""The generated parts of the pages in docs, from the code and from the last measurements.
 
-Each part lies between two marks, `<!-- name -->` and `<!-- /name -->`; what is outside of them is written by hand.
+Each part is between two marks, `<!-- name -->` and `<!-- /name -->`; text outside of them is written by hand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def options() -> str:
 
 
 def formatted(default: object) -> str:
-    """A default as it would be given. All floats are durations, which have units."""
+    """A default as a user would write it. All floats are durations, which have units."""
     if default is None:
         return ""
     if isinstance(default, float):
@@ -49,7 +49,7 @@ def formatted(default: object) -> str:
 
 
 def filled(text: str, name: str, content: str) -> str:
-    """`text` with `content` between the marks of `name`. ValueError when the marks are not there, or there twice."""
+    """`text` with `content` between the marks of `name`. ValueError if the marks are missing or occur twice."""
     marks = re.compile(rf"(<!-- {name}\b[^>]*-->\n).*?(<!-- /{name} -->)", re.DOTALL)
     result, count = marks.subn(lambda found: f"{found[1]}{content}\n{found[2]}", text)
     if count != 1:
@@ -66,20 +66,20 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
         "requests": examples.requests,
     },
 }
-"""The parts that come out of the code: page, name of the part, and what makes it."""
+"""The parts that are generated from the code: page, name of the part, and its function."""
 
 RESULTS = {
     "bench": (SPEED, ROOT / "build" / "bench" / "bench.md"),
     "growth": (MEASURED / "growth.md", ROOT / "build" / "growth" / "bench.md"),
     "kills": (MEASURED / "kills.md", ROOT / "build" / "kills" / "kills.md"),
 }
-"""The parts that were measured: name of the part, page, and the file that the measurement left, if it was run here."""
+"""The measured parts: name of the part, page, and the file of the measurement, if it was run here."""
 
 PICTURES = (ROOT / "build" / "bench" / "ratios.png", ROOT / "build" / "growth" / "growth.png")
 
 
 def current(page: Path) -> str:
-    """The page's text with the parts that come out of the code as they are now."""
+    """The page's text with its generated parts as of now."""
     text = page.read_text(encoding="utf-8")
     for name, make in PARTS[page].items():
         text = filled(text, name, make())

@@ -1,4 +1,4 @@
-"""The headline figures as one picture of at most eight bars, out of the table of docs/measurements/speed.md."""
+"""The headline figures as one picture of at most eight bars, from the table of docs/measurements/speed.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 
 class Bar(NamedTuple):
-    """A row of the table, by the beginning of its workload and of its peer, and how it is called here."""
+    """A row of the table, by the beginning of its workload and of its peer, and its title in the picture."""
 
     workload: str
     peer: str
@@ -41,11 +41,11 @@ HEADLINES = (
 """From top to bottom."""
 
 COLOURS = 64
-"""Of the saved picture: it has few, and the repository keeps it."""
+"""The number of colours of the saved picture: few, because its size counts in the repository."""
 
 
 def ratios(page: str) -> list[tuple[str, float]]:
-    """Title and ratio of every bar, out of the page's table. ValueError when a row is not there."""
+    """Title and ratio of every bar, from the page's table. ValueError for a missing row."""
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")]
     return [(bar.title, _ratio(bar, rows)) for bar in HEADLINES]
 

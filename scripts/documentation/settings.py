@@ -1,4 +1,4 @@
-"""The reference of broker.toml, out of conf/broker.toml and the types that read it."""
+"""The reference of broker.toml, from conf/broker.toml and the types that parse it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SETTING = re.compile(r"# ([a-z][a-z-]*) = (.*)")
 
 
 def table() -> str:
-    """One row for each setting: its section and name, its default, and what the comment above it says."""
+    """One row for each setting: its section and name, its default, and the comment above it."""
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     lines += [
         f"| `{name}` | `{default}` | {meaning} |".replace('`""`', "empty")

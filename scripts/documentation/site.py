@@ -1,7 +1,7 @@
-"""MkDocs' hook: pages that live elsewhere in the repository are part of the site, and links work in both.
+"""MkDocs' hook: files of the repository outside of docs become pages of the site, and links work in both.
 
-Links in Markdown files are those of the repository, so that they work where the files are read. In the site a link to a
-file that is a page leads to the page, and a link to any other file is only its text.
+Links in Markdown files are relative to the repository, so that they work where the files are read. In the site a link
+to a file that is a page leads to the page, and a link to any other file becomes plain text.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _NAME = re.compile(r"(?<=<td><code>)[\w.-]+(?=</code></td>)")
 _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=\.)")
 
 LONGEST_NAME = 24
-"""Characters of a name in a table that stay on one line: longer names would leave too little room for their meaning."""
+"""Characters of a name in a table that stay on one line: longer names would leave too little width for their meaning.
+"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that live outside of docs/."""
+    """Add the pages that are outside of docs/."""
     from mkdocs.structure.files import File  # noqa: PLC0415 tests use this module without MkDocs
 
     for source, page in INCLUDED.items():
@@ -58,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The page with the site's links. A page without sections has no table of contents: its tables get the room."""
+    """The page with the site's links. A page without sections has no table of contents, so its tables are wider."""
     if "\n## " not in markdown:
         page.meta.setdefault("hide", ["toc"])
     return relinked(markdown, source_of(page.file.src_uri))
@@ -79,19 +80,19 @@ def breakable(html: str) -> str:
 
 
 def source_of(page: str) -> str:
-    """The file of the repository that a page of the site is made of."""
+    """The file of the repository from which a page of the site is made."""
     return _SOURCES.get(page, f"{DOCS}/{page}")
 
 
 def page_of(source: str) -> str | None:
-    """The page (or picture) of the site that is made of a file of the repository; None when there is none."""
+    """The page (or picture) of the site that is made from a file of the repository; None if there is none."""
     if source in INCLUDED:
         return INCLUDED[source]
     return source.removeprefix(f"{DOCS}/") if source.startswith(f"{DOCS}/") else None
 
 
 def relinked(markdown: str, source: str) -> str:
-    """The text of the file `source` with links that lead to pages of the site, outside of code."""
+    """The text of the file `source` with links to pages of the site, outside of code."""
     here = posixpath.dirname(page_of(source) or "")
 
     def link(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What scripts/fuzz runs: a process per target (worker.py), and the table of what each was given."""
+"""The implementation of scripts/fuzz: a process per target (worker.py), and the table of their results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "fuzz"
 
 TIMEOUT_S = 5
-"""Longest time of one input, this machine's other work included."""
+"""The timeout of one input in seconds, on a busy machine."""
 
 MEMORY_MIB = 512
-"""Most memory of the process, which has some 200 with everything loaded."""
+"""The memory limit of the process in MiB, which needs about 200 with everything loaded."""
 
 _STAT = re.compile(r"^stat::(\w+):\s+(\d+)", re.MULTILINE)
 _COVERED = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
@@ -31,7 +31,7 @@ _SAVED = re.compile(r"Test unit written to (\S+)")
 
 @dataclass(frozen=True)
 class Run:
-    """What became of one target: inputs, the edges they covered, inputs worth keeping, the most memory (MiB)."""
+    """The result of one target: inputs, the edges they covered, inputs worth keeping, the peak of memory (MiB)."""
 
     target: str
     inputs: int
@@ -98,7 +98,7 @@ def show(runs: list[Run]) -> None:
 
 
 def replay(target: Target, path: Path) -> None:
-    """Show what one input does."""
+    """Print the result of one input."""
     target.run(path.read_bytes())
     print(f"fuzz: {target.name} takes {path} without a failure")
 

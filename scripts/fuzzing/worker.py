@@ -1,6 +1,6 @@
-"""One fuzz target in a process of its own, since libFuzzer takes the whole of it: worker.py TARGET [libFuzzer options].
+"""One fuzz target in a separate process, since libFuzzer takes over the process: worker.py TARGET [libFuzzer options].
 
-Without a Python that atheris has wheels for it says so.
+Prints an error if atheris has no wheels for this version of Python.
 """
 
 from __future__ import annotations

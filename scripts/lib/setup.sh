@@ -1,10 +1,10 @@
-# Sourced by the scripts: gets the machine ready for the project, quickly when it already is. Bash 3.2 is enough.
+# Sourced by the scripts: prepares the machine for the project; quick if it is already prepared. Bash 3.2 is enough.
 #
 #   setup         Java 17 or newer, then the Python environment .venv; exports what Spark's processes need
 #   setup_python  only the Python environment
-#   setup_browser a Chromium, for tests, where it can be had
+#   setup_browser a Chromium, for tests, if it is available
 #   setup_languages Node, Go and Java with their builders, for tests of clients in other languages
-#   setup_compiler a C compiler, for tests that stand between a process and its disk
+#   setup_compiler a C compiler, for tests that intercept the disk operations of a process
 #
 # A script that is called with -h or --help prints the comment on top of it and ends, before anything is installed.
 #
@@ -31,7 +31,7 @@ for argument; do
     esac
 done
 
-# Runs a command silently; shows what it printed only when it fails.
+# Runs a command silently; prints its output only if it fails.
 quietly() {
     local output
     if ! output=$("$@" 2>&1 </dev/null); then
@@ -46,7 +46,7 @@ can_apt() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] && command -v apt-g
 
 apt_updated=
 apt_update() {
-    # A broken source of somebody else's must not stop this; if it matters, the installation fails and says so.
+    # A broken package source of another project must not stop this; if it is needed, the installation fails with a message.
     if [ -z "$apt_updated" ]; then
         apt-get update -q >/dev/null 2>&1 </dev/null || true
         apt_updated=yes
@@ -120,7 +120,7 @@ setup_java() {
 
 # --- a browser ------------------------------------------------------------------------------------------------------
 
-# For the tests of a door's page, which are skipped where there is none and none can be installed.
+# For the tests of a door's page, which are skipped if no browser is installed and none can be.
 setup_browser() {
     if command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; then return 0; fi
     if can_apt; then

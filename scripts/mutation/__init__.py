@@ -1,1 +1,1 @@
-"""The parts of `scripts/conformance --mutate` and `--sample`: whether a test notices that the code is another."""
+"""The parts of `scripts/conformance --mutate` and `--sample`: whether a test notices a change of the code."""

@@ -1,4 +1,4 @@
-"""Which mutants a requirement is tried with, which ones a sample has, and which tests should notice a mutant."""
+"""The choice of mutants for a requirement and for a sample, and of the tests that should notice a mutant."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from mutation.mutants import Mutant, mutants
 from mutation.project import Coverage
 
 FUNCTIONS = 4
-"""So many functions stand for the code behind a requirement: in its tests' own modules, those that the fewest run."""
+"""The number of functions that represent the code of a requirement: in its tests' own modules, those executed by the
+fewest tests.
+"""
 
 MUTANTS = 6
-"""So many mutants of these a requirement is tried with; which ones the seed decides."""
+"""The number of mutants of these functions for a requirement, chosen by the seed."""
 
 MOST_TESTS = 300
-"""So many tests are run for one mutant, its module's own first: some lines of the broker are run by thousands."""
+"""The number of tests for one mutant, those of its module first: some lines of the broker are executed by thousands.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Function:
 
 
 class Code:
-    """The sources, their mutants and functions, and which tests execute them."""
+    """The sources, their mutants and functions, and the tests that execute them."""
 
     def __init__(self, sources: Mapping[str, bytes], coverage: Coverage) -> None:
         self._sources = sources
@@ -48,14 +51,14 @@ class Code:
                     self._tests[path][line].add(test)
 
     def mutants(self, path: str) -> list[Mutant]:
-        """All of one file."""
+        """All mutants of one file."""
         if path not in self._mutants:
             self._mutants[path] = mutants(self._sources[path], path)
         return self._mutants[path]
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Of all files."""
+        """The functions of all files."""
         return [
             function
             for path, source in self._sources.items()
@@ -69,8 +72,8 @@ class Code:
     # --- which mutants ------------------------------------------------------------------------------------------
 
     def behind(self, requirement: str, tests: Iterable[str], seed: int) -> list[Mutant]:
-        """The mutants that a requirement is tried with: in lines that its tests execute, of their own modules first,
-        and of functions that few other tests execute.
+        """The mutants for a requirement: in lines that its tests execute, of their own modules first, and of functions
+        that few other tests execute.
         """
         named = set(tests)
         own = {module_of(test) for test in named}
@@ -97,7 +100,7 @@ class Code:
         return self._sound(random.Random(seed).sample(everything, min(2 * count, len(everything))), count)
 
     def _sound(self, candidates: Iterable[Mutant], count: int) -> list[Mutant]:
-        """The first ones that are still Python."""
+        """The first ones that are valid Python."""
         sound: list[Mutant] = []
         for candidate in candidates:
             if len(sound) == count:
@@ -120,8 +123,8 @@ class Code:
         return self._tests[mutant.path].get(mutant.line, set())
 
     def noticing(self, mutant: Mutant) -> list[str]:
-        """The tests that execute a mutant's line: its module's own first, then by the distance of their modules.
-        What is executed when its file is imported belongs to all tests of the module.
+        """The tests that execute a mutant's line: its module's own first, then by the distance of their modules. Lines
+        that are executed by the import of their file belong to all tests of the module.
         """
         found = self._of(mutant)
         inside = any(f.first <= mutant.line <= f.last for f in self.functions if f.path == mutant.path)
@@ -132,13 +135,13 @@ class Code:
 
 
 def first_files(tests: Sequence[str], count: int) -> list[str]:
-    """Those of the tests that are in the first `count` files."""
+    """The tests that are in the first `count` files."""
     files = list(dict.fromkeys(test.split("::")[0] for test in tests))[:count]
     return [test for test in tests if test.split("::")[0] in files]
 
 
 def module_of(test: str) -> str:
-    """The module that a unit test is about: the tests mirror the code."""
+    """The module of a unit test: the tests mirror the code."""
     path = PurePosixPath(test.split("::")[0])
     parts = list(path.parts)
     if parts[:2] != ["tests", "unit"]:
@@ -147,7 +150,7 @@ def module_of(test: str) -> str:
 
 
 def _distance(module: str, path: str) -> int:
-    """The steps from one file to the other in the tree of directories; 0 for the same file."""
+    """The number of steps from one file to the other in the tree of directories; 0 for the same file."""
     ours, others = module.split("/"), path.split("/")
     shared = 0
     for name, other in zip(ours, others, strict=False):
@@ -168,7 +171,7 @@ def _functions(node: ast.AST, path: str, where: str) -> Iterable[Function]:
 
 
 def of_test(names: Sequence[str], traced: Iterable[str]) -> list[str]:
-    """The tests that have these names, `path::test`, with their parameters; those of single modules, the quick ones,
+    """The tests with these names, `path::test`, with all their parameters; those of single modules, which are quick,
     first.
     """
     wanted = set(names)

@@ -1,4 +1,6 @@
-"""What each test executes, kept by what it depends on: after a change of one test only that one is traced again."""
+"""The lines that each test executes, cached by the files on which they depend: after a change of one test only that
+one is traced again.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from pathlib import Path
 from mutation.project import Coverage, Project
 
 COMMON = ("src", "tests/support", "tests/conftest.py", "tests/integration/conftest.py")
-"""What the execution of every test depends on."""
+"""The files on which the execution of every test depends."""
 
 
 class Executed:
-    """The coverage of test files, and of single tests, in a folder."""
+    """The coverage of test files, and of single tests, in a directory."""
 
     def __init__(self, copy: Project, kept: Path) -> None:
         self._copy = copy
@@ -22,11 +24,11 @@ class Executed:
         self._kept.mkdir(parents=True, exist_ok=True)
 
     def by(self, tests: Iterable[str]) -> Coverage:
-        """By these files and tests, together; traced now where that is not known."""
+        """The coverage of these files and tests together; missing parts are traced now."""
         paths = {test: self._path(test) for test in sorted(set(tests))}
         missing = [test for test, path in paths.items() if not path.exists()]
         if missing:
-            print(f"seeing what the tests of {len(missing)} files execute", file=sys.stderr, flush=True)
+            print(f"tracing the tests of {len(missing)} files", file=sys.stderr, flush=True)
             traced = self._copy.coverage(missing)
             for test in missing:
                 own = {name: files for name, files in traced.items() if _is_of(name, test)}
@@ -42,5 +44,5 @@ class Executed:
 
 
 def _is_of(name: str, test: str) -> bool:
-    """Whether a traced test is of this file, or is this test with some parameters."""
+    """Whether a traced test is in this file, or is this test with some parameters."""
     return name == test or name.startswith((f"{test}::", f"{test}["))

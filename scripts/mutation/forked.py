@@ -1,10 +1,10 @@
-"""A plugin of pytest: collect the tests once, then try each mutant in a fork of the process, which has imported all.
+"""A plugin of pytest: collects the tests once, then tries each mutant in a fork of the process with all imports.
 
     python -m pytest -p mutation.forked --requests FD --changed CODE
 
 FD is a stream socket with one JSON document in a line. A request is {"path": a file in CODE, "source": its changed
-text, "tests": [names]}; with an empty path the code is as it was. The reply is {"failed": test}, "" when all passed,
-null when a fork cannot show it: the import executes what is changed, or none of these tests was collected.
+text, "tests": [names]}; with an empty path the code is unchanged. The reply is {"failed": test}: "" if all passed, null
+if a fork cannot decide it, because the import executes the change or none of these tests was collected.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mutation.project import UNIT_TEST_S
 
 
 class OnImportError(Exception):
-    """The change is in what the import executes; functions that are there do not show it."""
+    """The import executes the change; existing functions do not have it."""
 
 
 class Plugin:
-    """Answers requests in place of running the tests."""
+    """Answers requests instead of running the tests."""
 
     def __init__(self, requests: socket.socket, code: Path) -> None:
         self._requests = requests
@@ -101,7 +101,7 @@ class Plugin:
         changes: Sequence[tuple[FunctionType, CodeType]],
         place: str,
     ) -> None:
-        """In the fork: run the tests with these changes, and end it."""
+        """In the fork: run the tests with these changes, then exit."""
         try:
             os.setsid()
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -119,8 +119,8 @@ class Plugin:
             os._exit(0)
 
     def _changes(self, path: str, source: str) -> list[tuple[FunctionType, CodeType]]:
-        """The functions that have another code in this source. A module that is not imported yet will be the changed
-        one.
+        """The functions whose code differs in this source. A module that is not imported yet will be imported with the
+        change.
         """
         if not any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
             return []
@@ -139,7 +139,7 @@ class Plugin:
 
 
 def _changed(old: CodeType, new: CodeType, *, within: bool) -> Iterator[tuple[CodeType, CodeType, bool]]:
-    """Pairs of functions that differ, and whether the function is not within another one."""
+    """Pairs of functions that differ, and whether the function is an outermost one."""
     inner, other = _codes(old), _codes(new)
     alike = [code.co_name for code in inner] == [code.co_name for code in other]
     function = bool(old.co_flags & inspect.CO_NEWLOCALS)
@@ -158,7 +158,7 @@ def _codes(code: CodeType) -> list[CodeType]:
 
 
 def _own(code: CodeType) -> tuple[bytes, tuple[str, ...], list[str]]:
-    """What it executes itself."""
+    """The code of a function without its inner functions."""
     return code.co_code, code.co_names, [repr(x) for x in code.co_consts if not isinstance(x, CodeType)]
 
 
@@ -167,7 +167,7 @@ def _name(code: CodeType) -> tuple[str, str, int]:
 
 
 def _awaited(reading: int) -> str | None:
-    """The test that failed, that did not end in time or that ended its process, or "" at the end."""
+    """The test that failed, that did not end in time or that ended its process; "" if all passed."""
     text, running = "", None
     while True:
         ready, _, _ = select.select([reading], [], [], UNIT_TEST_S)
@@ -183,7 +183,7 @@ def _awaited(reading: int) -> str | None:
 
 
 def _end(process: int) -> None:
-    """End it and what it started."""
+    """End the process and its children."""
     for end in (os.killpg, os.kill):
         try:
             end(process, signal.SIGKILL)

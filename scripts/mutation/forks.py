@@ -14,11 +14,11 @@ from mutation.mutants import Mutant
 from mutation.project import Failing, Project, ended, limited
 
 STARTED_S = 600.0
-"""The longest that the collection of all tests may take."""
+"""The timeout for the collection of all tests."""
 
 
 class Forks:
-    """Tries mutants of `copy` with the tests of these files. It starts with the first mutant."""
+    """Tries mutants of `copy` with the tests of these files. The process starts with the first mutant."""
 
     def __init__(self, copy: Project, files: Sequence[str]) -> None:
         self._copy = copy
@@ -39,7 +39,7 @@ class Forks:
             self._requests.close()
 
     def failing(self, mutant: Mutant, tests: Sequence[str]) -> str | None:
-        """The first test that fails with the mutant and passes without it, or ""; None when a fork cannot show it.
+        """The first test that fails with the mutant and passes without it, or ""; None if a fork cannot decide it.
 
         Raises `Failing`.
         """

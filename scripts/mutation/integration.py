@@ -1,4 +1,4 @@
-"""The integration tests that notice a mutant where unit tests do not: they run the code in other processes."""
+"""The integration tests for mutants that no unit test executes: they run the code in other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_CODE = (
     ("src/mtl/", ("test_broker_*.py", "test_client_broker.py", "test_client_local.py")),
     ("src/pyspark_mtl/", ("test_connector_connections.py", "spark/test_*.py")),
 )
-"""Patterns of files by the beginning of a path; the first one that fits counts."""
+"""Patterns of files by the beginning of a path; the first match counts."""
 
 
 def integration_tests(path: str, root: Path) -> list[str]:

@@ -1,4 +1,6 @@
-"""What `scripts/conformance --mutate` and `--sample` run: the tests of a copy of the project, with mutants in it."""
+"""The implementation of `scripts/conformance --mutate` and `--sample`: runs the tests in a copy of the project with
+mutants.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reason
 ROOT = Path(__file__).parents[2]
 
 MOST_FILES = 12
-"""A process that imports a mutant runs the tests of so many files, the nearest ones: each file takes time there."""
+"""The number of test files, the nearest ones, for a process that imports a mutant: each file takes time there."""
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -31,7 +33,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--mutate", action="store_true", help="the code behind every MUST and SHOULD")
-    what.add_argument("--sample", type=int, metavar="N", help="so many mutants of all code")
+    what.add_argument("--sample", type=int, metavar="N", help="the number of random mutants of all code")
     parser.add_argument(
         "--requirement",
         action="append",
@@ -40,7 +42,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1, help="decides which mutants (default: 1)")
     parser.add_argument(
-        "--minutes", type=float, default=0.0, help="stop after so many; the same command goes on"
+        "--minutes", type=float, default=0.0, help="stop after this many minutes; the same command continues"
     )
     return parser.parse_args(words)
 
@@ -63,7 +65,7 @@ class Trial:
         }
 
     def requirements(self) -> list[str]:
-        """The ids that are tried: those that were asked for, else all that bind."""
+        """The ids of the requested requirements, by default of all binding ones."""
         known = {
             r.id: r
             for document in conformance.documents(self._root / "tests" / "requirements")
@@ -78,7 +80,7 @@ class Trial:
         return asked
 
     def run(self) -> int:
-        """Every mutant that was asked for, or as many as there is time for; 1 when one survived without a reason."""
+        """Try every requested mutant, or as many as the time allows; returns 1 if one survived without a reason."""
         explained = reasons(self._root / "tests" / "requirements" / "survivors.toml")
         if self._asked.mutate:
             requirements = self.requirements()

@@ -20,7 +20,7 @@ SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
-"""Comparisons: at the boundary where there is one, else the opposite."""
+"""The replacements of comparisons: at the boundary where there is one, else the opposite."""
 
 CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -31,13 +31,13 @@ CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 TELLING = frozenset({"log", "logger", "logging", "warnings", "print"})
-"""Names of calls that only report something; dropping one changes no behaviour."""
+"""Names of calls that only report something; removing such a call changes no behaviour."""
 
 WORD = 40
-"""The longest text that is taken for a word of a protocol. A longer one is a message for people."""
+"""The longest text that counts as a word of a protocol. A longer one is a message for people."""
 
 SHOWN = 60
-"""So much of a piece of code is shown in a table."""
+"""The number of characters of code shown in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """A name that stays when lines are added elsewhere."""
+        """A key that does not change when lines are added elsewhere."""
         more = "" if self.number == 1 else f" #{self.number}"
         return f"{self.path}::{self.where}: {self.before} -> {self.after}{more}"
 
@@ -91,11 +91,11 @@ def mutants(source: bytes, path: str) -> list[Mutant]:
 
 
 _Change = tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt | None]
-"""Where, the node, and what takes its place; None is `pass`."""
+"""The place, the node, and its replacement; None is `pass`."""
 
 
 def _changes(node: ast.AST, where: str) -> Iterator[_Change]:
-    """The changes of a node and of all below it, except types, docstrings and texts for people."""
+    """The changes of a node and of its descendants, except types, docstrings and texts for people."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         where = f"{where}.{node.name}" if where else node.name
     if _for_types(node):
@@ -137,7 +137,7 @@ def _docstring(node: ast.AST) -> bool:
 
 
 def _others(node: ast.expr | ast.stmt) -> Iterator[ast.expr | ast.stmt | None]:
-    """What may take the place of this node itself."""
+    """The possible replacements of this node itself."""
     if isinstance(node, ast.stmt):
         yield from _other_statements(node)
     elif isinstance(node, ast.Compare):
@@ -174,7 +174,7 @@ def _nothing(node: ast.expr) -> bool:
 
 
 def _of_types(node: ast.BinOp) -> bool:
-    """Texts are added to: the other operator would be a TypeError, which every test notices."""
+    """Additions of texts: the other operator would be a TypeError, which every test notices."""
     return any(isinstance(side, ast.JoinedStr) or _text(side) for side in (node.left, node.right))
 
 
@@ -195,6 +195,6 @@ def _other_constants(node: ast.Constant) -> Iterator[ast.expr]:
 
 
 def _in_one_line(node: ast.expr | ast.stmt) -> str:
-    """A node in a line."""
+    """The source of a node in one line."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -1,4 +1,4 @@
-"""A copy of the project that mutants are put into, its tests, and what they executed."""
+"""A copy of the project for mutants, its tests, and the lines that they execute."""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 
 MEMORY = 4 << 30
-"""Octets of data of one run of tests: a mutant may allocate without end, on a machine that others use, too."""
+"""The data limit in octets of one run of tests: a mutant may allocate without end, and others use the machine, too.
+"""
 
 UNIT = "tests/unit"
-"""Where the tests of single modules are, which mirror the code."""
+"""The directory of the tests of single modules, which mirror the code."""
 
 LEAST_S, PER_TEST_S, PER_FILE_S = 60.0, 2.0, 180.0
-"""A run that takes longer than this, and this for each test or file, has hung. The machine may be busy."""
+"""A run has hung if it takes longer than this, plus the times below for each test or file. The machine may be busy.
+"""
 
 UNIT_TEST_S, INTEGRATION_TEST_S = 20, 120
-"""Seconds after which one test with a mutant has hung. Without the mutant hardly any takes a tenth of that."""
+"""Seconds after which one test with a mutant has hung. Without the mutant almost all take less than a tenth of that.
+"""
 
 TRACED_S = 3600.0
-"""The longest that the tests may take while they are traced."""
+"""The timeout of the traced tests."""
 
 Coverage = Mapping[str, Mapping[str, Sequence[int]]]
 """{test: {file, relative to the project: lines}}."""
 
 
 class Failing(Exception):
-    """The tests cannot be run; the message has their output, or says which are not there."""
+    """The tests cannot be run; the message has their output, or the names of the missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a run of tests ended. `failed` is the first test that failed, if one did."""
+    """The result of a run of tests. `failed` is the first test that failed, if any."""
 
     passed: bool
     failed: str
@@ -56,7 +59,7 @@ class Ran:
 
 
 class Project:
-    """A copy of `root` at `place`. `code` is where mutants are made."""
+    """A copy of `root` at `place`. `code` is the directory that gets mutants."""
 
     def __init__(self, root: Path, place: Path) -> None:
         self.root = root
@@ -72,7 +75,7 @@ class Project:
         return self
 
     def digest(self, *names: str) -> str:
-        """Of the Python files of these folders, and of these files."""
+        """A digest of the Python files of these directories, and of these files."""
         hashed = hashlib.sha256()
         for name in names:
             for path in sorted({self.place / name, *(self.place / name).rglob("*.py")}):
@@ -91,7 +94,7 @@ class Project:
         }
 
     def run(self, tests: Sequence[str], *options: str, timeout_s: float = 0.0) -> Ran:
-        """Run these tests until the first fails. A run that does not end in time has failed, too."""
+        """Run these tests until the first fails. A run that exceeds its time has failed, too."""
         timeout_s = timeout_s or LEAST_S + sum(PER_TEST_S if "::" in test else PER_FILE_S for test in tests)
         command = [
             sys.executable,
@@ -135,7 +138,7 @@ class Project:
 
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[bytes]:
-        """The mutant is in its file; the value is the changed source."""
+        """Within the block the mutant is in its file; the value is the changed source."""
         path = self.place / mutant.path
         source = path.read_bytes()
         other = mutant.applied(source)
@@ -146,7 +149,9 @@ class Project:
             path.write_bytes(source)
 
     def coverage(self, tests: Sequence[str]) -> Coverage:
-        """Run all of these tests, but those with Spark, and see what those that pass execute. Raises `Failing`."""
+        """Run all of these tests, except those with Spark, and return the lines that the passing ones execute. Raises
+        `Failing`.
+        """
         to = self.place / "traced.json"
         options = (
             "--maxfail=0",
@@ -169,7 +174,7 @@ class Project:
         }
 
     def environment(self) -> dict[str, str]:
-        """Of the processes of the copy."""
+        """The environment of processes in the copy."""
         paths = ["src", ".", "scripts", "spark-submit-examples"]
         own = str(Path(__file__).parents[1])
         return {
@@ -180,12 +185,12 @@ class Project:
 
 
 def limited(command: Sequence[str]) -> list[str]:
-    """The command with a limit of its memory."""
+    """The command with a memory limit."""
     return ["/bin/sh", "-c", f'ulimit -d {MEMORY // 1024}; exec "$@"', "sh", *command]
 
 
 def ended(process: subprocess.Popen[Any]) -> None:
-    """End it and what it started, which has its session."""
+    """End the process and its children, which have its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,9 +1,9 @@
-"""A plugin of pytest: which lines of the code each test executes, in the process of the tests.
+"""A plugin of pytest: the lines of the code that each test executes in the process of the tests.
 
     python -m pytest -p mutation.tracing --traced CODE --traced-to FILE
 
-FILE becomes {test: {file: [lines]}} in JSON, of the tests that passed: one that fails anyway shows nothing. What a test
-runs in processes of its own is not seen.
+FILE becomes {test: {file: [lines]}} in JSON, of the tests that passed: a test that fails anyway proves nothing. Child
+processes of a test are not traced.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pytest
 
 
 class Trace(Protocol):
-    """What the interpreter calls."""
+    """The trace function that the interpreter calls."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any, /) -> Trace | None:
-        """For a call, a line, a return or an exception; the answer traces what follows in the frame."""
+        """Called for a call, a line, a return or an exception; the result traces the rest of the frame."""
 
 
 class Tracer:
@@ -35,7 +35,7 @@ class Tracer:
         self._seen: set[tuple[str, int]] = set()
 
     def start(self) -> None:
-        """From here on, in this thread and in those that begin."""
+        """Trace from here on, in this thread and in those that start later."""
         self._seen = set()
         threading.settrace(self._call)
         sys.settrace(self._call)

@@ -32,8 +32,8 @@ class Verdict:
 
 
 class Kept:
-    """The verdicts of a run, one JSON in a line. `earlier` has, for each mutant of the runs beside it, which had other
-    code or tests, the test that failed: it is the first that should be tried again.
+    """The verdicts of a run, one JSON in a line. `earlier` has the failed test of each mutant in the other runs of the
+    directory, which had other code or tests: it is tried first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Kept:
         }
 
     def add(self, verdict: Verdict) -> None:
-        """Keep one."""
+        """Save one verdict."""
         self.all[verdict.about, verdict.key] = verdict
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(asdict(verdict))}\n")
@@ -86,7 +86,7 @@ def table(verdicts: Iterable[Verdict], explained: Mapping[str, str]) -> str:
 
 
 def without_killed(verdicts: Iterable[Verdict]) -> list[str]:
-    """The requirements whose own tests noticed none of their mutants: these tests are weak, or look at other code."""
+    """The requirements whose own tests detected none of their mutants: these tests are weak, or test other code."""
     own: dict[str, bool] = {}
     for verdict in verdicts:
         own[verdict.about] = own.get(verdict.about, False) or verdict.verdict == KILLED

@@ -1,4 +1,4 @@
-"""What scripts/soak runs: simulations of random seeds in several processes, until the time is over."""
+"""The implementation of scripts/soak: simulations with random seeds in several processes, until the time is over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulator.simulate import STEPS, simulate
 
 
 def run(seed: int, steps: int) -> tuple[int, int, str]:
-    """One simulation: its seed, its steps, and what went wrong, if anything."""
+    """One simulation: its seed, its steps, and its error, if any."""
     logging.disable(logging.CRITICAL)
     try:
         return seed, simulate(seed, steps).steps, ""
@@ -27,7 +27,7 @@ def run(seed: int, steps: int) -> tuple[int, int, str]:
 
 
 def results(jobs: int, steps: int, seconds: float) -> Iterator[tuple[int, int, str]]:
-    """Results as they come, of as many simulations at a time as there are jobs."""
+    """Results in the order of completion, of as many concurrent simulations as there are jobs."""
     seeds, end = SystemRandom(), time.monotonic() + seconds
     with ProcessPoolExecutor(jobs) as pool:
         running: set[Future[tuple[int, int, str]]] = set()
@@ -40,7 +40,7 @@ def results(jobs: int, steps: int, seconds: float) -> Iterator[tuple[int, int, s
 
 
 def main() -> int:
-    """Exit code 1 when a seed failed."""
+    """Exit code 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

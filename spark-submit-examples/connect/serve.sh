@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# connect/serve.sh [spark-submit options]: a Spark Connect server, in the foreground, for connect/submit.sh.
+# connect/serve.sh [spark-submit options]: run a Spark Connect server, in the foreground, for connect/submit.sh.
 #
 # It runs the queries, so pyspark-mtl is installed here; its clients need no Java and no pyspark-mtl.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# connect/submit.sh JOB [ARGUMENT...]: run a job whose Spark is somewhere else, behind SPARK_REMOTE=sc://HOST:15002.
+# connect/submit.sh JOB [ARGUMENT...]: run a job on a remote Spark, at SPARK_REMOTE=sc://HOST:15002.
 #
 # The job is a plain Python program: the same file, without spark-submit. Paths that it names are the server's.
 set -euo pipefail

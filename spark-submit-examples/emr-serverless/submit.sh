@@ -3,7 +3,7 @@
 #
 # APPLICATION   the application's id
 # ROLE          the ARN of the job's execution role, which may read BUCKET and write the checkpoint
-# BUCKET        s3://NAME/PREFIX, where the job, its module and the packed environment are put
+# BUCKET        s3://NAME/PREFIX, the destination of the job, its module and the packed environment
 # PACKED        the environment (default: environment.tar.gz), packed in the image of EMR Serverless; see README.md
 set -euo pipefail
 jobs=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# yarn/submit.sh JOB [ARGUMENT...]: run a job on YARN, Amazon EMR on EC2 among it, with the driver in the cluster.
+# yarn/submit.sh JOB [ARGUMENT...]: run a job on YARN, including Amazon EMR on EC2, with the driver in the cluster.
 #
-# PACKED=environment.tar.gz   the environment that ../pack.sh made (default), on a machine like those of the cluster
-# PASSWORD=FILE               the broker's password, if it wants one; the job is then given  --password-file mtl-password
+# PACKED=environment.tar.gz   the environment of ../pack.sh (default), packed on a machine like those of the cluster
+# PASSWORD=FILE               the broker's password, if it requires one; the job then gets  --password-file mtl-password
 set -euo pipefail
 jobs=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 

@@ -70,7 +70,7 @@ def state_of(held: HeldResource, found: Description | None) -> str:
     if found is None:
         return "deleted"
     if found.incarnation != held.incarnation:
-        return "made again"
+        return "created again"
     if found.known_next is None:
         return f"not open: {found.trouble}"
     if found.next < held.planned:

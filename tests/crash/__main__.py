@@ -19,7 +19,7 @@ BUILD = Path("build") / "crash"
 
 
 def main() -> int:
-    """Exit code 1 when any promise was not kept."""
+    """Exit code 1 if a guarantee was violated."""
     parser = argparse.ArgumentParser(prog="scripts/crash", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--light", action="store_true", help="as few faults as the suite has")
     parser.add_argument("--seed", type=int, default=None, help="of everything random (default: a new one)")

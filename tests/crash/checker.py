@@ -24,7 +24,7 @@ Kind = Literal["lost", "duplicated", "wrong", "undetected"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A promise that was not kept, and for how many contents."""
+    """A violated guarantee, and the number of affected contents."""
 
     kind: Kind
     text: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def check(history: History, observed: Observed, reported: Collection[str] = ()) -> list[Finding]:
-    """Every promise that was not kept."""
+    """All violated guarantees."""
     found = [Finding("wrong", text) for text in history.troubles]
     names = {resource for resource, _ in history.sent}
     names |= {resource for commit in history.commits for resource in commit.contents}
@@ -42,7 +42,7 @@ def check(history: History, observed: Observed, reported: Collection[str] = ()) 
             if resource not in reported:
                 found.append(
                     Finding(
-                        "lost", f"{resource} is gone, with everything in it", _confirmed(history, resource)
+                        "lost", f"{resource} is missing, with all its contents", _confirmed(history, resource)
                     )
                 )
             continue
@@ -67,7 +67,7 @@ def _resource(history: History, resource: str, kept: Kept, *, reported: bool) ->
     for sequence, octets in kept.contents:
         who = origin(octets)
         if who is None:
-            yield Finding("wrong", f"{resource}: content {sequence} has octets that nobody sent")
+            yield Finding("wrong", f"{resource}: content {sequence} has octets that no client sent")
         elif who in places:
             yield Finding("duplicated", f"{resource}: {who} is content {places[who]} and {sequence}")
         else:
@@ -118,7 +118,7 @@ def _writers(history: History, resource: str, numbers: dict[str, list[int]]) -> 
 
 
 def _truncated(history: History, resource: str) -> Commit | None:
-    """The last truncating commit."""
+    """The last answered commit that truncated the resource."""
     return next(
         (commit for commit in reversed(history.commits) if resource in commit.truncate and commit.first), None
     )
@@ -165,7 +165,7 @@ def _cursors(history: History, observed: Observed, reported: Collection[str]) ->
         position = observed.cursors.get((group, resource))
         if position is None:
             if resource not in reported:
-                yield Finding("lost", f"{resource}: the group {group} is gone")
+                yield Finding("lost", f"{resource}: the group {group} is missing")
         elif position > cursor.asked:
             yield Finding("wrong", f"{resource}: {group} confirmed up to {cursor.asked} and is at {position}")
         elif position < cursor.durable and resource not in reported:
@@ -183,7 +183,7 @@ def _lasting(history: History, observed: Observed, reported: Collection[str]) ->
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Numbers in few words."""
+    """Numbers as ranges."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

@@ -33,19 +33,19 @@ from tests.crash.outcomes import SEGMENT_BYTES, Outcome, Spec, ended
 from tests.crash.workload import NAMED, PLAIN, TRIMMED, Clients, observe
 
 OLDER = "older"
-"""Beside the directory, as it was when it was half full."""
+"""The name of the older copy, taken when the directory is half full; it is next to the directory."""
 
 PENDING = "pending"
-"""The application of a stage that is sealed and not committed when the broker ends."""
+"""The application of a stage that is sealed and uncommitted when the broker ends."""
 
 FILL_S = 1.2
-"""How long the clients fill the directory."""
+"""Seconds in which the clients fill the directory."""
 
 REST_S = 1.5
-"""How long the broker has nothing to do before it is killed: what it writes when it is idle, is written."""
+"""Seconds without work before the broker is killed, so that it has finished its idle writes."""
 
 PATIENCE_S = 20.0
-"""How long a client waits for an answer, on a machine with other work. None that comes is no report."""
+"""A client's timeout for an answer, on a busy machine. A timeout does not count as a report."""
 
 _ENDS = 160
 """Octets at both ends of a file that are flipped more often than the others: headers, marks, last chunks."""

@@ -16,13 +16,15 @@ from tests.crash.shim import EVERYTHING, ROOM, Kind
 from tests.crash.workload import Clients
 
 PLACES = ("", "", "resources/", "stages/", "broker.db", ".segment", ".index", "manifest")
-"""In which files a disk fails: all, or those with this in their names."""
+"""Patterns of the files whose operations fail: all files, or those with this in their names."""
 
 SERVING_S = 10.0
-"""How long a broker may take to serve everything again when its disk works again."""
+"""Seconds within which a broker has to serve everything again after its disk works again."""
 
 WRITING_S = 3.0
-"""How long a fault waits for clients to write again. In vain is no error here: the end of a round shows it."""
+"""Seconds for which a fault waits for clients to write again. A timeout is no error here: the end of a round detects
+it.
+"""
 
 
 @dataclass
@@ -49,7 +51,7 @@ def cut(scene: Scene) -> None:
 
 
 def full_disk(scene: Scene) -> None:
-    """From some operation on the disk is full, and later has free space again, which must suffice for recovery."""
+    """From some operation on the disk is full; later it has free space again, which must suffice for recovery."""
     _fail(scene, ROOM, errno.ENOSPC, 1_000_000)
     if not _serves(scene):
         stopped = "; ".join(_stopped(scene))
@@ -58,7 +60,7 @@ def full_disk(scene: Scene) -> None:
 
 
 def bad_disk(scene: Scene) -> None:
-    """Some operations fail, and then all work again. A resource may have stopped until the broker starts again."""
+    """Some operations fail, later all work again. A resource may have stopped until the broker starts again."""
     kinds = scene.chance.choice(
         (Kind.SYNC, Kind.SYNC, Kind.WRITE, Kind.WRITE | Kind.SYNC, Kind.READ, ROOM, EVERYTHING)
     )
@@ -113,8 +115,8 @@ def _restart(scene: Scene) -> None:
 
 
 def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
-    """Make the disk fail for a while; sometimes the broker is killed, loses power or is stopped meanwhile, and has to
-    start on the bad disk.
+    """Make the disk fail for a while. Sometimes the broker is killed, loses power or is stopped in that time, and has
+    to start on the failing disk.
     """
     machine, chance = scene.machine, scene.chance
     after, path = int(10 ** chance.uniform(0, 2)), chance.choice(PLACES)
@@ -125,7 +127,9 @@ def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
         if end == "stop":
             code = machine.stop()
             if code < 0:
-                scene.findings.append(Finding("wrong", f"told to stop, the broker ended with {code}"))
+                scene.findings.append(
+                    Finding("wrong", f"after a request to stop the broker ended with {code}")
+                )
         else:
             machine.kill()
         if end == "cut":

@@ -89,7 +89,7 @@ def fork(asked: dict[str, Any]) -> int:
     code = 70
     try:
         code = child(asked)
-    except BaseException:  # noqa: BLE001 whatever it is, the child must not go on as its parent
+    except BaseException:  # noqa: BLE001 after any error the child must not continue as its parent
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 Origin = tuple[str, int]
-"""Whose content it is, and which of theirs: from 1, in the order of its resource."""
+"""The writer of a content, and its number: from 1, in the order of its resource."""
 
 
 @dataclass
@@ -21,8 +21,9 @@ class Sent:
 
 @dataclass
 class Commit:
-    """A version of an application: `contents` are how many it has for each resource, `first` where they are by the
-    broker's answer (None: none came). `floors` are what writers had sent to the truncated resources by then.
+    """A version of an application: `contents` are the numbers of its contents for each resource, `first` their
+    positions by the broker's answer (None without an answer). `floors` are the numbers that writers had sent to the
+    truncated resources by then.
     """
 
     application: str
@@ -34,7 +35,7 @@ class Commit:
 
     @property
     def writer(self) -> str:
-        """The name that its contents carry."""
+        """The writer's name in the version's contents."""
         return f"{self.application}@{self.version}"
 
 
@@ -50,9 +51,9 @@ class Cursor:
 
 @dataclass
 class History:
-    """Everything, in the order of no clock. `trimmed` are resources with retention; `lasting` says of a resource that
-    was made or deleted whether it has to be there (None: its request had no answer); `troubles` are errors that no
-    client should have had.
+    """All events, without order of time. `trimmed` are resources with retention; `lasting` says for each created or
+    deleted resource whether it must exist (None if its request had no answer); `troubles` are errors that no client
+    should get.
     """
 
     sent: dict[tuple[str, str], Sent] = field(default_factory=dict)
@@ -66,15 +67,15 @@ class History:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def saw(self, resource: str, sequence: int, origin: Origin | None) -> None:
-        """A reader got a content. It is durable: no reader may get another one at its position."""
+        """A reader got a content. So it is durable: no reader may get another one at its position."""
         known = self.seen.setdefault(resource, {}).setdefault(sequence, origin or ("nobody", 0))
         if origin is None:
-            self.troubles.append(f"{resource}: content {sequence} has octets that nobody sent")
+            self.troubles.append(f"{resource}: content {sequence} has octets that no client sent")
         elif known != origin:
             self.troubles.append(f"{resource}: content {sequence} was {known} and is {origin}")
 
     def was_delivered(self, resource: str, sequence: int, origin: Origin | None, *, again: bool) -> None:
-        """A consumer was given a content of a queue."""
+        """A consumer got a content of a queue."""
         self.saw(resource, sequence, origin)
         known = self.delivered.setdefault(resource, set())
         if sequence in known and not again:

@@ -25,7 +25,7 @@ READY_S = 120.0
 """How long a start may take: a tenth of a second, and more where the machine has much other work."""
 
 STOP_S = 40.0
-"""How long a stop may take: what the broker gives its own disk (limits.STOP_S), and some more."""
+"""The timeout of a stop: the broker's own limit for its disk (limits.STOP_S), and a margin."""
 
 
 TRACEBACK = "Traceback (most recent call last)"
@@ -223,7 +223,7 @@ class Machine:
         return self._child is not None and "code" not in self._child.known
 
     def command(self, *argv: str) -> tuple[int, str]:
-        """Run another command of `mtl` as a process: its exit code and what it printed."""
+        """Run another command of `mtl` as a process; returns its exit code and output."""
         log = self._place / "command.log"
         log.unlink(missing_ok=True)
         child = self._server.run(log, argv=argv)

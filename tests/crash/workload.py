@@ -33,7 +33,7 @@ _LATER = {"storage", "unknown-stage", "unsealed", "overloaded"}
 """Refusals after which a client tries again."""
 
 _UNCONFIRMED = 300
-"""A writer waits when so much is not confirmed: a broker that is away costs memory and time otherwise."""
+"""A writer waits above this number of unconfirmed contents: otherwise a stopped broker would cost memory and time."""
 
 
 class Clients:
@@ -91,9 +91,7 @@ class Clients:
         return sum(sent.confirmed for sent in list(self.history.sent.values()))
 
     def end(self) -> None:
-        """Have everybody finish what they are at: everything is confirmed then and came out of the queue, or the reason
-        is in `troubles`.
-        """
+        """Let all clients finish: then all contents are confirmed and consumed, or the reason is in `troubles`."""
         self._over.set()
         for thread in self._threads:
             thread.join()

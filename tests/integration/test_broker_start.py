@@ -216,7 +216,7 @@ def test_logs_that_failed_to_open_on_a_full_disk_open_with_free_space(tmp_path: 
                 writer.send(body)
                 writer.flush()
     (index,) = small.directory.glob("resources/*/*.index")
-    index.unlink()  # it is made again, which takes space
+    index.unlink()  # it is rebuilt, which takes space
     small.fill()
     with running(Server(config(tmp_path / "data"))) as server, mtl.connect(server.endpoint) as connection:
         found = connection.describe(["a"])["a"]

@@ -157,7 +157,7 @@ def test_a_checkpoint_of_spark_is_shown(
     }
     assert found["orders"] == (3, 1, "served")
     assert found["gone"] == (2, None, "deleted")
-    assert found["again"][2] == "made again"
+    assert found["again"][2] == "created again"
     assert "batch 0 is committed" in run("checkpoint", str(tmp_path), *at)
     assert "is not the checkpoint" in run("checkpoint", str(tmp_path / "nothing"), *at, code=1)
 

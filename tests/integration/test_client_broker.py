@@ -376,7 +376,7 @@ def test_a_recreated_resource_is_data_loss(mtl_broker: RunningBroker, connection
         connection.reader("nowhere")
 
 
-@pytest.mark.parametrize("how", ["made again", "wiped"])
+@pytest.mark.parametrize("how", ["created again", "wiped"])
 def test_a_loss_of_confirmed_contents_fails_the_writer(
     mtl_broker: RunningBroker, connection: Connection, how: str
 ) -> None:

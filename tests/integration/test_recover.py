@@ -145,7 +145,7 @@ def test_an_older_copy_of_the_records_is_refused_until_accepted(data: Path) -> N
     assert "older copy" in run("verify", str(data), code=1)
     assert "mtl recover" in run("broker", "--data", str(data), "--endpoint", "tcp://127.0.0.1:0", code=1)
     assert "--accept-records" in run("recover", str(data))
-    assert "was made again" in run("recover", str(data), "--accept-records")
+    assert "was created again" in run("recover", str(data), "--accept-records")
     with serving(data) as connection:
         assert bodies(connection, "more") == [b"x"]
         assert len(bodies(connection)) == 11

@@ -34,7 +34,7 @@ def main() -> int:
         seed = SystemRandom().getrandbits(31) if asked.seed is None else asked.seed + n
         try:
             outcomes = simulate(seed, asked.steps, print if asked.trace else None, machine)
-        except Exception:  # noqa: BLE001 whatever it is, it is a finding
+        except Exception:  # noqa: BLE001 any exception is a finding
             failed.append(seed)
             print(f"seed {seed} failed:\n{traceback.format_exc(limit=-6)}", flush=True)  # noqa: T201
             continue

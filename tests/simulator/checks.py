@@ -37,7 +37,7 @@ def read_all(machine: Machine) -> tuple[Contents, Letters]:
     engine = machine.engine()
     records = engine.restore().records
     if machine.disk.exists(f"{ROOT}/{LOST_FOUND}"):
-        raise Violation("there are logs that no record names, and nobody lost a record")
+        raise Violation("there are logs without a record, although no record was lost")
     bases = interrupted_at(records)
     contents: Contents = {}
     letters: Letters = {}
@@ -79,7 +79,7 @@ def _sort_letters(letters: Letters, found: list[dict[str, Any]]) -> None:
 
 
 def read_log(log: LogView, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
-    """Every content of a log and its properties; raises for gaps."""
+    """All contents of a log and their properties; raises for gaps."""
     tags: dict[int, tuple[Tag, dict[str, Any]]] = {}
     at = log.earliest
     for ref, pack, _ in chunks(log):
@@ -133,7 +133,7 @@ def check_kept(model: Model, contents: Contents) -> None:
         if resource.endswith(DEAD) or resource in replaced:
             continue  # observers see these as well; `check_letters` and `check_snapshots` check them
         if end > max(contents.get(resource, {}), default=0) + 1:
-            raise Violation(f"{resource} was told to end at {end}")
+            raise Violation(f"the end of {resource} was reported as {end}")
     for resource, shown_tags in model.shown.items():
         tags = contents.get(resource, {})
         for sequence, tag in shown_tags.items():
@@ -147,7 +147,7 @@ def _places(model: Model, contents: Contents) -> dict[Tag, tuple[str, int]]:
     for resource, tags in contents.items():
         for sequence, tag in tags.items():
             if tag not in model.published:
-                raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
+                raise Violation(f"{resource} {sequence} is {tag!r}, which no client published")
             if tag in where and model.published[tag].once:
                 raise Violation(f"{tag} is at {where[tag]} and at {(resource, sequence)}")
             where[tag] = resource, sequence
@@ -161,12 +161,12 @@ def check_visible(process: BrokerProcess) -> None:
         return
     for opened in broker.parts.resources:
         if isinstance(opened.unread.why, Damaged):
-            raise Violation(f"nothing was damaged, and readers of {opened.name} hear: {opened.unread.why}")
+            raise Violation(f"without any damage readers of {opened.name} are refused: {opened.unread.why}")
     for record in broker.parts.committing._applications.values():
         visible: dict[bool, str] = {}
         for name, (first, count) in record.digest.items():
             resource = broker.parts.resources.find(record.vhost, name)
-            # One that is stopped shows nothing, and of no contents there is nothing to see.
+            # A stopped resource shows no contents, and a commit without contents for it adds none.
             if count and resource is not None and resource.log is not None:
                 visible[resource.end >= first + count] = name
                 if first < resource.end < first + count:
@@ -176,14 +176,14 @@ def check_visible(process: BrokerProcess) -> None:
 
 
 def check_all(model: Model, contents: Contents) -> None:
-    """When all has settled."""
+    """All checks of a settled system."""
     check_kept(model, contents)
     check_order(model, contents)
     check_stages(model, contents)
 
 
 def check_order(model: Model, contents: Contents) -> None:
-    """The contents of a writer are in its order, in every resource; of those that are there twice, the first ones."""
+    """The contents of a writer are in its order, in every resource; of duplicates the first ones count."""
     seen: dict[Tag, None] = {}
     for resource, tags in contents.items():
         last: dict[str, int] = {}
@@ -241,7 +241,7 @@ def _check_version(
     if known.first is None and not there:
         return
     if there not in expected:
-        raise Violation(f"{key} is there as {there}, which is none of {expected}")
+        raise Violation(f"{key} has {there}, which is none of {expected}")
     for resource, tags in places.items():
         first = min(tags)
         if list(tags) != list(range(first, first + len(tags))):

@@ -18,7 +18,7 @@ from tests.simulator.world import World
 from tests.simulator.writers import WriterApp
 
 _ADOPT_OCTETS = (1, 1_000, 1_400, 2_000)
-"""From so many octets on a stage is adopted, smaller ones are copied: most commits do both."""
+"""The size in octets from which on a stage is adopted; smaller ones are copied. Most commits do both."""
 
 _KILLED_S = (0.3, 10.0)
 """Seconds between two kills of the broker."""

@@ -112,7 +112,7 @@ class Seer(ReaderApp):
             there, given = self.machine.contents(), self._given()
             known = there is not None and error.end - 1 in given
             if known and there is not None and all(there.get(at) == tag for at, tag in given.items()):
-                raise Violation(f"{self.name} was told of a loss that is none: {error}")
+                raise Violation(f"a false loss was reported to {self.name}: {error}")
         self.world.note("loss", lambda: f"{self.name} {error}")
         self.position, self.epoch, self.delivered = error.resume, None, {}
         self.kill()
@@ -140,7 +140,7 @@ class Seer(ReaderApp):
         for at, tag in self._given().items() if there is not None else ():
             if there is not None and there.get(at) != tag:
                 raise Violation(
-                    f"{self.name} was given {tag} at {at}, where {there.get(at)} is: it was not told"
+                    f"{self.name} was given {tag} at {at}, where {there.get(at)} is: the loss was not reported"
                 )
         self.world.note("compared")
 

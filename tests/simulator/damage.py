@@ -20,7 +20,7 @@ from tests.simulator.model import Tag, Violation
 from tests.support.engines import chunks
 
 _EXCHANGED = 0.3
-"""So often two files of two logs are exchanged, if there are two."""
+"""The share of damages that exchange two files of two logs, if there are two."""
 
 
 def imagine_damage(machine: Machine, contents: Contents) -> None:

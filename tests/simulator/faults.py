@@ -30,7 +30,7 @@ _DISK_FAULTS = (
 _OFTEN_S = (0.02, 0.5)
 _SELDOM_S = (0.1, 3.0)
 _CLOCK_S = ((0.001, 600.0), (3_600.0, 1_000_000.0))
-"""By how much the clock is set: seconds and minutes, or hours and days, which are longer than anything is kept."""
+"""Steps of the clock: seconds and minutes, or hours and days, which exceed every retention."""
 
 
 class Chaos:

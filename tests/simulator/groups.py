@@ -24,19 +24,19 @@ class Driver(ReaderApp):
         self.group = group
         self.number = number
         self.epoch = 0
-        """Of its holding, as it was last told; 0 before it was."""
+        """The epoch of its holding; 0 before the first grant."""
         self._confirmed = 0
         self._busy = False
         super().__init__(world, routers, model, f"{group.name}#{number}", group.resource, packed=packed)
         self.process.watch(self._check_lease)
 
     def asked(self) -> ReaderOptions:
-        """From the group's place."""
+        """The options of the next lease request: from the group's cursor on."""
         return options(self.resource, "group", packed=self._packed, group=self.group.name, holder=self.name)
 
     @property
     def replaced(self) -> bool:
-        """Whether a newer one certainly has the group."""
+        """Whether a newer driver certainly holds the group."""
         return any(other.epoch > self.epoch for other in self.group.drivers)
 
     @property
@@ -85,7 +85,9 @@ class Driver(ReaderApp):
         self._busy = False
         if position is None or position < self._confirmed:
             # The holder has one lease, so no other one may hold the cursor back, such as a lease whose 202 was lost.
-            raise Violation(f"{self.name} confirmed up to {self._confirmed} and is told of {position}")
+            raise Violation(
+                f"{self.name} confirmed up to {self._confirmed} and the broker reports {position}"
+            )
         request = w.CursorDescribe(group=self.group.name, resource=self.resource)
         self.process.ask(self.channel, request, self._described)
 
@@ -141,7 +143,7 @@ class GroupApp:
         self.world.note("fenced", lambda: driver.name)
         others = [other for other in self.drivers if other is not driver]
         if all(0 < other.epoch < driver.epoch for other in others):
-            raise Violation(f"{driver.name} was fenced by nobody newer: {[x.epoch for x in others]}")
+            raise Violation(f"{driver.name} was fenced without a newer driver: {[x.epoch for x in others]}")
         if driver is self.driver:
             self.take_over()  # by the first request of a driver that died over it, or was suspended
 

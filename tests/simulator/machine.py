@@ -51,7 +51,9 @@ LARGE = 1 << 40
 _MANY_STEPS = Publish | OpenLog | CreateLog
 
 _SPOILT_STEPS = 40
-"""A failure between the steps of an action comes before so many steps; a commit that adopts has about as many."""
+"""The number of steps before which a failure between the steps of an action occurs; an adopting commit has about as
+many.
+"""
 
 
 @dataclass
@@ -184,7 +186,7 @@ class BrokerProcess:
         elif isinstance(action, Prepare):
             self._later(partial(self._prepare, action))
         elif isinstance(action, a.CheckPassword):
-            raise TypeError("nobody logs in here")
+            raise TypeError("the simulation has no authentication")
         else:
             self._waiting.append(action)
             self._later(partial(self._perform, action))
@@ -270,18 +272,18 @@ class Machine:
         self.disk.fsync_dir("/")
         self.store = FaultyStore()
         self.older: FaultyStore | None = None
-        """A copy of the records that somebody puts back before the next start."""
+        """A copy of the records that is restored before the next start."""
         self.process: BrokerProcess | None = None
         self.watch: Callable[[BrokerProcess], None] = lambda _: None
         self.nearly_full = False
-        """Whether the disk has less room than the watermark."""
+        """Whether the disk has less free space than the watermark."""
         self.restarts = True
         self.spoilt_share = 0.0
-        """In how many of the actions of many steps the disk fails between two of them, and works again; in a tenth as
-        many of the others.
+        """The share of actions with many steps in which the disk fails between two steps and recovers; a tenth of it
+        for other actions.
         """
         self.power_share = 0.5
-        """How many of the crashes take the machine with them."""
+        """The share of crashes that are power failures of the machine."""
 
     def engine(self) -> Engine:
         """The storage engine of a new process."""
@@ -308,7 +310,7 @@ class Machine:
 
     @contextmanager
     def spoilt(self, action: AnsweredAction) -> Iterator[None]:
-        """The disk may fail once or twice between the steps of an action, and recovers after it."""
+        """Let the disk fail once or twice between the steps of an action, and recover after it."""
         share = self.spoilt_share if isinstance(action, _MANY_STEPS) else self.spoilt_share / 10
         if not self.world.chance(share):
             yield
@@ -430,14 +432,14 @@ class MemoryMachine(Machine):
         return [self._fill]
 
     def _fill(self) -> None:
-        """No further content or record gets in."""
+        """Refuse further contents and records."""
         memory, seconds = self.memory, self.world.between(0.05, 2.0)
         self.world.note("fault", lambda: f"memory full {seconds:.3f}")
         memory.octets, memory.record_octets = memory.used, memory.record_used
         self.world.after(seconds, "free", self.heal)
 
     def heal(self) -> None:
-        """There is room again."""
+        """Accept contents and records again."""
         self.memory.octets, self.memory.record_octets = LARGE, LARGE
 
 

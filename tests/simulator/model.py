@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 Tag = str
-"""`<writer>.<n>`: n counts what a writer or a task meant to publish to all its resources, from 1."""
+"""`<writer>.<n>`: n counts the contents that a writer or a task published to all its resources, from 1."""
 
 
 class Violation(AssertionError):
@@ -35,7 +35,7 @@ class Version:
 
     asked: list[tuple[str, ...]] = field(default_factory=list)
     first: dict[str, int] | None = None
-    """Per resource, where the commit begins; None until one was answered."""
+    """Per resource, the start of the commit; None until a request was answered."""
 
 
 @dataclass
@@ -44,23 +44,23 @@ class Model:
 
     published: dict[Tag, Published] = field(default_factory=dict)
     shown: dict[str, dict[int, Tag]] = field(default_factory=dict)
-    """Per resource: what readers were given at which sequence."""
+    """Per resource: the contents delivered to readers, by sequence."""
     ends: dict[str, int] = field(default_factory=dict)
-    """Per resource: the sequence after the last one that anybody was given, or told of."""
+    """Per resource: the sequence after the last one delivered or reported to any client."""
     stages: dict[str, dict[str, list[Tag]]] = field(default_factory=dict)
     """Per sealed stage and resource: its contents in order."""
     versions: dict[tuple[str, int], Version] = field(default_factory=dict)
     snapshots: dict[str, list[str]] = field(default_factory=dict)
-    """Per application that replaces what it wrote before: its resources, which nobody else writes to."""
+    """Per application that replaces its earlier contents: its resources, which have no other writers."""
     cursors: dict[tuple[str, str], int] = field(default_factory=dict)
     """Per group and resource: the highest position that is known to be durable."""
     allowed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Per group and resource: the highest position that a holder ever asked for."""
+    """Per group and resource: the highest position that a holder ever confirmed."""
 
     # --- writers --------------------------------------------------------------------------------------------
 
     def publish(self, tag: Tag, resource: str, writer: str, number: int, *, once: bool = True) -> None:
-        """A writer hands a content to its client."""
+        """A writer publishes a content."""
         self.published[tag] = Published(resource, writer, number, once)
 
     def confirm(self, tags: Iterable[Tag]) -> None:
@@ -78,7 +78,7 @@ class Model:
     # --- readers --------------------------------------------------------------------------------------------
 
     def show(self, resource: str, first: int, tags: Sequence[Tag]) -> None:
-        """A reader is given contents."""
+        """A reader gets contents."""
         known = self.shown.setdefault(resource, {})
         self.ends[resource] = max(self.end(resource), first + len(tags))
         for sequence, tag in enumerate(tags, first):
@@ -88,7 +88,7 @@ class Model:
                     f"{resource} {sequence} was {before!r} for one reader and {tag!r} for another"
                 )
             if tag not in self.published:
-                raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
+                raise Violation(f"{resource} {sequence} is {tag!r}, which no client published")
 
     def end(self, resource: str) -> int:
         """The sequence after the last one delivered or reported to any client."""
@@ -111,7 +111,7 @@ class Model:
         if position < self.cursors.get(key, 1):
             raise Violation(f"{group} went back on {resource} from {self.cursors[key]} to {position}")
         if position > self.allowed.get(key, 1):
-            raise Violation(f"{group} is at {position} of {resource}; nobody confirmed that")
+            raise Violation(f"{group} is at {position} of {resource}; no holder confirmed that")
         self.cursors[key] = position
 
     # --- stages ---------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Model:
         self.stages[stage] = contents
 
     def ask_commit(self, application: str, version: int, stages: Iterable[str]) -> None:
-        """A driver is about to ask for a commit."""
+        """A driver is about to request a commit."""
         self.versions.setdefault((application, version), Version()).asked.append(tuple(stages))
 
     def tell_commit(self, application: str, version: int, first: dict[str, int]) -> None:

@@ -165,7 +165,7 @@ class SimLink(OneByOne):
     # --- calls of the client --------------------------------------------------------------------------------
 
     def send(self, first: bytes, second: Buffer) -> bool:
-        """Into the pipe; before the handshake into a queue."""
+        """Put a message into the pipe; before the handshake into a queue."""
         message = (first, bytes(second))
         if self.wire is not None:
             return self.wire.up.put(message)
@@ -192,7 +192,7 @@ class SimLink(OneByOne):
     # --- events ---------------------------------------------------------------------------------------------
 
     def connected(self, wire: Wire) -> None:
-        """The handshake is done."""
+        """The handshake is complete."""
         self.wire = wire
         wire.up.begin()
         wire.down.begin()
@@ -212,7 +212,7 @@ class SimLink(OneByOne):
             self._network.wake()
 
     def report(self, what: LinkEvents) -> None:
-        """UP or DOWN."""
+        """Report UP or DOWN."""
         if not self.closed:
             self.happened |= what
             self._network.wake()
@@ -228,7 +228,7 @@ class SimLink(OneByOne):
 
 
 def message_text(port: Port, message: tuple[bytes, Buffer]) -> str:
-    """A message, for people."""
+    """A message as text."""
     if port is Port.CONTROL:
         return f"{message[0].decode()} {bytes(message[1]).decode():.200}"
     command = decode(*message)
@@ -254,7 +254,7 @@ class SimPoll:
         self._links.pop(link, None)
 
     def watch_writable(self, link: Link, wanted: bool) -> None:
-        """Whether room is of interest."""
+        """Whether the client waits for room."""
         assert isinstance(link, SimLink)
         link.wants_room = wanted
 
@@ -382,7 +382,7 @@ class Routers:
     # --- failures of the network ----------------------------------------------------------------------------
 
     def arrived(self, wire: Wire, message: Message) -> None:
-        """A message of a client came in."""
+        """A message of a client arrived."""
         if self.listening:
             self._inbox[wire.port].append((wire, message))
             self.wake()

@@ -15,7 +15,7 @@ from tests.simulator.network import ENDPOINT, ClientNetwork, Routers, SimPoll
 from tests.simulator.world import Event, World
 
 SETTINGS = Settings(endpoint=ENDPOINT, request_timeout=2.0, retry_deadline=1e9)
-"""A simulated application never gives up: it is for the checks to say that something took too long."""
+"""A simulated application never stops retrying: the checks detect what takes too long."""
 
 _AT_ONCE_S = (0.00001, 0.0005)
 
@@ -60,7 +60,7 @@ class Process:
         self.wake()
 
     def wake(self) -> None:
-        """Something happened: the loop has a turn, soon."""
+        """An event occurred: the loop gets a turn, soon."""
         self._turn_in(self.world.between(*_AT_ONCE_S))
 
     def after(self, delay: float, call: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ class Process:
         self.world.after(delay, "app", run)
 
     def suspend(self, seconds: float) -> None:
-        """Stand still."""
+        """Suspend the process."""
         self._suspended_until = max(self._suspended_until, self.world.mono + seconds)
 
     def kill(self) -> None:

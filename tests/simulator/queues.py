@@ -42,11 +42,13 @@ class QueueApp:
         self.model = model
         self.delivered: dict[int, Tag] = {}
         self.unmarked: set[int] = set()
-        """Given without a mark: once at most, though a consumer that was suspended may look at that one last."""
+        """Positions delivered without a mark. Each may be delivered so only once, even if a suspended consumer gets it
+        last.
+        """
         self.confirmed: set[int] = set()
         self.description: w.QueueInfo | None = None
         self.since = 0.0
-        """What the broker was asked before is of no interest."""
+        """The time from which on the broker's descriptions count."""
         self.consumers = [ConsumerApp(self, routers, f"{name}-{n}") for n in range(consumers)]
 
     @property
@@ -64,7 +66,7 @@ class QueueApp:
         self.world.random.choice(self.consumers).kill()
 
     def take(self, hand: Hand, content: c.Content) -> Tag:
-        """A consumer is given a content."""
+        """A consumer gets a content."""
         tag = bytes(content.body).decode()
         self.model.show(self.resource, hand.position, [tag])
         if hand.position in self.unmarked and not hand.again:

@@ -79,7 +79,7 @@ class ReaderApp:
         return options(self.resource, self.position, packed=self._packed)
 
     def kill(self) -> None:
-        """Kill the process; the next one starts at a stored position, of now or a while ago."""
+        """Kill the process; the next one starts at a stored position, the present or an older one."""
         self.process.kill()
         if self.world.chance(0.5):
             self.position = max(1, self.position - self.world.upto(20))
@@ -137,11 +137,11 @@ class RangeApp(ReaderApp):
 
     @property
     def settled(self) -> bool:
-        """Whether the range in hand is done with."""
+        """Whether the present range is done."""
         return self.position >= self.end
 
     def kill(self) -> None:
-        """The task is tried again."""
+        """The task is repeated."""
         self.process.kill()
         self.begin()
 

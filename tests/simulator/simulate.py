@@ -26,7 +26,7 @@ from tests.simulator.world import World
 from tests.simulator.writers import WriterApp
 
 STEPS = 4_000
-"""Steps of a run during which things go wrong, if nothing else is said."""
+"""The default number of steps with faults."""
 
 SETTLE_S = 400.0
 """Virtual seconds within which a healed system has to settle."""
@@ -35,10 +35,10 @@ OPEN_S = 120.0
 """Virtual seconds within which a healed broker has to open every log by itself."""
 
 AGE_S = 24 * 3600.0
-"""Contents are kept for so long: no run lasts as long, so that none of them may go, however the clock is set."""
+"""The retention time of contents: no run lasts as long, so that no content may expire, whatever the clock."""
 
 AUDIT_STEPS = 700
-"""So often, on average, a crash is imagined."""
+"""The average number of steps between two hypothetical crashes."""
 
 
 _STEPS_AT_ONCE = 16
@@ -87,7 +87,7 @@ class Simulation:
         self.machine.watch = check_visible
         self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
         self.snapshots = [f"s{n}" for n in range(1, 1 + world.upto(2))]
-        """Those that one application writes anew as a whole, again and again."""
+        """The resources that one application replaces as a whole, repeatedly."""
         self.writers: list[WriterApp] = []
         self.plain: list[PlainApp] = []
         self.readers: list[ReaderApp] = []

@@ -142,7 +142,7 @@ class SparkApp:
         self.name = name
         self.resources = list(resources)
         self.replaces = replaces
-        """Whether each version takes the place of the one before, in resources that are this application's alone."""
+        """Whether each version replaces the one before, in resources that only this application writes."""
         self.version = 0
         self.pause_s = pause_s
         self.stopped = False
@@ -192,7 +192,7 @@ class SparkApp:
             self._commit()
 
     def _attempt(self, slot: int) -> None:
-        """Start an attempt at a partition; sometimes it is abandoned, sometimes it has a rival."""
+        """Start an attempt at a partition; sometimes it is abandoned, sometimes another one competes."""
         world = self.world
         self._attempts += 1
         label = f"{self.name}/{self.version}/{slot}/{self._attempts}"

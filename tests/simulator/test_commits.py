@@ -13,7 +13,7 @@ SEEDS = range(1, 21)
 STEPS = 2_500
 
 FAILED_ONCE = (43, 52, 57, 62, 66, 80, 91, 219, 228)
-"""With 3,000 steps, on trees with one of the faults that unit tests have now (tests/simulator/test_simulator.py)."""
+"""Seeds that found, with 3,000 steps, a fault that now has a unit test (tests/simulator/test_simulator.py)."""
 
 
 @pytest.fixture(autouse=True)

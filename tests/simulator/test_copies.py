@@ -31,12 +31,12 @@ def test_exactly_the_clients_with_losses_get_data_loss() -> None:
 
 
 def test_without_the_check_of_epochs_a_loss_stays_unreported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation detects the defect that it is made for."""
+    """The simulation detects the defect for which it is made."""
     monkeypatch.setattr("mtl.broker.writing.resources.Resource.check_place", lambda *_: None)
 
     def run() -> None:
         for seed in SEEDS:
             simulate_copies(seed)
 
-    with pytest.raises(Violation, match="it was not told"):
+    with pytest.raises(Violation, match="the loss was not reported"):
         run()

@@ -14,7 +14,9 @@ SEEDS = range(1, 31)
 STEPS = 2_500
 
 FAILED_ONCE = (5, 6, 7, 9, 10, 15, 18, 25, 29, 32, 33, 48, 51, 56, 77, 94)
-"""With 4,000 steps; what they found has a test of its own, for a seed means something else whenever code changes."""
+"""Seeds that failed once, with 4,000 steps. Each found fault also has its own test, since a change of the code changes
+the run of a seed.
+"""
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from zlib import crc32
 from mtl.broker import actions as a
 
 EPOCH_US = 1_700_000_000_000_000
-"""Where the wall clock begins."""
+"""The start of the wall clock."""
 
 
 class Event:
@@ -36,7 +36,7 @@ class Event:
         return self.call is not None
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
         self.call = None
 
 
@@ -108,7 +108,7 @@ class World:
     # --- chance ---------------------------------------------------------------------------------------------
 
     def chance(self, probability: float) -> bool:
-        """True so often."""
+        """True with this probability."""
         return self.random.random() < probability
 
     def between(self, low: float, high: float) -> float:

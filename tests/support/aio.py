@@ -29,5 +29,5 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 async def until(done: Callable[[], bool]) -> None:
     """Wait until `done()` is true; the limit is the timeout of the test."""
-    while not done():  # noqa: ASYNC110 what is waited for happens in another thread or process
+    while not done():  # noqa: ASYNC110 the awaited event occurs in another thread or process
         await asyncio.sleep(0.002)

@@ -40,7 +40,7 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, script: str) -> None:
-        """Wait until an expression is true; the test's own time is the limit."""
+        """Wait until an expression is true; the test's timeout is the limit."""
         polling = f"const look = () => ({script}) ? done() : setTimeout(look, 5); look();"
         await self.evaluate(f"new Promise(done => {{ {polling} }})")
 

@@ -43,7 +43,7 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
 
 
 def visible(connection: Connection, resource: str) -> list[Content]:
-    """All that is visible now, in order."""
+    """All visible contents, in order."""
     end = connection.describe([resource])[resource].next
     with connection.reader(resource, start="earliest", until=end) as reader:
         return list(reader)
@@ -65,7 +65,7 @@ def publish(connection: Connection, resource: str, *bodies: str | bytes, **prope
 
 
 def texts(connection: Connection, resource: str) -> list[str]:
-    """The bodies of all that is visible now, in order."""
+    """The bodies of all visible contents, in order."""
     return [content.body.decode() for content in visible(connection, resource)]
 
 
@@ -73,7 +73,7 @@ LARGE_PACK = 100
 """Contents of a large pack."""
 
 LARGE_BODY = LOCAL_FROM // LARGE_PACK + 100
-"""Octets of each of them: a pack is above the limit from which on it need not pass a socket on one machine."""
+"""Octets of each body: a pack is larger than the limit above which it need not pass a socket on one machine."""
 
 
 def large_packs(number: int, first: int = 0, octets: int = LARGE_BODY) -> list[list[bytes]]:
@@ -85,7 +85,7 @@ def large_packs(number: int, first: int = 0, octets: int = LARGE_BODY) -> list[l
 
 
 def write_packs(connection: Connection, packs: list[list[bytes]], **options: Any) -> list[bytes]:
-    """Each as one pack into `orders`; all bodies in their order."""
+    """Publish each as one pack into `orders`; returns all bodies in order."""
     with connection.writer("orders", packed=True, **options) as writer:
         for values in packs:
             writer.send_pack(batch(values))

@@ -28,7 +28,7 @@ class CuttingProxy:
         self._holding = False
         self.cuts = 0
         self.accepted: Counter[int] = Counter()
-        """Connections that were made so far, by port."""
+        """The number of accepted connections so far, by port."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -44,7 +44,7 @@ class CuttingProxy:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A half-open network: octets sent during the block arrive after it, and no end sees a disconnection."""
+        """A half-open network: octets sent during the block arrive after it, and no end detects a disconnection."""
         self._holding = True
         try:
             yield

@@ -23,7 +23,7 @@ BODIES = [b"", b"\x00\xff" * 8, b"\x00" + bytes(range(256)) * 4096, "größer �
 PROPERTIES = {"kind": "new", "ü": "✓", "empty": "", "content-type": "text/plain; charset=utf-8"}
 
 PATIENCE_S = 20.0
-"""For a process to say something, or to end."""
+"""The timeout for a line of a process, or its end."""
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ NOW = 1_700_000_000_000_000
 
 
 class FaultyEngine(DiskEngine):
-    """Today's engine on a disk and on records that can fail."""
+    """The engine of the data directory, on a disk and on records that can fail."""
 
     name = "faulty"
 
@@ -60,7 +60,7 @@ class FaultyEngine(DiskEngine):
 
 
 class Place(Protocol):
-    """Where an engine keeps things."""
+    """The storage of an engine, which outlives it."""
 
     def open(self) -> Engine:
         """The engine of a new process."""
@@ -221,7 +221,7 @@ class Caller:
         )
 
     def ask(self, key: LogKey, question: Question) -> Any:
-        """The answer to a question, read."""
+        """The decoded answer to a question."""
         return self.perform(Read(self.id(), key, self.views[key].snapshot(), question))
 
     def bases(self, key: LogKey, first: int) -> list[int]:

@@ -114,7 +114,7 @@ class FakeWriter:
         self.sent.append((body, properties))
 
     def flush(self) -> None:
-        """A named writer's contents are there, unless another writer took over."""
+        """The contents of a named writer are stored, unless another writer took over."""
         if self.client.fences:
             self.client.fences -= 1
             raise Fenced("another writer took over")
@@ -209,9 +209,9 @@ class FakeClient:
     away: bool = False
     time_is_up: bool = False
     between: Callable[[], object] = lambda: None
-    """What happens after a description was made, and before its reader asks for something else."""
+    """Called after a description was made, and before its reader sends another request."""
     shut: int = 0
-    """For so many descriptions more the broker cannot open the logs."""
+    """For this number of further descriptions the broker cannot open the logs."""
     settings: Any = field(default_factory=lambda: SimpleNamespace(retry_deadline=10.0))
     user: str | None = None
 

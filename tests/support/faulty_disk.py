@@ -116,7 +116,7 @@ class FaultyFile:
     def begin_sync(self, offset: int, size: int) -> None:
         """Afterwards any of the pages may be on the disk."""
         inode = self._open_inode(writing=True)
-        assert offset + size <= len(inode.data), "the disk is to begin with octets that nobody wrote"
+        assert offset + size <= len(inode.data), "a sync would write octets that were never written"
         if self._disk.interrupted("begin_sync", self._path):
             self._failed = self._disk.pending()
             inode.lose(self._disk.rng)
@@ -179,10 +179,10 @@ class FaultyDisk:
     ) -> Rule:
         """From the `nth` matching call on, `count` calls of `op` fail with `error`.
 
-        Operations: read, write, short (a write that writes less, no error), begin_sync (which the next sync tells),
+        Operations: read, write, short (a write that writes less, no error), begin_sync (reported by the next sync),
         sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map, load_mapped; ANY. A
-        failed write may have written some of it; a failed sync has lost what was not on the disk, though the system
-        still shows it.
+        failed write may have written some of it; a failed sync has lost the octets that were not on the disk, although
+        the system still returns them.
         """
         rule = Rule(op, nth, count, when or (lambda _: True), error)
         self._rules.append(rule)
@@ -291,7 +291,7 @@ class FaultyDisk:
                 raise _error(rule.error, path)
 
     def interrupted(self, op: str, path: str) -> bool:
-        """A step that may happen in part: True when `fail_now` is to be called after that."""
+        """A step that may happen in part: True if `fail_now` must be called afterwards."""
         self.check_alive()
         self.steps += 1
         if self._steps_left is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 VARIABLE = "JDK_JAVA_OPTIONS"
-"""What every `java` reads before its arguments, also one that Spark starts."""
+"""The variable with options that every `java` reads before its arguments, also one that Spark starts."""
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Half the processor time for a Spark that does some small jobs, no threads beside those of Spark, no file in /tmp."""
+"""Half the processor time for a Spark that does some small jobs, no threads except those of Spark, no file in /tmp."""
 
 
 def options(scratch: Path) -> str:

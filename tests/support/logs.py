@@ -1,4 +1,4 @@
-"""A log beside a model of what it must hold, for tests that fail and crash it.
+"""A log and a model of its required contents, for tests with failures and crashes.
 
 `LogUnderTest` performs the actions of a broker on a log, in the same order and with the same records (which survive
 every crash, as in a database). After every step it knows the contents that a reader must find: all acknowledged ones,

@@ -33,7 +33,7 @@ class MemoryLink(OneByOne):
         self.kind = kind
         self.packed = packed
         self.sent: deque[Frames] = deque()
-        """What the client sent and the test has not looked at."""
+        """Messages of the client that the test has not processed."""
         self.inbox: deque[Frames] = deque()
         self.room = 1 << 30
         self.closed = False
@@ -75,7 +75,7 @@ class MemoryLink(OneByOne):
         self.inbox.append((first, second))
 
     def up(self) -> None:
-        """The connection is there."""
+        """The connection is established."""
         self.pending |= LinkEvents.UP
 
     def down(self) -> None:
@@ -215,7 +215,7 @@ class Bench:
         return sum(link.kind == kind for link in self.network.links)
 
     def ready(self) -> MemoryLink:
-        """Bring the session up to the profile; the link on which the next request is asked."""
+        """Bring the session up to the profile; returns the link for the next request."""
         self.run()
         link = self.last("request")
         assert isinstance(link.asked(), w.ConnectionOpen)

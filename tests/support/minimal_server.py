@@ -6,7 +6,7 @@ profile a content goes to all readers that summoned the resource. `test` has one
 others have any resource and, if `full`, confirmation.
 
 A test sends contents of its own with `send`, and answers a writer's contents by `answer` (by default each with a single
-Confirm). `silent` makes it deaf to Pings, for which it is only a SHOULD to answer.
+Confirm). With `silent` it does not answer Pings, which is only a SHOULD.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MinimalServer(RouterThread):
         self._flows: dict[tuple[bytes, str], str] = {}
         """Peer of the data flow and kind of lease -> lease."""
         self._numbers: dict[tuple[bytes, str], int] = {}
-        """Who has summoned which resource, and the number of the last content."""
+        """The resources that each peer has summoned, and the number of the last content."""
         self._todo: deque[Callable[[], None]] = deque()
 
     def turn(self) -> None:

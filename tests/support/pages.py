@@ -1,9 +1,9 @@
-"""The code in README.md and docs: found, and run like a reader does from the top of a page to its end.
+"""Finds the code in README.md and docs, and runs it as a reader would, from the top of a page to its end.
 
-    python    run in one namespace for the page; `spark` is there as in the shell of pyspark
+    python    run in one namespace for the page; `spark` is defined as in the shell of pyspark
     sql       run by spark.sql, statement by statement; the last one's rows are printed
     bash      run by bash in the page's directory, with the broker as MTL_ENDPOINT
-    sh        not run, since it installs, needs another machine or does not end; its commands have to be there
+    sh        not run, since it installs, needs another machine or does not end; its commands must exist
     toml      read as a configuration of the broker
     json      read as JSON
     text      with the title "Output": what the block before it prints, where … stands for anything within a line
@@ -73,7 +73,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[Block]:
-    """In their order. ValueError for one without a language."""
+    """The blocks in order. ValueError for one without a language."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
@@ -86,7 +86,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def runs(page: Path) -> bool:
-    """Whether something of the page is run."""
+    """Whether any part of the page is run."""
     return any(block.language not in CHECKED for block in blocks(page))
 
 
@@ -112,7 +112,7 @@ class Run:
     _groups: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """As in the shell of pyspark."""
+        """The variable `spark`, as in the shell of pyspark."""
         self._ports["5975"] = self.broker.endpoint.rpartition(":")[2]
         if self.spark is not None:
             self.names["spark"] = self.spark

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PATIENCE_S = 120
-"""No query of a test takes this long; a hang becomes a failure."""
+"""A timeout that no query reaches; a hang becomes a failure."""
 
 
 def read(spark: SparkSession, broker: RunningBroker, **options: str) -> DataFrame:
@@ -46,7 +46,7 @@ def collect_now(frame: DataFrame, checkpoint: Path, output: Path) -> StreamingQu
 
 
 def batches(query: StreamingQuery) -> list[int]:
-    """Rows of each batch that had any."""
+    """The number of rows of each batch with rows."""
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 

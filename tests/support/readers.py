@@ -6,10 +6,10 @@ from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.offsets import INITIAL
 
 BEGINNING = INITIAL.json()
-"""What Spark gives as the start of a query's first batch."""
+"""The offset that Spark passes as the start of a query's first batch."""
 
 EMPTY = {"resources": {}, "version": 1}
-"""What a checkpoint holds of a query that has begun and found no resource."""
+"""The offset in the checkpoint of a query that has started and found no resource."""
 
 
 def settings(*, streaming: bool = True, **options: str) -> ReadSettings:

@@ -63,10 +63,10 @@ class Job:
     def fails(self, what: Callable[[], object]) -> None:
         try:
             what()
-        except Exception:  # noqa: BLE001 whatever it is, its text is what is looked at
+        except Exception:  # noqa: BLE001 of any exception only the text is checked
             self.log(traceback.format_exc())
         else:
-            raise AssertionError("it was to fail")
+            raise AssertionError("it should have failed")
 
     # --- uses of a password ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The Spark of the pip package, with bytecode in the archives that each of its Python processes imports PySpark out of.
+"""The Spark of the pip package, with bytecode in the archives from which each of its Python processes imports PySpark.
 
 A streaming query starts a process for its source and one for each commit, with a start timeout of ten seconds.
 """

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.support import java
 
 READY_S = 60.0
-"""A JVM that starts on a busy machine."""
+"""The timeout in seconds for the start of a JVM on a busy machine."""
 
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _JOINED = re.compile(r"Successfully registered with master")
@@ -42,7 +42,7 @@ def cluster(
     place: Path, *, cores: int = 2, memory: str = "1g", hosts: Sequence[str] = ("127.0.0.1",)
 ) -> Iterator[str]:
     """The master's URL, once a worker with so many cores and so much memory has joined on each of these addresses of
-    this machine: one is enough, unless Spark must see two hosts. All are killed at the end.
+    this machine: one is enough, unless Spark must use two hosts. All are killed at the end.
     """
     with ExitStack() as running:
         log = running.enter_context(_daemon(place / "master", "Master", hosts[0], "--port", "0"))

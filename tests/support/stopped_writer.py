@@ -13,7 +13,7 @@ import mtl
 from tests.support.contents import batch, large_packs
 
 PATIENCE = {"request_timeout": 2.0, "retry_deadline": 10.0, "heartbeat": 5.0}
-"""The heartbeat is the usual one: with the broker's short one the client would notice by itself, soon."""
+"""The heartbeat is the default: with the broker's short one the client itself would soon detect the stop."""
 
 
 def write(endpoint: str, how: str) -> None:

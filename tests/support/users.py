@@ -15,7 +15,7 @@ from mtl.wire import control as w
 from tests.support.core import Client, Rig
 
 ITERATIONS = 4096
-"""The least that there may be: tests want to be quick."""
+"""The smallest allowed number of iterations, so that tests are fast."""
 
 
 def user(

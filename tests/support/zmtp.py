@@ -18,7 +18,7 @@ class RawPeer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._identity = identity
         self.ready = b""
-        """What the other end said of itself in its handshake."""
+        """The properties that the other end sent in its handshake."""
 
     def shake_hands(self) -> RawPeer:
         self.socket.sendall(GREETING + self._ready())
@@ -33,7 +33,7 @@ class RawPeer:
         return bytes([COMMAND, len(body)]) + body
 
     def send(self, *frames: bytes) -> None:
-        """One message."""
+        """Send one message."""
         last = len(frames) - 1
         self.socket.sendall(b"".join(header(len(x), more=n < last) + x for n, x in enumerate(frames)))
 

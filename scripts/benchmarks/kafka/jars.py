@@ -1,4 +1,4 @@
-"""Gets the peer's jars with Maven's ordinary client, once: they stay under build/kafka."""
+"""Downloads the peer's jars with Maven, once: they remain under build/kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measure import NotMeasured
 HERE = Path(__file__).parent
 CACHE = HERE.parents[2] / "build" / "kafka"
 PATIENCE_S = 900.0
-"""What a download of some 60 MB may take on a slow line."""
+"""The timeout for a download of about 60 MB on a slow line."""
 
 _URL = re.compile(r"\(?\bhttps?://\S*")
 _NOT_THERE = re.compile(
@@ -23,14 +23,14 @@ _NOT_THERE = re.compile(
 
 @dataclass(frozen=True)
 class Jars:
-    """What a pom lists. `properties` are the ones of the pom that are set, `label` names the directory."""
+    """The dependencies of a pom. `properties` are properties of the pom that are set, `label` names the directory."""
 
     pom: str
     label: str
     properties: tuple[tuple[str, str], ...] = ()
 
     def fetch(self) -> list[Path]:
-        """The jars, downloaded if they are not there. NotMeasured says why they cannot be had."""
+        """The jars, downloaded if necessary. NotMeasured says why they are not available."""
         directory = CACHE / self.label
         if not directory.exists():
             self._download(directory)
@@ -39,7 +39,7 @@ class Jars:
     def _download(self, directory: Path) -> None:
         maven = shutil.which("mvn")
         if maven is None:
-            raise NotMeasured("there is no mvn on PATH to fetch Kafka's jars with")
+            raise NotMeasured("Kafka's jars cannot be fetched: no mvn on PATH")
         unfinished = directory.with_name(f"{directory.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         command = [maven, "--batch-mode", "--quiet", "--update-snapshots", "--file", str(HERE / self.pom)]
@@ -66,14 +66,14 @@ class Jars:
 
 
 def connector(spark_version: str, token_provider_version: str = "") -> Jars:
-    """Spark's source and sink for Kafka, of a version of Spark."""
+    """Spark's source and sink for Kafka, for a version of Spark."""
     token = token_provider_version or spark_version
     label = f"connector-{spark_version}" + (f"-{token}" if token != spark_version else "")
     return Jars("connector-pom.xml", label, (("connector.version", spark_version), ("token.version", token)))
 
 
 def broker() -> Jars:
-    """The broker, of the release that the pom names."""
+    """The broker, of the release in the pom."""
     return Jars("broker-pom.xml", f"broker-{broker_version()}")
 
 
@@ -85,7 +85,7 @@ def broker_version() -> str:
 
 
 def _reason(output: str) -> str:
-    """One sentence out of Maven's report, without addresses."""
+    """The first sentence of Maven's report, without addresses."""
     missing = _NOT_THERE.search(output)
     if missing is not None:
         return f"Maven finds no {missing[1]}"

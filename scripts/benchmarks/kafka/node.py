@@ -1,4 +1,6 @@
-"""A single Kafka broker in KRaft mode, set up as Kafka's quick start does it, but on free ports, in its own place."""
+"""A single Kafka broker in KRaft mode, configured as in Kafka's quick start, but with free ports and its own
+directory.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ STOP_S = 30.0
 
 HEAP = ("-Xmx1G", "-Xms1G")
 COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
-"""Both are what kafka-server-start.sh gives it."""
+"""Both are the values of kafka-server-start.sh."""
 
 FLUSH_EVERY_MESSAGE = {"log.flush.interval.messages": "1"}
-"""A flush before every acknowledgement, which is what ours does."""
+"""A flush before every acknowledgement, as the MTL broker does."""
 
 _SETTINGS = {
-    # config/server.properties of the distribution; only addresses and the directory differ, and that what is removed
-    # goes at once: a minute later somebody else is being measured.
+    # config/server.properties of the distribution, except for addresses, the directory, and the immediate deletion of
+    # removed topics: a minute later it would fall into another measurement.
     "process.roles": "broker,controller",
     "node.id": "1",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -60,7 +62,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 class Node:
-    """A running broker under `place`. `extra` are settings beside those of the quick start."""
+    """A running broker under `place`. `extra` are settings in addition to those of the quick start."""
 
     def __init__(self, place: Path, extra: dict[str, str] | None = None) -> None:
         self._classpath = os.pathsep.join(map(str, jars.broker().fetch()))
@@ -84,12 +86,12 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The process id."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Format the storage and start; returns when it accepts connections. NotMeasured when it does not."""
+        """Format the storage and start; returns when it accepts connections. NotMeasured if it does not."""
         cluster = self._tool("random-uuid").split()[-1]
         self._tool("format", "--standalone", "-t", cluster, "-c", str(self._config))
         with (self._place / "kafka.log").open("ab") as log:
@@ -98,7 +100,7 @@ class Node:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own, so that nothing of it outlives a kill
+                start_new_session=True,  # a process group of its own, so that a kill ends all its processes
             )
         deadline = time.monotonic() + READY_S
         while not self._accepts():
@@ -108,7 +110,7 @@ class Node:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End it; by force when it takes too long. Its data is not used again."""
+        """Stop it; kill it if that takes too long. Its data is not used again."""
         if self._process is None:
             return
         self._process.terminate()

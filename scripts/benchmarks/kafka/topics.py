@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 class Topics:
-    """Makes and removes topics."""
+    """Creates and removes topics."""
 
     def __init__(self, spark: SparkSession, endpoint: str) -> None:
         self._jvm = _java(spark)
@@ -23,11 +23,11 @@ class Topics:
         self._admin.createTopics(self._list(topic)).all().get()
 
     def delete(self, *names: str) -> None:
-        """Remove topics, and what they hold from the disk, soon."""
+        """Remove topics; Kafka soon deletes their data."""
         self._admin.deleteTopics(self._list(*names)).all().get()
 
     def names(self) -> set[str]:
-        """The topics that there are."""
+        """The names of all topics."""
         return set(self._admin.listTopics().names().get())
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Producer:
         self._producer = self._jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
 
     def send(self, topic: str, value: str) -> None:
-        """On its way, as soon as the client thinks fit."""
+        """Queue a record; the client decides when to send it."""
         self._producer.send(self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, value))
 
     def __enter__(self) -> Self:
@@ -72,4 +72,4 @@ def _settings(jvm: Any, endpoint: str) -> Any:
 
 
 def _java(spark: SparkSession) -> Any:
-    return spark.sparkContext._jvm  # noqa: SLF001 the way to Java, there is no other
+    return spark.sparkContext._jvm  # noqa: SLF001 the only access to Java

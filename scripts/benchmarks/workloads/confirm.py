@@ -1,6 +1,7 @@
-"""How long one writer waits that waits for each Confirm, idle and under load, beside a write and fdatasync alone.
+"""The time from a content to its Confirm, one content at a time, idle and under load, compared with a write and
+fdatasync alone.
 
-Also beside the least that two processes need for it: a bare ROUTER that writes, syncs and answers.
+Also compared with the least work of two processes: a bare ROUTER that writes, syncs and answers.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ ECHO = "bare pyzmq echo with write + fdatasync"
 OF_SYNC = 2.0
 OCTETS = 100
 STORED = 256
-"""What such a content takes in a log: the chunk's header, its run table, the padded pack."""
+"""The octets of such a content in a log: the chunk's header, its run table, the padded pack."""
 LOAD_OCTETS, LOAD_ROWS = 100, 10_000
 
 Load = Callable[[], AbstractContextManager[None]]
-"""What goes on meanwhile."""
+"""The load during the measurement."""
 
 
 def confirm(bench: Bench) -> list[Row]:
-    """The median in ms; under load another client publishes packs as fast as they are taken."""
+    """The median in ms; under load another client publishes packs as fast as the broker accepts them."""
     count = bench.plan.amount(short=300, full=2_000, unit=10)
     rows = []
     for title, client, loaded, target in (
@@ -54,7 +55,7 @@ def _ours(bench: Bench, client: str, count: int, load: Load) -> Sample:
 
 
 def _alone(bench: Bench, count: int, load: Load) -> Sample:
-    """On the same disk, under the same load."""
+    """The write and fdatasync alone, on the same disk under the same load."""
     with (
         load(),
         Role("sync", target=str(bench.place / "sync-alone"), octets=STORED, count=count) as role,
@@ -63,7 +64,7 @@ def _alone(bench: Bench, count: int, load: Load) -> Sample:
 
 
 def _echo(bench: Bench, count: int, load: Load) -> Sample:
-    """From one process to another and back, in between the same on the same disk, under the same load."""
+    """From one process to another and back, with the same write and fdatasync, under the same load."""
     with (
         load(),
         Role("echo", target=str(bench.place / "sync-echo"), octets=STORED) as echo,

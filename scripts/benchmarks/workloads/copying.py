@@ -1,4 +1,4 @@
-"""Copying in a stream: resource to resource, exactly once, beside Kafka's topic to topic, at-least-once."""
+"""Copying in a stream: from resource to resource, exactly once, compared with Kafka's topic to topic, at-least-once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One client that publishes through a door and reads it back, durable in between, beside a plain echo server.
+"""One client that publishes through a door and reads the durable contents back, compared with a plain echo server.
 
-The echo stands on the library that the door does: what is left when protocol, broker and disk are taken away. Both
-have one client process that sends and receives at the same time, in one event loop.
+The echo server uses the same library as the door: it is the door without protocol, broker and disk. Both sides have
+one client process that sends and receives at the same time, in one event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIBRARIES = {
     "reactive": "asyncio",
     "reactive-websocket": "websockets",
 }
-"""The door, and what it stands on."""
+"""A door, and the library that it uses."""
 
 
 def doors(bench: Bench) -> list[Row]:

@@ -1,9 +1,9 @@
-"""Draining a backlog into noop, beside a source that makes the same rows up, one that maps plain Arrow files with them,
-and Spark's Kafka source.
+"""Draining a backlog into noop, compared with a source that generates the same rows, one that maps plain Arrow files
+with them, and Spark's Kafka source.
 
-A backlog is as many resources as there are tasks, written by our own sink; Kafka's is a topic with as many partitions,
-written by its own. So both read with their default options, and each task reads one. What is read is in memory, on all
-sides: that of 1 KiB would not be if three of them had to share it (`memory`).
+A backlog has as many resources as there are tasks, written by our own sink; Kafka's is a topic with as many
+partitions, written by Kafka's sink. So both read with their default options, and each task reads one of them. All
+sides read from memory: three backlogs of rows of 1 KiB would not fit at the same time (`memory`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OF_GENERATOR = {100: 0.85, 1024: 0.75}
 OF_KAFKA = 2.0
 SIZES = (100, 1024)
 SMALL = TASKS
-"""Rows of a job whose cost is all fixed cost."""
+"""Rows of a job whose time is only its fixed cost."""
 
 UNIT = TASKS * BATCH_ROWS
 
 LOGS = "broker/resources/*/*"
 ARROW = "arrow-*/*"
 TOPICS = "kafka*/logs/*-[0-9]/*.log"
-"""The files that are drained, below the bench's place; topics that Kafka is about to delete have other names."""
+"""The drained files, below the bench's directory; topics that Kafka is about to delete have other names."""
 
 
 def batch(bench: Bench) -> list[Row]:
@@ -110,8 +110,8 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
 
 
 def rows_of(bench: Bench, octets: int) -> int:
-    """How many rows of a size are drained: so many that the start of a job or query, one to two seconds, does not hide
-    what moving them costs.
+    """The number of drained rows of a size: enough that the start of a job or query, one to two seconds, does not hide
+    the cost of moving them.
     """
     if octets > 100:
         return bench.plan.amount(short=4_000_000, full=8_000_000, unit=UNIT)
@@ -119,7 +119,7 @@ def rows_of(bench: Bench, octets: int) -> int:
 
 
 def in_memory(bench: Bench, pattern: str, side: Side) -> Side:
-    """`side`, once the files that it reads have been read: a pattern below the bench's place."""
+    """`side` after its files have been read into memory: a pattern below the bench's directory."""
 
     def run() -> Sample:
         memory.fetch(bench.place.glob(pattern))
@@ -135,19 +135,19 @@ def generator(rows: int, octets: int) -> dict[str, str]:
 
 @contextmanager
 def arrow_files(bench: Bench, rows: int, octets: int) -> Iterator[dict[str, str]]:
-    """The generator's options, for rows out of files, one for each task."""
+    """The generator's options for rows from files, one for each task."""
     with TemporaryDirectory(prefix="arrow-", dir=bench.place) as directory:
         write_files(Path(directory), rows, TASKS, BATCH_ROWS, octets)
         yield {**generator(rows, octets), "directory": directory}
 
 
 def generated(bench: Bench, rows: int, octets: int) -> DataFrame:
-    """Made-up rows as a batch."""
+    """Generated rows as a batch."""
     return bench.spark.read.format("bench_generator").options(**generator(rows, octets)).load()
 
 
 def mtl_source(bench: Bench, names: Sequence[str], endpoint: str = "") -> dict[str, str]:
-    """Ours reads `names` from the start, and else as it does by default."""
+    """Our source reads `names` from the start, with default options otherwise."""
     return {
         "endpoint": endpoint or bench.endpoint,
         "resources": ",".join(names),
@@ -156,7 +156,7 @@ def mtl_source(bench: Bench, names: Sequence[str], endpoint: str = "") -> dict[s
 
 
 def kafka_source(peer: Kafka, topic: str) -> dict[str, str]:
-    """Kafka's, the same."""
+    """Kafka's source, with the same options."""
     return {**peer.options, "subscribe": topic, "startingOffsets": "earliest"}
 
 

@@ -1,8 +1,8 @@
-"""What a trigger costs in which nothing is new, beside a Python source that does nothing.
+"""The cost of a trigger without new contents, compared with a Python source that does nothing.
 
-A query that may time out (state with a processing-time timeout) has a micro-batch in every trigger, also without rows:
-it has a duration, and what it costs in processor time is counted for the threads that work for this query alone. Any
-other query has no micro-batch then; all that happens is that the source is asked for its end.
+A query that may time out (state with a processing-time timeout) has a micro-batch in every trigger, also without rows.
+Its duration is measured, and its processor time is counted for the threads that work for this query alone. Any other
+query has no micro-batch then: the source is only asked for its end.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ROWS = 1_000
 OCTETS = 100
 SETTLE_S = 3.0
 EVERY_MS = 1000
-"""Between triggers, so that both sides have the same number of them: longer than the batches take."""
+"""The interval of triggers, longer than the batches, so that both sides have the same number of them."""
 
 STREAM, SOURCE = "stream executio", "python_streaming_source_runner"
-"""The stream's thread, as the system cuts its name, and the process that Spark asks for a source's offsets."""
+"""The stream's thread, whose name the system truncates, and the process that Spark asks for a source's offsets."""
 
 EXACT = "of the stream's thread, the source's process and the broker"
 ASKED = (
@@ -90,7 +90,7 @@ def _keep(_key: Any, frames: Iterator[Pandas], state: GroupState) -> Iterator[Pa
 
 
 def _measured(bench: Bench, writer: DataStreamWriter, alone: float) -> Sample:
-    """Processor time of a trigger in ms, in parts; and how long its micro-batch took, where it had one."""
+    """Processor time of a trigger in ms, in parts; and the duration of its micro-batch, if it had one."""
     span = bench.plan.time(short=15, full=45)
     paced = writer.trigger(processingTime=f"{EVERY_MS} milliseconds")
     with sparks.settled(paced, bench.place, SETTLE_S) as query:
@@ -124,7 +124,7 @@ def _used(bench: Bench) -> dict[str, float]:
 
 
 def _broker_alone(bench: Bench) -> float:
-    """Milliseconds that the broker takes in the time of a trigger without a request."""
+    """Milliseconds that the broker uses in the time of a trigger without a request."""
     time.sleep(SETTLE_S)
     before = accounting.exact([bench.broker.pid])
     time.sleep(span := bench.plan.time(short=15, full=45))

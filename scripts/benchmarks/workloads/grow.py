@@ -1,7 +1,7 @@
-"""What a content costs as things grow, beside the same at the smallest size; and the memory that it takes.
+"""The cost of a content as things grow, compared with the smallest size, and the memory.
 
-The rows' unit is microseconds per content, and their facts are the memory: octets of the broker that are its own, those
-of mapped segments (which the system takes back when it needs them), and of Spark's Python workers.
+The unit of the rows is microseconds per content, and their facts are the memory: the broker's own octets, those of
+mapped segments (which the system reclaims when necessary), and those of Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ EACH_ALONE = (
     "from one connection contents come in bursts that are handled together; from many there are few of each at a time, "
     "for a bare router, too"
 )
-"""Why a cost that is spread over many cannot stay what it is with one: stated, without a target."""
+"""The reason why a row has no target: a cost that is spread over many cannot stay what it is with one."""
 
-IT_GROWS = "every pass appends 0.1 GB: the log that began with so much has ten times that in the end"
+IT_GROWS = "every pass appends 0.1 GB: the log that began with 0.1 GB has ten times that at the end"
 
 BARE = "bare pyzmq router that syncs and answers"
 
 SPREAD_PACK = 100
-"""Contents of a pack where they go to very many resources."""
+"""Contents of a pack where they are written to very many resources."""
 
 LASTING = 2_000_000
 """Contents that are written and read in one pass."""
 
 PASSES = 3
-"""Of which the middle one counts: a pass is over in a quarter of a second, which one pause of the disk may double."""
+"""The number of passes. Their median counts: one pause of the disk may double a pass of a quarter of a second."""
 
 MOST_PASSES = 10
-"""How often the shortest log is read for one figure."""
+"""The number of reads of the shortest log for one figure."""
 
 MOST_ROUNDS = 3
-"""Of series: the large ones take their time."""
+"""The largest number of rounds of a series, since the large sizes take long."""
 
 CROWD_PROCESS = 250
 """Connections of one helper process."""
@@ -75,7 +75,7 @@ def log(bench: Bench) -> list[Row]:
 
 
 def resources(bench: Bench) -> list[Row]:
-    """Resources: one is written and read while others lie there; and all of them are written in turn."""
+    """Resources: one is written and read while others exist; and all of them are written in turn."""
     points = bench.plan.points([1, 100, 1_000], [1, 100, 10_000])
     count = bench.plan.amount(short=LASTING, full=LASTING, unit=PACK)
     spread = max(bench.plan.amount(short=250_000, full=1_000_000, unit=PACK), max(points) * SPREAD_PACK)
@@ -177,7 +177,7 @@ def _drained(bench: Bench, broker: RunningBroker, frame: DataFrame) -> Sample:
 
 
 def _read(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
-    """Microseconds per content; a short log is read several times, so that the figure means something."""
+    """Microseconds per content; a short log is read several times, so that the figure is significant."""
     took = 0.0
     with accounting.watched(broker.pid) as peak:
         for _ in range(passes):
@@ -189,7 +189,7 @@ def _read(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
 
 
 def _middle(side: Side) -> Sample:
-    """The middle one of some passes."""
+    """The median of some passes."""
     return sorted((side() for _ in range(PASSES)), key=attrgetter("value"))[PASSES // 2]
 
 
@@ -213,7 +213,7 @@ def _within(around: Callable[[], ExitStack], side: Side) -> Sample:
 
 
 def _crowd(broker: RunningBroker, name: str, count: int) -> ExitStack:
-    """Helper processes with `count` connections in all, which wait for contents of a resource that gets none."""
+    """Helper processes with `count` connections in all, which wait for contents of an empty resource."""
     with ExitStack() as stack:
         for at in range(0, count, CROWD_PROCESS):
             size = min(CROWD_PROCESS, count - at)
@@ -241,8 +241,8 @@ def _series(
     note: str = "",
     bare: Mapping[str, Side] | None = None,
 ) -> list[Row]:
-    """A row for each size but the smallest, which is the peer of all. Each size takes part in each round. With `bare`,
-    what takes as much without a broker, one beside that for every size, too.
+    """A row for each size except the smallest, which is the peer of all. Each size takes part in each round. `bare` is
+    the same work without a broker, which is compared for every size.
     """
     limits = {f"{BARE}, {label}": side for label, side in (bare or {}).items()}
     samples = interleave({**sides, **limits}, min(MOST_ROUNDS, bench.plan.rounds))

@@ -1,5 +1,5 @@
-"""What a query costs before it has anything to do, and when it has nothing to do, beside Kafka's source and beside a
-Python source that does nothing: what Spark's Python API costs by itself.
+"""The cost of a query before its first batch, and while it is idle, compared with Kafka's source and with a Python
+source that does nothing: the cost of Spark's Python API by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OCTETS = 100
 SETTLE_S = 3.0
 NOTE = "every Python source waits for a process that loads pyspark, from an archive without bytecode: {:.1f} s alone"
 MOST_ROUNDS = 3
-"""Of what takes its time by waiting."""
+"""Rounds of measurements that consist of waiting."""
 
 
 def start(bench: Bench) -> list[Row]:
@@ -37,14 +37,14 @@ def start(bench: Bench) -> list[Row]:
     subject = Subject("start", "first batch after start()", "s", "less")
     options = generator(ROWS, OCTETS)
     no_op = bench.spark.readStream.format("bench_tick").options(**options).load()
-    api = Peer(TICK, partial(_first_batch, bench, no_op))  # what the Python API costs by itself
+    api = Peer(TICK, partial(_first_batch, bench, no_op))  # the cost of the Python API by itself
     note = NOTE.format(_loading())
     return _beside_kafka(bench, subject, partial(_first_side, bench), [api], bench.plan.rounds, note)
 
 
 def idle(bench: Bench) -> list[Row]:
-    """Processor time of Spark and the broker, above what they take without a query, with the default trigger: each
-    source decides how long a trigger waits for news.
+    """Processor time of Spark and the broker, above that without a query, with the default trigger: each source
+    decides how long a trigger waits for news.
     """
     subject = Subject("idle", "idle query, processor time per minute", "CPU s/min", "less")
     return _beside_kafka(bench, subject, partial(_idle_side, bench), [], min(MOST_ROUNDS, bench.plan.rounds))
@@ -76,7 +76,7 @@ def _first_side(bench: Bench, frame: DataFrame, _broker: int) -> Side:
 
 
 def _first_batch(bench: Bench, frame: DataFrame) -> Sample:
-    """By the clock in the query's own progress: when the first trigger began, and how long it took."""
+    """By the clock in the query's own progress: the start of the first trigger, and its duration."""
     with sparks.checkpoint(bench.place) as directory:
         began = time.time()
         query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
@@ -90,7 +90,7 @@ def _first_batch(bench: Bench, frame: DataFrame) -> Sample:
 
 
 def _loading() -> float:
-    """Seconds that Spark's process for a source takes to load what it runs, as the JVM starts it, before any source."""
+    """Seconds that Spark's process for a source needs to load its modules, as the JVM starts it, before any source."""
     archives = (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, archives))}
     command = [sys.executable, "-c", "import pyspark.sql.streaming.python_streaming_source_runner"]

@@ -1,8 +1,9 @@
-"""From publishing to the row in a running query: 100 contents a second, one by one, default trigger, noop sink.
+"""The time from publishing to the row in a running query: 100 contents a second, one by one, default trigger, noop
+sink.
 
-The body is the time of publishing. When the row passes, the executor's clock is read in the same expression, so that
-the time is the row's and not its batch's. What the Python Data Source API costs by itself is the trigger of a source
-that has a row ready in every trigger and does nothing else.
+The body is the time of publishing. The executor's clock is read in the expression that processes the row, so that the
+time is the row's and not its batch's. The cost of the Python Data Source API by itself is the trigger of a source that
+has a row ready in every trigger and does nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OF_TICK = 1.1
 TICK = "no-op Python source"
 KAFKA = "Kafka"
 SETTLE_S = 4.0
-"""At the start of a query workers start and code is compiled; that is another workload's affair."""
+"""At the start of a query workers start and code is compiled; another workload measures that."""
 SHARES = {"p50": 0.5, "p99": 0.99}
 NOTE = "the Python Data Source API alone takes {:.0f} ms a trigger, which no Python source goes below"
 
@@ -38,7 +39,7 @@ Publish = Callable[[str], object]
 
 
 def latency(bench: Bench) -> list[Row]:
-    """Latency beside Kafka's, and the trigger's length beside Kafka's and the no-op source's."""
+    """Latency compared with Kafka's, and the trigger's length compared with Kafka's and the no-op source's."""
     with ExitStack() as stack:
         names = stack.enter_context(bench.resources())
         frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
@@ -101,8 +102,8 @@ def _measured(
 
 
 def _ticking(bench: Bench, publishing: Callable[[], AbstractContextManager[Publish]]) -> Sample:
-    """The no-op source's median trigger in ms, of the same query: what is observed costs both the same, and as much is
-    published meanwhile, so that both have the same share of the machine.
+    """The median trigger in ms of the no-op source, in the same query: both sides have the same observed columns, and
+    as much is published at the same time, so that both have the same share of the machine.
     """
     source = bench.spark.readStream.format("bench_tick").options(**{**generator(20, 13), "tasks": "1"}).load()
     now = expr("cast(cast(unix_millis(current_timestamp()) as string) as binary)")

@@ -1,7 +1,9 @@
-"""Packs into the broker beside the same octets written and synced in the same groups, beside itself without the syncs,
-and with the packs sent through the socket, as from another machine; packs out of it beside the same mapped octets sent
-by ZeroMQ alone. A reader on the broker's machine takes large packs out of its files, others get them through the
-socket: a row for each. The receiver reads every octet.
+"""Packs into the broker, compared with the same octets written and synced in the same groups, with MTL without syncs,
+and with packs sent through the socket, as from another machine. Packs out of the broker, compared with the same mapped
+octets sent by ZeroMQ alone.
+
+A reader on the broker's machine reads large packs from its files, others receive them through the socket: each has a
+row. The receiver reads every octet.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ RAW = "raw pyzmq, the same mapped octets"
 SUMMED = "raw pyzmq, the same mapped octets and their crc32c"
 OF_LIMIT = 0.9
 SIZES = {100: 10_000, 1024: 4_000}
-"""Octets of a content, and contents of a pack: what Spark's sink sends, within the largest pack."""
+"""Octets of a content, and contents of a pack: as Spark's sink sends them, within the largest pack."""
 
 
 def ingest(bench: Bench) -> list[Row]:
@@ -37,7 +39,7 @@ def ingest(bench: Bench) -> list[Row]:
         with bench.own_broker() as broker:
             written: list[Path] = []
             ours = partial(_publish, broker, octets, pack, count, written)
-            # The limit writes what ours wrote just before, so the two cannot change places.
+            # The limit writes the octets that ours wrote just before, so their order is fixed.
             files = {
                 FILE: partial(_write, bench, written, octets * count),
                 SUMMED_FILE: partial(_write, bench, written, octets * count, summed=True),
@@ -113,7 +115,7 @@ def _publish(
     *,
     local_writes: bool = True,
 ) -> Sample:
-    """Into a resource of its own, which replaces the one before it; where its log lies goes into `written`."""
+    """Publish into a new resource, which replaces the one before; `written` gets the place of its log."""
     with mtl.connect(broker.endpoint) as connection:
         for name in connection.describe():
             connection.delete_resource(name)
@@ -127,7 +129,7 @@ def _publish(
 
 
 def _write(bench: Bench, written: list[Path], payload: int, *, summed: bool = False) -> Sample:
-    """What the broker wrote, its headers included; both rates count the contents' own octets only."""
+    """The octets that the broker wrote, headers included; both rates count the contents' own octets only."""
     with Role(
         "write_file", log=str(written[0]), target=str(bench.place / "plain-file"), summed=summed
     ) as role:

@@ -1,8 +1,8 @@
-"""One client that publishes content by content and one that reads, durable in between, beside a raw forwarder, and
-beside one that syncs what it forwards.
+"""One client that publishes single contents and one that reads the durable contents, compared with a raw forwarder,
+and with one that syncs before it forwards.
 
-The clients of the row with the target are plain clients of RFC 11, sockets and nothing else, as the forwarder's are;
-what our own client costs beyond them is a row of its own.
+The clients of the row with the target are plain clients of RFC 11, only sockets, as the forwarder's clients are; the
+extra cost of our own client is a separate row.
 """
 
 from __future__ import annotations

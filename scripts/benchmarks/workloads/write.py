@@ -1,8 +1,8 @@
-"""Writing a frame to one and to eight resources, beside a writer that discards, and beside Spark's Kafka sink.
+"""Writing a frame to one and to eight resources, compared with a writer that discards, and with Spark's Kafka sink.
 
-Ours is exactly-once, and synced before it counts; Kafka's is at-least-once, with and without a flush before each of the
-broker's acknowledgements. Ours is on the same machine as its broker, and hands packs over in memory; what that is worth
-beside the socket is a row of its own.
+Ours is exactly-once, and synced before it counts; Kafka's is at-least-once, with and without a flush before each of
+the broker's acknowledgements. Ours is on the same machine as its broker, and passes packs in shared memory; the gain
+over the socket is a separate row.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def stream(bench: Bench) -> list[Row]:
 
 
 def rows_of(bench: Bench, octets: int) -> int:
-    """How many rows of a size are written; as in `drain.rows_of`."""
+    """The number of written rows of a size; as in `drain.rows_of`."""
     if octets > 100:
         return bench.plan.amount(short=500_000, full=1_000_000, unit=UNIT)
     return bench.plan.amount(short=2_000_000, full=5_000_000, unit=UNIT)
 
 
 def flushed_rows(rows: int) -> int:
-    """Rows for a Kafka that flushes before every acknowledgement: fewer, since each takes it so much longer."""
+    """Rows for a Kafka that flushes before every acknowledgement: fewer, since each takes much longer."""
     return max(UNIT, rows // FLUSHED_SHARE // UNIT * UNIT)
 
 
@@ -100,7 +100,7 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
 
 
 class _Fresh:
-    """A job that writes to places of its own each time; making and removing them is not timed."""
+    """A job that writes to new places each time; creating and removing them is not timed."""
 
     def __init__(
         self,
@@ -155,14 +155,14 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
 
 @contextmanager
 def directory(bench: Bench) -> Iterator[list[str]]:
-    """A new directory on the disk that is measured, removed at the end of the block."""
+    """A new directory on the measured disk, removed at the end of the block."""
     with tempfile.TemporaryDirectory(dir=bench.place) as name:
         yield [name]
 
 
 @contextmanager
 def topics(peer: Kafka, count: int) -> Iterator[list[str]]:
-    """Topics that are removed again: one with a partition for each task, or several with one each."""
+    """Topics that are removed at the end: one with a partition for each task, or several with one each."""
     with ExitStack() as stack:
         partitions = TASKS if count == 1 else 1
         yield [stack.enter_context(peer.topic(partitions)) for _ in range(count)]

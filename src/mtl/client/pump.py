@@ -204,7 +204,7 @@ class Pump:
             end,
             f"the broker no longer has the contents that this writer published to {names} as numbers {first} to "
             f"{end - 1}, although it had confirmed them: its data was removed or replaced by an older copy, or the "
-            "resource was deleted and made again. Open another writer to continue",
+            "resource was deleted and created again. Open another writer to continue",
         )
 
     def bound(self) -> None:

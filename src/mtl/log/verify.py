@@ -152,7 +152,7 @@ def _index_problems(
     if index is None:
         if not indexed:
             return []
-        message = f"{path}: the index is missing or does not verify; it is made again from the segment"
+        message = f"{path}: the index is missing or does not verify; it is rebuilt from the segment"
         return [Problem(path, 0, None, None, message)]
     columns = zip(
         index.columns(),

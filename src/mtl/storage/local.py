@@ -238,7 +238,7 @@ class Storage:
 
     def _log_exists(self, path: str) -> bool:
         """Whether a staged log exists. An older version may have left a directory with neither a segment nor a
-        manifest: nothing was confirmed in that log, and it is made again when it is needed.
+        manifest: nothing was confirmed in that log, and it is created again when it is needed.
         """
         names = self._disk.list_dir(path) if self._disk.exists(path) else ()
         return any(name == MANIFEST or segment_base(name) is not None for name in names)

@@ -143,7 +143,7 @@ class Recovery:
                 ):
                     store.save((owner,), ())
                     keys.add((owner.kind, owner.key))
-                    done.append(f"the record of {orphan.place} was made again: {orphan}")
+                    done.append(f"the record of {orphan.place} was created again: {orphan}")
         return [*done, "the present records count as complete from now on"]
 
     def _unnamed(self, places: set[str]) -> list[Orphan]:

@@ -106,7 +106,7 @@ def test_a_checkpoint_without_the_querys_name_is_read(tmp_path: Path) -> None:
         ("x", 5, 9, "served"),
         ("x", 8, 20, "lost 5 to 7 (3)"),
         ("x", 1, 8, "ends at 8"),
-        ("y", 1, 20, "made again"),
+        ("y", 1, 20, "created again"),
     ],
 )
 def test_the_state_of_held_contents_in_the_broker(

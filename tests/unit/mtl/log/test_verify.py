@@ -127,7 +127,7 @@ def test_segments_removed_by_retention_during_verification_are_no_problem(
 def test_a_missing_index_is_a_problem(log: LogUnderTest) -> None:
     log.disk.unlink(f"{LOG}/00000000000000000001.index")
     assert [message.partition(": ")[2] for message in problems(log.disk)] == [
-        "the index is missing or does not verify; it is made again from the segment"
+        "the index is missing or does not verify; it is rebuilt from the segment"
     ]
 
 

@@ -160,7 +160,7 @@ def test_undecodable_rows_are_moved_to_lost_and_found(data: Path) -> None:
 def test_lost_records_are_restored_from_manifests(data: Path) -> None:
     (data / "broker.db").write_bytes(b"")
     with Recovery(data) as recovery:
-        assert [x for x in recovery.accept() if "was made again" in x]
+        assert [x for x in recovery.accept() if "was created again" in x]
     found = records(data)
     assert RESOURCE in found
     assert STAGE in found

@@ -136,7 +136,7 @@ def test_an_unreadable_stage_is_not_reported_as_unknown(rig: Rig, served: Client
     stage = staged(served, 2, {"a": [b"y"]})
     rig.stop()
     rig.store.damage(StageRecord.kind, stage)
-    rig.disk.flip(f"{ROOT}/stages/{stage}/0/{MANIFEST}", 9)  # otherwise it is made again
+    rig.disk.flip(f"{ROOT}/stages/{stage}/0/{MANIFEST}", 9)  # otherwise it is created again
     rig.start()
     refusal_of(rig.client(), commit(2, stage))
 

@@ -462,10 +462,10 @@ class Gone:
 GONE = [
     pytest.param(Gone({}, "was deleted: its contents from 11 on"), id="deleted"),
     pytest.param(
-        Gone({"a": Log(5, incarnation="i2")}, "was deleted and created again"), id="made again, shorter"
+        Gone({"a": Log(5, incarnation="i2")}, "was deleted and created again"), id="recreated, shorter"
     ),
     pytest.param(
-        Gone({"a": Log(500, incarnation="i2")}, "was deleted and created again"), id="made again, longer"
+        Gone({"a": Log(500, incarnation="i2")}, "was deleted and created again"), id="recreated, longer"
     ),
 ]
 BY_NAME = {"resources": "a", "maxOffsetsPerTrigger": "10"}

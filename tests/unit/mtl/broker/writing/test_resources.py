@@ -383,7 +383,7 @@ def test_contents_for_a_stopped_resource_are_pushed_back(stopped: Client) -> Non
     assert flow.sent() == [c.Reject(1, False, True)]
 
 
-def test_a_stopped_resource_can_be_deleted_and_made_again(rig: Rig, stopped: Client) -> None:
+def test_a_stopped_resource_can_be_deleted_and_recreated(rig: Rig, stopped: Client) -> None:
     stopped.ask(w.ResourceDelete(resource="a"), w.Ok)
     stopped.create("a")
     stopped.fill("a", [b"new"])
