@@ -117,8 +117,7 @@ class _BinaryWriter:
         self._characters = characters
 
     def write_number(self, value: int) -> None:
-        if not 0 <= value < 0x80:  # most are small
-            _check_number(value)
+        _check_number(value)
         while value > 0x7F:
             self._out.append(value & 0x7F | 0x80)
             value >>= 7
