@@ -168,13 +168,13 @@ class _Wound:
 
 
 class Chaos:
-    """Carries out the kills, one after the other, while a query runs. `say` prints a line."""
+    """Carries out the kills, one after the other, while a query runs. `print_line` prints a line."""
 
-    def __init__(self, scene: Scene, blows: list[Blow], say: Callable[[str], None]) -> None:
+    def __init__(self, scene: Scene, blows: list[Blow], print_line: Callable[[str], None]) -> None:
         self.events: list[Event] = []
         self._scene = scene
         self._blows = blows
-        self._say = say
+        self._print_line = print_line
         self._wound: _Wound | None = None
 
     def step(self) -> None:
@@ -242,7 +242,7 @@ class Chaos:
             done,
         )
         self.events.append(event)
-        self._say(f"killed the {event.victims} {event.moment} ({event.progress})")
+        self._print_line(f"killed the {event.victims} {event.moment} ({event.progress})")
         return _Wound(blow, batch, event, replays, since)
 
     def _heal(self, wound: _Wound) -> None:
@@ -260,18 +260,20 @@ class Chaos:
         else:
             how = "started again, but the broker did NOT recognise the repeated commit"
         wound.event.outcome = f"{how}; {took}"
-        self._say(f"  {wound.event.outcome}")
+        self._print_line(f"  {wound.event.outcome}")
         self._wound = None
 
 
 class Interruption:
     """Kills the broker once, when so many contents of the feed are sent: some of them are not confirmed yet."""
 
-    def __init__(self, broker: RunningBroker, at: int, contents: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, broker: RunningBroker, at: int, contents: int, print_line: Callable[[str], None]
+    ) -> None:
         self._broker = broker
         self._at: int | None = at
         self._contents = contents
-        self._say = say
+        self._print_line = print_line
         self.event: Event | None = None
 
     def moved(self, sent: int, confirmed: int) -> None:
@@ -283,12 +285,12 @@ class Interruption:
         self._broker.start()
         progress = f"{sent:,} of {self._contents:,} contents sent, {confirmed:,} confirmed"
         self.event = Event(BROKER, "while the flights were being published", progress, sent)
-        self._say(f"killed the {BROKER} {self.event.moment} ({progress})")
+        self._print_line(f"killed the {BROKER} {self.event.moment} ({progress})")
 
     def survived(self) -> Event:
         """Everything is published."""
         if self.event is None:
             raise Failed("the flights were published before the broker could be killed")
         self.event.outcome = "the writer reconnected and sent unconfirmed contents again"
-        self._say(f"  {self.event.outcome}")
+        self._print_line(f"  {self.event.outcome}")
         return self.event

@@ -73,8 +73,8 @@ async def _pass(places: Mapping[str, str], end: End) -> Passage:
     async with (
         end.connect(places[end.name]) as c,
         end.reader(c, out_of(end), "earliest") as reader,
-        mtl_end.connect(places[MTL]) as beside,
-        mtl_end.reader(beside, out_of(end), "earliest") as witness,
+        mtl_end.connect(places[MTL]) as broker_client,
+        mtl_end.reader(broker_client, out_of(end), "earliest") as witness,
     ):
         async with end.writer(c, into(end)) as writer:
             for body in sent:

@@ -230,10 +230,10 @@ def _read(machine: Machine, stage: str) -> tuple[Facts | None, list[str]]:
             machine.kill()
     else:
         machine.ended()
-    said = machine.log_text()
-    if TRACEBACK in said:
-        raise MachineFailed(f"a traceback: {said[said.find(TRACEBACK) :][:3000]}")
-    reports = [line for line in said.splitlines() if _REPORT.search(line)]
+    log = machine.log_text()
+    if TRACEBACK in log:
+        raise MachineFailed(f"a traceback: {log[log.find(TRACEBACK) :][:3000]}")
+    reports = [line for line in log.splitlines() if _REPORT.search(line)]
     if found is None and not reports:
         raise MachineFailed(f"the broker did not start and said no reason; {machine.tail()}")
     return found, reports + (found.refused if found is not None else [])

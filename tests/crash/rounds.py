@@ -41,11 +41,9 @@ def play(spec: Spec, server: ForkServer, place: Path) -> Outcome:
         clients.close()
         if machine.running:
             machine.kill()
-    if TRACEBACK in (said := machine.log_text()):
-        at = said.find(TRACEBACK)
-        outcome.findings.append(
-            Finding("wrong", f"the broker's log has a traceback:\n{said[at : at + 3000]}")
-        )
+    if TRACEBACK in (log := machine.log_text()):
+        at = log.find(TRACEBACK)
+        outcome.findings.append(Finding("wrong", f"the broker's log has a traceback:\n{log[at : at + 3000]}"))
     return ended(outcome, place, began)
 
 
@@ -54,5 +52,5 @@ def _stop(machine: Machine) -> list[Finding]:
     code = machine.stop()
     if code:
         return [Finding("wrong", f"the broker stopped with {code}; {machine.tail()}")]
-    code, said = machine.command("verify", str(machine.data))
-    return [Finding("wrong", f"mtl verify: {said}")] if code else []
+    code, output = machine.command("verify", str(machine.data))
+    return [Finding("wrong", f"mtl verify: {output}")] if code else []

@@ -92,10 +92,10 @@ def test_tail_follows_until_it_is_interrupted(at: tuple[str, str]) -> None:
         stderr=subprocess.DEVNULL,
     )
     assert following.stdout is not None
-    with following, following.stdout as said:
-        assert said.readline() == b"one\n"
+    with following, following.stdout as output:
+        assert output.readline() == b"one\n"
         run("publish", "orders", *at, given="two\n")
-        assert said.readline() == b"two\n"
+        assert output.readline() == b"two\n"
         following.send_signal(signal.SIGINT)
         assert following.wait(PATIENCE_S) == 130
 
@@ -211,9 +211,9 @@ def run_failing(*arguments: str) -> str:
 
 
 def test_an_absent_broker_is_one_line_and_exit_code_1() -> None:
-    said = run("--timeout", "0.5", "resource", "list", "--endpoint", "tcp://127.0.0.1:1", code=1)
-    assert said.startswith("mtl: no answer from tcp://127.0.0.1:1 within ")
-    assert said.count("\n") == 1
+    output = run("--timeout", "0.5", "resource", "list", "--endpoint", "tcp://127.0.0.1:1", code=1)
+    assert output.startswith("mtl: no answer from tcp://127.0.0.1:1 within ")
+    assert output.count("\n") == 1
 
 
 def test_the_endpoint_may_come_from_the_environment(

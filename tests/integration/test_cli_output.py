@@ -59,10 +59,10 @@ def test_a_console_prints_text_without_markup(name: str, capsys: pytest.CaptureF
     table.add_column(name)
     table.add_row(name)
     console.print(table)
-    said = capsys.readouterr().out
-    assert said.count(printable(name)) == 3
-    assert "\x07" not in said
-    assert "\x1b]" not in said
+    printed = capsys.readouterr().out
+    assert printed.count(printable(name)) == 3
+    assert "\x07" not in printed
+    assert "\x1b]" not in printed
 
 
 def run(broker: RunningBroker, *arguments: str, code: int = 0) -> bytes:

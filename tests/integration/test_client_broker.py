@@ -278,7 +278,7 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
     report, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        said = b"failed"
+        outcome = b"failed"
         try:
             with mtl.connect(connection.endpoint) as own, own.writer("orders") as child_writer:
                 child_writer.send(b"1")
@@ -291,9 +291,9 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
                     closed += 1
             writer.close()
             reader.close()
-            said = b"%d %d" % (ended, closed)
+            outcome = b"%d %d" % (ended, closed)
         finally:
-            os.write(tell, said)
+            os.write(tell, outcome)
             os._exit(0)
     os.waitpid(child, 0)
     assert os.read(report, 100) == b"3 3"

@@ -63,8 +63,8 @@ def test_a_writer_of_a_suspended_process_resends_dropped_contents(impatient: Run
             os.kill(process.pid, signal.SIGSTOP)
             time.sleep(GIVEN_UP_S)
             os.kill(process.pid, signal.SIGCONT)
-            said, errors = process.communicate("go on\n", timeout=60)
-        assert (said, process.returncode) == ("flushed\n", 0), errors
+            output, errors = process.communicate("go on\n", timeout=60)
+        assert (output, process.returncode) == ("flushed\n", 0), errors
         contents = 4 * (LARGE_PACK if how == "shared" else 1)
         assert [content.sequence for content in visible(connection, "orders")] == list(range(1, contents + 1))
 

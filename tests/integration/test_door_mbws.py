@@ -26,7 +26,7 @@ from tests.support.mbws import at, bare, bodies_of, in_log, names, numbered, wri
 @in_loop
 async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind: Kind) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as client:
+    async with at(shared) as (opened, broker_client), bare(opened, f"address={a}&from=earliest") as client:
         connected = await client.connect(kind=kind)
         assert connected.name.startswith("urn:uuid:")
         assert connected.numbers == ()
@@ -43,7 +43,7 @@ async def test_a_client_of_the_document_alone_works(shared: RunningBroker, kind:
             Message((a,), b"%d" % n, "text/plain", (("k", "v"), ("mtl-sequence", str(n + 1))))
             for n in range(3)
         ]
-        assert await in_log(beside, a) == [b"0", b"1", b"2"]
+        assert await in_log(broker_client, a) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.requirement("MBWS-03", "MBWS-04")
@@ -67,7 +67,7 @@ async def test_an_answered_close_acknowledges_all_messages_before_it(
     shared: RunningBroker, subprotocol: str
 ) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside):
+    async with at(shared) as (opened, broker_client):
         name = ""
         async with bare(opened, subprotocol=subprotocol) as client:
             if subprotocol == MBWS:
@@ -75,7 +75,7 @@ async def test_an_answered_close_acknowledges_all_messages_before_it(
             await client.send(*numbered(a, range(500)))
             await client.socket.close()
             assert client.socket.close_code == 1000
-        assert await in_log(beside, a) == [b"%d" % n for n in range(500)]
+        assert await in_log(broker_client, a) == [b"%d" % n for n in range(500)]
         if name:
             async with bare(opened) as client:
                 assert (await client.connect(name, 0, 1, 500)).name != name
@@ -104,21 +104,21 @@ async def test_without_recovery_messages_are_sent_at_once(shared: RunningBroker)
 async def test_a_message_is_written_to_each_of_its_addresses(shared: RunningBroker) -> None:
     a, b = next(names), next(names)
     query = f"address={a}&from=earliest&address={b}&from=earliest"
-    async with at(shared) as (opened, beside), bare(opened, query) as client:
+    async with at(shared) as (opened, broker_client), bare(opened, query) as client:
         await client.connect()
         await client.send(Message((a, "", b, a), b"both"))
         messages = await client.messages(2)
         assert sorted(message.addresses for message in messages) == [(a,), (b,)]
         assert [message.body for message in messages] == [b"both", b"both"]
         for address in (a, b):
-            assert await in_log(beside, address) == [b"both"]
+            assert await in_log(broker_client, address) == [b"both"]
 
 
 @pytest.mark.requirement("MBWS-40", "MBWS-41")
 @in_loop
 async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared, create=(DEAD, a)) as (opened, beside), bare(opened) as client:
+    async with at(shared, create=(DEAD, a)) as (opened, broker_client), bare(opened) as client:
         await client.connect()
         await client.send(
             Message(("nowhere", a), b"unknown", "t/t", (("k", "v"),)),
@@ -128,8 +128,8 @@ async def test_an_undeliverable_message_is_acknowledged_and_a_dead_letter(shared
             Message((a,), b"good"),
         )
         await client.acknowledged(5)
-        assert await in_log(beside, a) == [b"unknown", b"good"]
-        async with beside.reader(DEAD, start="earliest", until=5) as log:
+        assert await in_log(broker_client, a) == [b"unknown", b"good"]
+        async with broker_client.reader(DEAD, start="earliest", until=5) as log:
             letters = {content.body: content.properties async for content in log}
         assert set(letters) == {b"unknown", b"no address", b"bad", b"long"}
         assert letters[b"unknown"].items() >= {"k": "v", "content-type": "t/t"}.items()
@@ -181,8 +181,8 @@ async def test_a_client_without_connect_frame_is_disconnected(
 @in_loop
 async def test_unacknowledged_messages_do_not_exceed_the_window(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as client:
-        await written(beside, a, range(MBWS_WINDOW + 100))
+    async with at(shared) as (opened, broker_client), bare(opened, f"address={a}&from=earliest") as client:
+        await written(broker_client, a, range(MBWS_WINDOW + 100))
         await client.connect()
         assert bodies_of(await client.messages(MBWS_WINDOW)) == list(range(MBWS_WINDOW))
         more = asyncio.create_task(client.messages(100))
@@ -198,9 +198,12 @@ async def test_unacknowledged_messages_do_not_exceed_the_window(shared: RunningB
 @in_loop
 async def test_a_slow_client_gets_every_message(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest", MBLWS) as client:
-        await beside.create_resource(a, exist_ok=True)
-        async with beside.writer(a) as w:
+    async with (
+        at(shared) as (opened, broker_client),
+        bare(opened, f"address={a}&from=earliest", MBLWS) as client,
+    ):
+        await broker_client.create_resource(a, exist_ok=True)
+        async with broker_client.writer(a) as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
         bodies = [message.body.rstrip(b"\0") for message in await client.messages(100)]

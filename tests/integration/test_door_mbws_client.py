@@ -25,7 +25,7 @@ from tests.support.tls import Certificates
 @in_loop
 async def test_sent_messages_are_delivered_and_durable(shared: RunningBroker, *, text: bool) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside), mbws.connect(opened.endpoint, text=text) as c:
+    async with at(shared) as (opened, broker_client), mbws.connect(opened.endpoint, text=text) as c:
         async with c.reader(a, start="earliest") as r, c.writer(a) as w:
             for body in BODIES:
                 await w.send(body, PROPERTIES)
@@ -33,7 +33,7 @@ async def test_sent_messages_are_delivered_and_durable(shared: RunningBroker, *,
         assert [content.body for content in received] == BODIES
         assert [content.sequence for content in received] == [1, 2, 3, 4]
         assert all(content.properties == PROPERTIES for content in received)
-        async with beside.reader(a, start="earliest", until=5) as log:
+        async with broker_client.reader(a, start="earliest", until=5) as log:
             assert [(content.body, content.properties) async for content in log] == [
                 (body, PROPERTIES) for body in BODIES
             ]
@@ -44,7 +44,7 @@ async def test_sent_messages_are_delivered_and_durable(shared: RunningBroker, *,
 async def test_messages_are_exactly_once_with_a_cut_network(shared: RunningBroker) -> None:
     """Numbered contents in both directions; the network is cut repeatedly."""
     a = next(names)
-    async with at(shared) as (opened, beside):
+    async with at(shared) as (opened, broker_client):
         port = urlsplit(opened.endpoint).port
         assert port is not None
         with CuttingProxy(port) as proxy:
@@ -66,7 +66,7 @@ async def test_messages_are_exactly_once_with_a_cut_network(shared: RunningBroke
                 assert bodies == list(range(3000))
                 assert c.link.beginnings == r.link.beginnings == 1
                 assert c.link.recoveries + r.link.recoveries >= 6
-        assert await in_log(beside, a) == [b"%d" % n for n in range(3000)]
+        assert await in_log(broker_client, a) == [b"%d" % n for n in range(3000)]
 
 
 async def read(r: mbws.MbwsReader, bodies: list[int]) -> None:
@@ -88,12 +88,12 @@ async def test_with_a_door_that_lost_its_state_no_message_is_lost(shared: Runnin
         await w.flush()
         assert [int((await r.next()).body) for _ in range(2)] == [0, 1]
     away = await w.send(b"3")
-    async with door("mbws", shared.endpoint, place) as (_, beside):
+    async with door("mbws", shared.endpoint, place) as (_, broker_client):
         await away
         assert [int((await r.next()).body) for _ in range(2)] == [2, 3]
         assert c.link.beginnings == r.link.beginnings == 2
         await c.close()
-        assert await in_log(beside, a) == [b"0", b"1", b"2", b"3"]
+        assert await in_log(broker_client, a) == [b"0", b"1", b"2", b"3"]
 
 
 @in_loop
@@ -107,11 +107,11 @@ async def test_a_stopped_door_has_acknowledged_all_accepted_messages(shared: Run
         w = await c.writer(a)
         sending = asyncio.create_task(send_all(w, range(5000)))
         await until(lambda: c.link._outgoing.acked > 500)
-    async with door("mbws", shared.endpoint, place) as (_, beside):
+    async with door("mbws", shared.endpoint, place) as (_, broker_client):
         await sending
         await w.flush()
         await c.close()
-        assert await in_log(beside, a) == [b"%d" % n for n in range(5000)]
+        assert await in_log(broker_client, a) == [b"%d" % n for n in range(5000)]
 
 
 async def send_all(w: mbws.MbwsWriter, numbers: range) -> None:
@@ -121,7 +121,7 @@ async def send_all(w: mbws.MbwsWriter, numbers: range) -> None:
 
 @in_loop
 async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mbws.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), mbws.connect(opened.endpoint) as c:
         w, r = await c.writer("orders"), await c.reader("orders", start="earliest")
         answered = [await w.send(b"%d" % n) for n in range(300)]
         await answered[100]
@@ -130,7 +130,7 @@ async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: Ru
         await asyncio.to_thread(mtl_broker.restart)
         await sending
         await w.flush()
-        assert await in_log(beside, "orders") == [b"%d" % n for n in range(500)]
+        assert await in_log(broker_client, "orders") == [b"%d" % n for n in range(500)]
         assert [int((await r.next()).body) for _ in range(500)] == list(range(500))
 
 
@@ -151,8 +151,8 @@ async def test_acknowledged_messages_survive_a_kill_of_the_door(shared: RunningB
     acknowledged = sum(future.done() for future in sent)
     with door_process(*command, place) as process:
         await w.flush()
-        async with aio.connect(shared.endpoint) as beside:
-            log = [int(body) for body in await in_log(beside, a)]
+        async with aio.connect(shared.endpoint) as broker_client:
+            log = [int(body) for body in await in_log(broker_client, a)]
         bodies += [int((await r.next()).body) for _ in log[50:]]
         await c.close()
     assert bodies == log, "the reader went on where it was"
@@ -176,7 +176,7 @@ asyncio.run(main())
 @in_loop
 async def test_messages_acknowledged_to_a_killed_client_are_stored(shared: RunningBroker) -> None:
     a = next(names)
-    async with at(shared) as (opened, beside):
+    async with at(shared) as (opened, broker_client):
         client = await asyncio.create_subprocess_exec(
             sys.executable, "-c", CLIENT, opened.endpoint, a, stdout=asyncio.subprocess.PIPE
         )
@@ -189,7 +189,7 @@ async def test_messages_acknowledged_to_a_killed_client_are_stored(shared: Runni
             reported = int(line)
         await client.wait()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
-        log = [int(body) for body in await in_log(beside, a)]
+        log = [int(body) for body in await in_log(broker_client, a)]
         assert log == list(range(len(log)))
         assert len(log) > reported
 

@@ -41,17 +41,17 @@ def sending(url: str, *resources: str) -> dict[str, PeerConfig]:
     return {"there": PeerConfig(url=url, send=resources or ("orders",))}
 
 
-async def write(beside: Connection, *bodies: bytes, resource: str = "orders") -> None:
-    await beside.create_resource(resource, exist_ok=True)
-    async with beside.writer(resource) as w:
+async def write(broker_client: Connection, *bodies: bytes, resource: str = "orders") -> None:
+    await broker_client.create_resource(resource, exist_ok=True)
+    async with broker_client.writer(resource) as w:
         for body in bodies:
             await w.send(body, {"kind": "new"})
 
 
-async def has(beside: Connection, count: int, resource: str = "orders") -> list[bytes]:
+async def has(broker_client: Connection, count: int, resource: str = "orders") -> list[bytes]:
     """The bodies of the resource, awaited until there are `count`."""
-    await beside.create_resource(resource, exist_ok=True)
-    async with beside.reader(resource, start="earliest", until=count + 1) as r:
+    await broker_client.create_resource(resource, exist_ok=True)
+    async with broker_client.reader(resource, start="earliest", until=count + 1) as r:
         return [content.body async for content in r]
 
 
@@ -67,8 +67,8 @@ async def test_two_peered_brokers_have_the_same_contents(
     ):
         ours, theirs = [b"a%d" % n for n in range(1500)], [b"b%d" % n for n in range(1500)]
         await asyncio.gather(write(east, *ours), write(west, *theirs))
-        for beside in (east, west):
-            found = await has(beside, 3000)
+        for broker_client in (east, west):
+            found = await has(broker_client, 3000)
             assert [body for body in found if body.startswith(b"a")] == ours
             assert [body for body in found if body.startswith(b"b")] == theirs
         await write(east, b"last")

@@ -26,9 +26,9 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
     """The name of a connection whose door was stopped. It received the contents 0 to 9 of `a`, acknowledged three, and
     sent 0 to 4 to `b`.
     """
-    async with at(broker, create=create, origins=(PAGE,)) as (opened, beside):
-        await written(beside, a, range(10))
-        await beside.create_resource(b, exist_ok=True)
+    async with at(broker, create=create, origins=(PAGE,)) as (opened, broker_client):
+        await written(broker_client, a, range(10))
+        await broker_client.create_resource(b, exist_ok=True)
         async with bare(opened, f"address={a}&from=earliest", origin=PAGE) as client:
             name = (await client.connect()).name
             assert bodies_of(await client.messages(10)) == list(range(10))
@@ -44,17 +44,17 @@ async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = 
 @in_loop
 async def test_a_connection_continues_after_a_restart_of_the_door(mtl_broker: RunningBroker) -> None:
     a, b = next(names), next(names)
-    async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
-        await written(beside, a, range(10, 12))
+    async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, broker_client):
+        await written(broker_client, a, range(10, 12))
         async with bare(opened, origin=PAGE) as client:
             connected = await client.connect(name, 7, 4, 8)
             assert (connected.name, connected.numbers) == (name, (5,))
             assert bodies_of(await client.messages(5)) == [7, 8, 9, 10, 11]
             await client.send(*numbered(b, range(5, 8)))
             await client.acknowledged(8)
-        assert await in_log(beside, b) == [b"%d" % n for n in range(8)]
-        assert await in_log(beside, CONNECTIONS)
-        assert name.encode() not in b"".join(await in_log(beside, CONNECTIONS))
+        assert await in_log(broker_client, b) == [b"%d" % n for n in range(8)]
+        assert await in_log(broker_client, CONNECTIONS)
+        assert name.encode() not in b"".join(await in_log(broker_client, CONNECTIONS))
 
 
 @pytest.mark.requirement("MBWS-14")
@@ -87,8 +87,8 @@ async def test_of_two_doors_one_recovers_the_connection(mtl_broker: RunningBroke
 @in_loop
 async def test_a_connection_of_an_absent_client_is_stored(mtl_broker: RunningBroker) -> None:
     a = next(names)
-    async with at(mtl_broker) as (opened, beside):
-        await written(beside, a, range(3))
+    async with at(mtl_broker) as (opened, broker_client):
+        await written(broker_client, a, range(3))
         async with bare(opened, f"address={a}&from=earliest", origin=None) as client:
             name = (await client.connect()).name
             assert bodies_of(await client.messages(3)) == [0, 1, 2]
@@ -108,14 +108,17 @@ async def test_recovery_of_an_unknown_connection_gives_a_new_one(
     create = () if lost == "never stored" else ("*",)
     if lost == "late":
         monkeypatch.setattr("mtl.doors.mbws.door.MBWS_RETAINED_S", -1.0)
-    async with left(mtl_broker, a, b, create) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
+    async with (
+        left(mtl_broker, a, b, create) as name,
+        at(mtl_broker, origins=(PAGE,)) as (opened, broker_client),
+    ):
         if lost == "deleted":
-            await beside.delete_resource(CONNECTIONS)
+            await broker_client.delete_resource(CONNECTIONS)
         if lost == "unreadable":
-            stored = await in_log(beside, CONNECTIONS)
-            await beside.delete_resource(CONNECTIONS)
-            await beside.create_resource(CONNECTIONS)
-            async with beside.writer(CONNECTIONS) as w:
+            stored = await in_log(broker_client, CONNECTIONS)
+            await broker_client.delete_resource(CONNECTIONS)
+            await broker_client.create_resource(CONNECTIONS)
+            async with broker_client.writer(CONNECTIONS) as w:
                 for body in stored:
                     await w.send(body[:-1])
         async with bare(opened, f"address={a}&from=3", origin=PAGE) as client:
@@ -128,15 +131,15 @@ async def test_recovery_of_an_unknown_connection_gives_a_new_one(
 
 @in_loop
 async def test_clients_cannot_use_the_resource_of_stored_connections(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside):
+    async with at(mtl_broker) as (opened, broker_client):
         async with bare(opened, f"address={CONNECTIONS}") as client:
             assert await client.closed() == 1008
         async with bare(opened) as client:
             await client.connect()
             await client.send(Message((CONNECTIONS,), b"forged"))
             await client.acknowledged(1)
-        assert await in_log(beside, DEAD) == [b"forged"]
-        assert CONNECTIONS not in await beside.describe()
+        assert await in_log(broker_client, DEAD) == [b"forged"]
+        assert CONNECTIONS not in await broker_client.describe()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -98,7 +98,7 @@ async def bare(endpoint: str, *before: bytes) -> AsyncIterator[Bare]:
 @pytest.mark.requirement("MC0-01", "MC0-02", "MC0-22", "MC0-23", "MC0-27")
 @in_loop
 async def test_put_messages_are_delivered_and_durable(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), mc0.connect(opened.endpoint) as c:
         async with c.reader("orders") as r:
             async with c.writer("orders") as w:
                 for body in BODIES:
@@ -108,27 +108,31 @@ async def test_put_messages_are_delivered_and_durable(mtl_broker: RunningBroker)
         assert [content.sequence for content in received] == [1, 2, 3, 4]
         assert all(content.properties == PROPERTIES for content in received)
         assert received[0].content_type == PROPERTIES["content-type"]
-        async with beside.reader("orders", until=5) as log:
+        async with broker_client.reader("orders", until=5) as log:
             stored = [(content.body, content.properties) async for content in log]
         assert stored == [(body, PROPERTIES) for body in BODIES]
 
 
 @in_loop
 async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c, c.writer("orders") as w:
-        said: dict[str, Value] = {"n": 1}
-        await w.send(b"", said)
-        said["n"] = True  # which is equal
-        await w.send(b"", said)
+    async with (
+        at(mtl_broker) as (opened, broker_client),
+        mc0.connect(opened.endpoint) as c,
+        c.writer("orders") as w,
+    ):
+        properties: dict[str, Value] = {"n": 1}
+        await w.send(b"", properties)
+        properties["n"] = True  # which is equal
+        await w.send(b"", properties)
         await w.flush()
-        async with beside.reader("orders", start="earliest", until=3) as log:
+        async with broker_client.reader("orders", start="earliest", until=3) as log:
             assert [content.properties async for content in log] == [{"n": "1"}, {"n": "true"}]
 
 
 @in_loop
 async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint, compat="mc0d") as c:
-        async with c.reader("orders") as r, beside.writer("orders") as w:
+    async with at(mtl_broker) as (opened, broker_client), mc0.connect(opened.endpoint, compat="mc0d") as c:
+        async with c.reader("orders") as r, broker_client.writer("orders") as w:
             await w.send(b"typed", {"n": 7, "ok": True, "raw": b"\x00\xff", "none": None})
             received = await r.next()
         assert received.properties == {"n": "7", "ok": "true", "raw": "AP8=", "none": ""}
@@ -294,7 +298,7 @@ async def test_a_door_with_a_key_requires_curve(mtl_broker: RunningBroker, tmp_p
 @pytest.mark.requirement("MC0-08")
 @in_loop
 async def test_answered_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), mc0.connect(opened.endpoint) as c:
         await (await (await c.writer("orders")).send(b"first"))
         w = await c.writer("orders")
         answered = [await w.send(b"%d" % n) for n in range(500)]
@@ -303,16 +307,16 @@ async def test_answered_messages_survive_a_kill_of_the_broker(mtl_broker: Runnin
         answered += [await w.send(b"%d" % n) for n in range(500, 900)]
         await asyncio.to_thread(mtl_broker.restart)
         await w.flush()
-        async with beside.reader("orders", until=902) as log:
+        async with broker_client.reader("orders", until=902) as log:
             assert [content.body async for content in log] == [b"first", *(b"%d" % n for n in range(900))]
 
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_message_within_a_window(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+    async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
         client._socket.setsockopt(zmq.RCVHWM, 1)
         assert await client.ask("SUB", "ID", "s", "", "big") == [b"OK", b"ID", b"s"]
-        async with beside.writer("big") as w:
+        async with broker_client.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
         assert isinstance(opened, Mc0Door)
@@ -341,15 +345,15 @@ async def test_a_full_door_refuses_clients_until_others_leave(
 async def test_a_subscription_ends_with_its_connection(
     mtl_broker: RunningBroker,
 ) -> None:
-    async with at(mtl_broker) as (opened, beside):
-        await beside.create_resource("t", exist_ok=True)
+    async with at(mtl_broker) as (opened, broker_client):
+        await broker_client.create_resource("t", exist_ok=True)
         victim = await shaken(opened.endpoint, b"victim")
         assert await ask(victim, b"SUB", b"ID", b"s", b"", b"t") == [b"OK", b"ID", b"s"]
         victim.close()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         thief = await shaken(opened.endpoint, b"victim")
         assert await ask(thief, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
-        async with beside.writer("t") as w:
+        async with broker_client.writer("t") as w:
             await w.settled(await w.send(b"secret"))
         assert await ask(thief, b"PUT", b"ID", b"p", b"TOPIC", b"u", b"", b"x") == [b"OK", b"ID", b"p"]
         assert await ask(thief, b"NOOP", b"ID", b"m") == [b"OK", b"ID", b"m"]  # and no MESSAGE before it
@@ -377,14 +381,14 @@ async def test_a_silent_peer_loses_its_identity_after_its_ttl(mtl_broker: Runnin
 
 @in_loop
 async def test_messages_before_a_disconnection_are_handled(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside):
+    async with at(mtl_broker) as (opened, broker_client):
         peer = await shaken(opened.endpoint, b"brief")
         assert await ask(peer, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
         for n in range(500):
             peer.send(b"PUT", b"TOPIC", b"t", b"", b"%d" % n)
         peer.close()
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
-        async with beside.reader("t", start="earliest", until=501) as log:
+        async with broker_client.reader("t", start="earliest", until=501) as log:
             assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
 
 

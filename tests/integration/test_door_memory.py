@@ -118,8 +118,8 @@ async def test_memory_for_stuck_consumers_is_bounded_by_windows(shared: RunningB
         process = stack.enter_context(door_process(*arguments))
         assert process.stdout is not None
         endpoint = await_line(process.stdout.fileno(), r"ready at (\S+) ")
-        beside = await stack.enter_async_context(aio.connect(shared.endpoint))
-        await beside.create_resource(protocol)
+        broker_client = await stack.enter_async_context(aio.connect(shared.endpoint))
+        await broker_client.create_resource(protocol)
         for _ in range(SLOW):
             await stack.enter_async_context(slow(endpoint, protocol))
         c = await stack.enter_async_context(client(endpoint))
@@ -127,7 +127,7 @@ async def test_memory_for_stuck_consumers_is_bounded_by_windows(shared: RunningB
         before = most = own_memory(process.pid)
 
         async def written() -> None:
-            async with beside.writer(protocol) as w:
+            async with broker_client.writer(protocol) as w:
                 for _ in range(COUNT):
                     await w.send(bytes(OCTETS))
 

@@ -81,7 +81,7 @@ async def bare(endpoint: str) -> AsyncIterator[Bare]:
 @pytest.mark.parametrize("window", [1, 100, None])
 @in_loop
 async def test_sent_messages_are_delivered_and_durable(mtl_broker: RunningBroker, window: int | None) -> None:
-    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint, window=window) as c:
+    async with at(mtl_broker) as (opened, broker_client), mm2.connect(opened.endpoint, window=window) as c:
         async with c.reader("topic/orders", start="earliest") as r, c.writer("topic/orders") as w:
             for body in BODIES:
                 await w.send(body, PROPERTIES)
@@ -89,7 +89,7 @@ async def test_sent_messages_are_delivered_and_durable(mtl_broker: RunningBroker
         assert [content.body for content in received] == BODIES
         assert [content.sequence for content in received] == [1, 2, 3, 4]
         assert all(content.properties == PROPERTIES for content in received)
-        async with beside.reader("orders", start="earliest", until=5) as log:
+        async with broker_client.reader("orders", start="earliest", until=5) as log:
             assert [(content.body, content.properties) async for content in log] == [
                 (body, PROPERTIES) for body in BODIES
             ]
@@ -97,26 +97,30 @@ async def test_sent_messages_are_delivered_and_durable(mtl_broker: RunningBroker
 
 @in_loop
 async def test_properties_are_copied_when_sent(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c, c.writer("orders") as w:
-        said: dict[str, Value] = {"n": 1}
-        await w.send(b"", said)
-        said["n"] = True  # which is equal
-        await w.send(b"", said)
+    async with (
+        at(mtl_broker) as (opened, broker_client),
+        mm2.connect(opened.endpoint) as c,
+        c.writer("orders") as w,
+    ):
+        properties: dict[str, Value] = {"n": 1}
+        await w.send(b"", properties)
+        properties["n"] = True  # which is equal
+        await w.send(b"", properties)
         await w.flush()
-        async with beside.reader("orders", start="earliest", until=3) as log:
+        async with broker_client.reader("orders", start="earliest", until=3) as log:
             assert [content.properties async for content in log] == [{"n": 1}, {"n": "true"}]
 
 
 @pytest.mark.requirement("MM2-02", "MM2-20", "MM2-47", "MM2-53")
 @in_loop
 async def test_a_client_of_the_document_alone_works(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+    async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
         assert await client.handshake(HULK) == f"mtl {mtl.__version__}"
         await client.send(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
         frame = await client.receive()
         assert frame is not None
         assert str(frame) == "ExtensionFrame(id=3, payload=b'\\x00\\x01')"
-        async with beside.reader("MQ", start="earliest", until=2) as log:
+        async with broker_client.reader("MQ", start="earliest", until=2) as log:
             (content,) = [content async for content in log]
         assert content.body == b"123"
         assert content.properties == {"last-name": "kalle", "content-type": "application/json"}
@@ -191,10 +195,10 @@ async def test_a_consumer_of_a_queue_has_at_most_the_agreed_window(
 @in_loop
 async def test_deliveries_to_a_dead_consumer_count(mtl_broker: RunningBroker) -> None:
     """Each delivery of the content counts, except if the consumer unsubscribes."""
-    async with at(mtl_broker) as (opened, beside):
-        await beside.create_resource("jobs", max_deliveries=3)
-        await beside.create_resource("jobs.dead")
-        async with beside.writer("jobs") as w:
+    async with at(mtl_broker) as (opened, broker_client):
+        await broker_client.create_resource("jobs", max_deliveries=3)
+        await broker_client.create_resource("jobs.dead")
+        async with broker_client.writer("jobs") as w:
             await w.send(b"poison")
         final = encode_handshake(Handshake("mortal", "pub-sub", "batch-ack:max-count=1"))
         for unsubscribes in (False, True, False, False):
@@ -206,9 +210,9 @@ async def test_deliveries_to_a_dead_consumer_count(mtl_broker: RunningBroker) ->
                 assert message.payload == b"poison"
                 if unsubscribes:
                     await mortal.send(encode(CommandFrame("unsubscribe", {"destination": "jobs"})))
-                    while (await beside.queues(resource="jobs"))[0].consumers:
+                    while (await broker_client.queues(resource="jobs"))[0].consumers:
                         pass
-        async with beside.reader("jobs.dead", start="earliest", until=2) as dead:
+        async with broker_client.reader("jobs.dead", start="earliest", until=2) as dead:
             (letter,) = [content async for content in dead]
         assert letter.properties["dead-letter-reason"] == "deliveries"
         assert letter.properties["dead-letter-deliveries"] == 3
@@ -220,16 +224,16 @@ async def test_contents_without_message_form_are_skipped_or_dead_letters(
     mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Properties above 65,535 octets in URL encoding, and a large binary body under json."""
-    async with at(mtl_broker) as (opened, beside):
-        await beside.create_resource("jobs")
-        await beside.create_resource("jobs.dead")
-        async with beside.writer("jobs") as w:
+    async with at(mtl_broker) as (opened, broker_client):
+        await broker_client.create_resource("jobs")
+        await broker_client.create_resource("jobs.dead")
+        async with broker_client.writer("jobs") as w:
             await w.send(b"1", {"large": "ü" * 12_000})
             await w.send(b"\xff" * (4 << 20))
             await w.send(b'"good"')
         async with mm2.connect(opened.endpoint, json=True) as c, c.reader("jobs") as q:
             assert (await q.next()).body == b'"good"'
-            async with beside.reader("jobs.dead", start="earliest", until=3) as dead:
+            async with broker_client.reader("jobs.dead", start="earliest", until=3) as dead:
                 letters = [content async for content in dead]
             assert [len(letter.body) for letter in letters] == [1, 4 << 20]
             reasons = [str(letter.properties["dead-letter-reason"]) for letter in letters]
@@ -237,15 +241,15 @@ async def test_contents_without_message_form_are_skipped_or_dead_letters(
             assert "octets" in reasons[0]
             async with c.reader("topic/jobs", start="earliest") as t:
                 assert (await t.next()).body == b'"good"'
-    said = [record.message for record in caplog.records if record.name == "mtl.doors.micromessage"]
-    assert [line.partition(":")[0] for line in said] == ["jobs", "jobs", "topic/jobs", "topic/jobs"]
-    assert "content 1 becomes a dead letter" in said[0]
+    messages = [record.message for record in caplog.records if record.name == "mtl.doors.micromessage"]
+    assert [line.partition(":")[0] for line in messages] == ["jobs", "jobs", "topic/jobs", "topic/jobs"]
+    assert "content 1 becomes a dead letter" in messages[0]
 
 
 @in_loop
 async def test_types_and_json_become_properties(mtl_broker: RunningBroker) -> None:
     async with (
-        at(mtl_broker) as (opened, beside),
+        at(mtl_broker) as (opened, broker_client),
         mm2.connect(opened.endpoint, json=True, dotnet=True) as c,
         c.reader("topic/t", start="earliest") as r,
         c.writer("topic/t") as w,
@@ -256,7 +260,7 @@ async def test_types_and_json_become_properties(mtl_broker: RunningBroker) -> No
         await w.send(b"{")
         with pytest.raises(MtlError, match="not JSON"):
             await w.flush()
-        async with beside.writer("t") as other:
+        async with broker_client.writer("t") as other:
             await other.send(b"\xff")
         assert (await r.next()).body == b'"/w=="'
 
@@ -302,7 +306,7 @@ async def test_invalid_requests_are_answered_with_error_and_closed(mtl_broker: R
 
 @in_loop
 async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), mm2.connect(opened.endpoint) as c:
         w = await c.writer("orders")
         answered = [await w.send(b"%d" % n) for n in range(300)]
         await answered[100]
@@ -311,7 +315,7 @@ async def test_acknowledged_messages_survive_a_kill_of_the_broker(mtl_broker: Ru
         await asyncio.to_thread(mtl_broker.restart)
         await sending
         await w.flush()
-        async with beside.reader("orders", start="earliest", until=501) as log:
+        async with broker_client.reader("orders", start="earliest", until=501) as log:
             assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
 
 
@@ -337,12 +341,12 @@ async def test_the_client_reconnects_to_a_restarted_door(mtl_broker: RunningBrok
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_message(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+    async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
         await client.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
         command = b"subscribe;destination=topic%2Fbig,from=earliest"
         await client.send(b"\1%c" % len(command) + command)
-        await beside.create_resource("big", exist_ok=True)
-        async with beside.writer("big") as w:
+        await broker_client.create_resource("big", exist_ok=True)
+        async with broker_client.writer("big") as w:
             for n in range(100):
                 await w.send(b"%d" % n + bytes(100_000))
         for n in range(100):

@@ -42,12 +42,12 @@ async def page_of(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> AsyncIterator[tuple[Door, Connection, CuttingProxy, Page]]:
     """The door, another client, and the page behind a network that can be cut."""
-    async with door("mbws", mtl_broker.endpoint, "127.0.0.1:0", page=True) as (opened, beside):
+    async with door("mbws", mtl_broker.endpoint, "127.0.0.1:0", page=True) as (opened, broker_client):
         port = urlsplit(opened.endpoint).port
         assert port is not None
         with CuttingProxy(port) as proxy:
             async with page(f"http://{HERE}:{port}/", tmp_path) as there:
-                yield opened, beside, proxy, there
+                yield opened, broker_client, proxy, there
 
 
 @in_loop
@@ -91,10 +91,10 @@ async def test_counts_continue_with_another_connection(mtl_broker: RunningBroker
                 await there.evaluate("connection.name = 'urn:uuid:unknown'; null")
                 await asyncio.to_thread(proxy.cut)
                 await there.until("connection.beginnings === 2")
-        said = await there.evaluate("the.state.textContent")
-        assert "2 contents received" in said
-        assert "2 acknowledged by the door, 0 not yet" in said
-        assert "begun again 1 time" in said
+        state = await there.evaluate("the.state.textContent")
+        assert "2 contents received" in state
+        assert "2 acknowledged by the door, 0 not yet" in state
+        assert "begun again 1 time" in state
 
 
 @in_loop
@@ -102,9 +102,9 @@ async def test_long_bodies_are_shortened_without_broken_words(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> None:
     long = "größer 😀 " * 100
-    async with page_of(mtl_broker, tmp_path) as (_, beside, _, there):
-        await beside.create_resource("orders")
-        async with beside.writer("orders") as w:
+    async with page_of(mtl_broker, tmp_path) as (_, broker_client, _, there):
+        await broker_client.create_resource("orders")
+        async with broker_client.writer("orders") as w:
             await w.send(long.encode(), {"content-type": "application/vnd.apache.arrow.stream"})
             await w.send(b"x" * 90, {"kind": "brand-new-and-longer-than-others"})
         await there.evaluate("the.connecting.requestSubmit()")
@@ -134,7 +134,7 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
 
     With MTL_SCREENSHOT=FILE in the environment it keeps what the page shows after all that (docs/how-to/doors.md).
     """
-    async with page_of(mtl_broker, tmp_path) as (_, beside, proxy, there):
+    async with page_of(mtl_broker, tmp_path) as (_, broker_client, proxy, there):
         await there.evaluate("the.connecting.requestSubmit()")
         await there.evaluate(
             "the.body.value = 'größer ✓ 😀'; the.type.value = 'text/plain';"
@@ -143,7 +143,7 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
         await there.until("the.contents.rows.length === 1 && connection.settled === 1")
         cells = "Array.from(the.contents.rows[0].cells, cell => cell.textContent)"
         assert await there.evaluate(cells) == ["1", "größer ✓ 😀", "text/plain", "kind=new, ü=a=b"]
-        async with beside.writer("orders") as w:
+        async with broker_client.writer("orders") as w:
             await w.send(b"\xff\xfe")
         await there.until("the.contents.rows.length === 2")
         assert await there.evaluate(cells) == ["2", "(2 octets)", "", ""]
@@ -162,6 +162,6 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
         assert await there.evaluate("connection.beginnings") == 1
         if (kept := os.environ.get("MTL_SCREENSHOT")) is not None:
             await there.screenshot(Path(kept), 960, 540)
-        async with beside.reader("orders", start=3, until=503) as log:
+        async with broker_client.reader("orders", start=3, until=503) as log:
             assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
-        assert (await beside.describe(["orders"]))["orders"].next == 503
+        assert (await broker_client.describe(["orders"]))["orders"].next == 503

@@ -70,12 +70,12 @@ async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tu
 @asynccontextmanager
 async def filled(broker: RunningBroker, count: int) -> AsyncIterator[tuple[Door, Connection]]:
     """A door with this number of contents in "orders"."""
-    async with at(broker) as (opened, beside):
-        await beside.create_resource("orders")
-        async with beside.writer("orders") as w:
+    async with at(broker) as (opened, broker_client):
+        await broker_client.create_resource("orders")
+        async with broker_client.writer("orders") as w:
             for n in range(count):
                 await w.send(b"%d" % n)
-        yield opened, beside
+        yield opened, broker_client
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
 @pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-25", "RS-34", "RS-37")
 @in_loop
 async def test_published_elements_are_delivered_and_durable(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         async with c.reader("orders", start="latest") as r:
             async with c.writer("orders") as w:
                 for body in BODIES:
@@ -102,7 +102,7 @@ async def test_published_elements_are_delivered_and_durable(mtl_broker: RunningB
         assert [content.body for content in received] == BODIES
         assert [content.sequence for content in received] == [1, 2, 3, 4]
         assert r.position == 5
-        async with beside.reader("orders", until=5) as log:
+        async with broker_client.reader("orders", until=5) as log:
             assert [content.body async for content in log] == BODIES
         async with c.reader("orders", start=3) as r:
             assert (await r.next()).body == BODIES[2]
@@ -112,10 +112,10 @@ async def test_published_elements_are_delivered_and_durable(mtl_broker: RunningB
 async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker) -> None:
     name = "what? 100%"
     async with (
-        at(mtl_broker) as (opened, beside),
+        at(mtl_broker) as (opened, broker_client),
         reactive.connect(opened.endpoint) as c,
         c.reader(name) as r,
-        beside.writer(name) as w,
+        broker_client.writer(name) as w,
     ):
         await w.send(b"before", {"kind": "new"})
         assert (await r.next()).body == b"before"
@@ -182,7 +182,7 @@ async def test_an_id_is_reused_after_cancel_and_error(mtl_broker: RunningBroker)
 @pytest.mark.requirement("RS-24", "RS-31", "RS-36")
 @in_loop
 async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
+    async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
         await client.send(m.Subscribe("$publish/orders", 5, 1))
         assert await client.receive() == m.Subscribed(5, 8)
         back = await client.receive()
@@ -209,7 +209,7 @@ async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
         await client.send(m.RequestMore(5, 10))
         assert await client.receive() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
         assert await client.receive() == m.OnComplete(5)
-        async with beside.reader("orders", until=4) as log:
+        async with broker_client.reader("orders", until=4) as log:
             assert [content.body async for content in log] == [b"first", b"hello", b""]
 
 
@@ -298,7 +298,7 @@ async def test_the_end_of_either_side_ends_all_streams(mtl_broker: RunningBroker
 
 @in_loop
 async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         r, w = await c.reader("orders"), await c.writer("orders")
         confirmed = [await w.send(b"%d" % n) for n in range(500)]
         await confirmed[100]
@@ -308,18 +308,18 @@ async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: Runni
         await w.close()
         assert all(future.done() for future in confirmed)
         expected = [b"%d" % n for n in range(900)]
-        async with beside.reader("orders", until=901) as log:
+        async with broker_client.reader("orders", until=901) as log:
             assert [content.body async for content in log] == expected
         assert [(await r.next()).body for _ in range(900)] == expected
 
 
 @in_loop
 async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         names = [f"r{n}" for n in range(8)]
         for name in names:
-            await beside.create_resource(name)
-            async with beside.writer(name) as w:
+            await broker_client.create_resource(name)
+            async with broker_client.writer(name) as w:
                 for n in range(10):
                     await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
         stuck = await c.reader(names[0], window=1)  # not read
@@ -335,9 +335,9 @@ async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBrok
 
 @in_loop
 async def test_a_slow_subscriber_gets_every_element_within_a_window(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as client:
-        await beside.create_resource("big")
-        async with beside.writer("big") as w:
+    async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
+        await broker_client.create_resource("big")
+        async with broker_client.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
         await client.send(m.Subscribe("big", 1, 2**63 - 1))
@@ -372,12 +372,12 @@ async def test_a_cancelled_partial_send_ends_the_writer(mtl_broker: RunningBroke
 
 @in_loop
 async def test_writers_of_one_resource_keep_their_own_order(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         async with c.writer("orders") as first_writer, c.writer("orders") as second_writer:
             for n in range(10):
                 await first_writer.send(b"one%d" % n)
                 await second_writer.send(b"two%d" % n)
-        async with beside.reader("orders", until=21) as log:
+        async with broker_client.reader("orders", until=21) as log:
             bodies = [content.body async for content in log]
         assert [body for body in bodies if body.startswith(b"one")] == [b"one%d" % n for n in range(10)]
         assert [body for body in bodies if body.startswith(b"two")] == [b"two%d" % n for n in range(10)]

@@ -90,7 +90,7 @@ async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIte
 @in_loop
 async def test_published_elements_are_delivered_and_durable(shared: RunningBroker) -> None:
     name = next(names)
-    async with at(shared) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(shared) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         assert opened.endpoint.startswith("ws://127.0.0.1:")
         bodies = [*BODIES, bytes(MAX_CONTENT - 100)]
         async with c.reader(name, start="latest") as r:
@@ -98,7 +98,7 @@ async def test_published_elements_are_delivered_and_durable(shared: RunningBroke
                 for body in bodies:
                     await w.send(body)
             assert [(await r.next()).body for _ in bodies] == bodies
-        async with beside.reader(name, until=len(bodies) + 1) as log:
+        async with broker_client.reader(name, until=len(bodies) + 1) as log:
             assert [content.body async for content in log] == bodies
     await until(lambda: not opened.peers)  # type: ignore[attr-defined]
     with pytest.raises((Unreachable, Closed)):
@@ -110,12 +110,12 @@ async def test_published_elements_are_delivered_and_durable(shared: RunningBroke
 async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as client:
-        said: list[m.Message] = [
+        commands: list[m.Message] = [
             m.ClientHello(),
             m.Subscribe(name, 5, 2),
             m.Subscribe(f"$publish/{name}", 6, 9),
         ]
-        octets = b"".join(map(m.encode, said))
+        octets = b"".join(map(m.encode, commands))
         for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
             await client.socket.send(at_once)
         messages = [await client.receive() for _ in range(4)]
@@ -190,11 +190,11 @@ async def test_a_stopping_door_sends_goodbye(shared: RunningBroker) -> None:
 
 @in_loop
 async def test_streams_of_one_connection_are_independent(shared: RunningBroker) -> None:
-    async with at(shared) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(shared) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         resources = [next(names) for _ in range(4)]
         for name in resources:
-            await beside.create_resource(name)
-            async with beside.writer(name) as w:
+            await broker_client.create_resource(name)
+            async with broker_client.writer(name) as w:
                 for n in range(10):
                     await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
         stuck = await c.reader(resources[0], window=1)  # not read
@@ -214,9 +214,9 @@ async def test_memory_for_a_stuck_subscriber_is_bounded(
     shared: RunningBroker,
 ) -> None:
     name = next(names)
-    async with at(shared) as (opened, beside), bare(opened.endpoint, max_queue=1) as client:
-        await beside.create_resource(name)
-        async with beside.writer(name) as w:
+    async with at(shared) as (opened, broker_client), bare(opened.endpoint, max_queue=1) as client:
+        await broker_client.create_resource(name)
+        async with broker_client.writer(name) as w:
             for n in range(300):
                 await w.send(b"%d" % n + bytes(100_000))
         await client.send(m.Subscribe(name, 1, 2**63 - 1))
@@ -253,7 +253,7 @@ async def test_a_full_door_and_other_origins_refuse_connections(shared: RunningB
 
 @in_loop
 async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: RunningBroker) -> None:
-    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+    async with at(mtl_broker) as (opened, broker_client), reactive.connect(opened.endpoint) as c:
         r, w = await c.reader("orders"), await c.writer("orders")
         confirmed = [await w.send(b"%d" % n) for n in range(300)]
         await confirmed[100]
@@ -262,7 +262,7 @@ async def test_confirmed_elements_survive_a_kill_of_the_broker(mtl_broker: Runni
         await asyncio.to_thread(mtl_broker.restart)
         await w.close()
         expected = [b"%d" % n for n in range(500)]
-        async with beside.reader("orders", until=501) as log:
+        async with broker_client.reader("orders", until=501) as log:
             assert [content.body async for content in log] == expected
         assert [(await r.next()).body for _ in range(500)] == expected
 

@@ -59,7 +59,10 @@ async def test_contents_confirmed_by_a_killed_door_are_stored(mtl_broker: Runnin
         with pytest.raises(Unreachable):
             await w.send(b"late")
         await c.close()
-    async with aio.connect(mtl_broker.endpoint) as beside, beside.reader("orders", until=confirmed + 1) as r:
+    async with (
+        aio.connect(mtl_broker.endpoint) as broker_client,
+        broker_client.reader("orders", until=confirmed + 1) as r,
+    ):
         assert [content.body async for content in r] == [b"%d" % n for n in range(confirmed)]
 
 

@@ -158,8 +158,8 @@ def test_a_client_survives_a_restart_of_the_broker(client: list[str], mtl_broker
         killed_at = once_there_are(endpoint, COUNT // 10)
         mtl_broker.kill()
         mtl_broker.start()
-        _, said = publishing.communicate(timeout=PATIENCE_S)
-    assert publishing.returncode == 0, said.decode()
+        _, errors = publishing.communicate(timeout=PATIENCE_S)
+    assert publishing.returncode == 0, errors.decode()
     assert killed_at < COUNT, "it was done before the broker was killed"
     reading = [*client, endpoint, "read", "orders", "g", str(COUNT)]
     with started(reading) as (reader, lines):

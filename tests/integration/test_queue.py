@@ -70,12 +70,12 @@ class Worker(threading.Thread):
         super().__init__()
         self.consumer = connection.consumer("orders", window_contents=20)
         self.patience = patience
-        self.got: list[tuple[int, bool]] = []
+        self.deliveries: list[tuple[int, bool]] = []
         self.start()
 
     def run(self) -> None:
         while (content := self.consumer.next(self.patience)) is not None:
-            self.got.append((int(content.body), content.redelivered))
+            self.deliveries.append((int(content.body), content.redelivered))
             content.confirm()
 
 
@@ -85,9 +85,11 @@ def test_consumers_share_and_a_log_reader_sees_everything(connection: Connection
     fill(connection, 1_000)
     for worker in workers:
         worker.join(PATIENCE_S)
-    assert sorted(n for w in workers for n, _ in w.got) == list(range(1_000))
-    assert all([n for n, _ in w.got] == sorted(n for n, _ in w.got) for w in workers), "in order for each"
-    assert all(len(w.got) > 100 for w in workers)
+    assert sorted(n for w in workers for n, _ in w.deliveries) == list(range(1_000))
+    assert all([n for n, _ in w.deliveries] == sorted(n for n, _ in w.deliveries) for w in workers), (
+        "in order for each"
+    )
+    assert all(len(w.deliveries) > 100 for w in workers)
     with connection.reader("orders", until=1_001) as reader:
         assert [int(x.body) for x in reader] == list(range(1_000))
     assert drained(connection)

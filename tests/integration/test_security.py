@@ -265,8 +265,8 @@ def keys(tmp_path: Path) -> Path:
 
 
 def curve(keys: Path, own: str | None = None, server: str = "broker") -> dict[str, Any]:
-    said: dict[str, Any] = {"curve_server_key": keys / f"{server}.pub"}
-    return said if own is None else {**said, "curve_key_file": keys / f"{own}.key"}
+    options: dict[str, Any] = {"curve_server_key": keys / f"{server}.pub"}
+    return options if own is None else {**options, "curve_key_file": keys / f"{own}.key"}
 
 
 def use(connection: Connection, name: str) -> None:

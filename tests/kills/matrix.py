@@ -132,16 +132,16 @@ class Kill:
 
 def outcome(query: Query) -> str:
     """A description of the end of a query."""
-    said = ["went on" if query.starts == 1 else "started again"]
+    remarks = ["went on" if query.starts == 1 else "started again"]
     if query.starts > 2:
-        said[0] += f" {query.starts - 1} times"
+        remarks[0] += f" {query.starts - 1} times"
     if query.replays:
-        said.append("the broker knew the batch")
+        remarks.append("the broker knew the batch")
     if query.stages:
-        said.append(f"{len(query.stages)} stages left to expire")
+        remarks.append(f"{len(query.stages)} stages left to expire")
     if not query.confirmed:
-        said.append("its group confirms with the next run")
-    return ", ".join(said)
+        remarks.append("its group confirms with the next run")
+    return ", ".join(remarks)
 
 
 def _kills() -> list[Kill]:

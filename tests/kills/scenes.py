@@ -265,21 +265,21 @@ def a_resource_is_deleted_while_AvailableNow_reads_it(bench: Bench, label: str) 
     query.start_until("trigger-1")
     bench.connection.delete_resource(query.resources[0])
     bench.holds.release()
-    return _told_of_the_deletion(query)
+    return _error_of_the_deletion(query)
 
 
 @scene
-def a_resource_is_deleted_just_before_an_idle_query_waits_for_news(bench: Bench, label: str) -> str:
+def a_resource_is_deleted_just_before_an_idle_query_waits(bench: Bench, label: str) -> str:
     query = bench.query(label, kind="idle")
     _by_pattern(query)
     query.start_until("watching")
     bench.connection.delete_resource(query.resources[0])
     bench.holds.release()
-    return _told_of_the_deletion(query)
+    return _error_of_the_deletion(query)
 
 
 @scene
-def a_resource_is_made_again_just_before_an_idle_query_waits_for_news(bench: Bench, label: str) -> str:
+def a_resource_is_recreated_just_before_an_idle_query_waits(bench: Bench, label: str) -> str:
     """It has fewer contents than the query has read."""
     query = bench.query(label, kind="idle")
     query.start_until("watching")
@@ -287,10 +287,10 @@ def a_resource_is_made_again_just_before_an_idle_query_waits_for_news(bench: Ben
     bench.connection.create_resource(query.resources[0])
     query.publish(query.resources[0], 1)
     bench.holds.release()
-    return _told_of_the_deletion(query)
+    return _error_of_the_deletion(query)
 
 
-def _told_of_the_deletion(query: Query) -> str:
+def _error_of_the_deletion(query: Query) -> str:
     """The run ends with this error soon: no other answer of the broker arrives for a long time."""
     began = time.monotonic()
     error = query.end()

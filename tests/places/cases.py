@@ -134,8 +134,8 @@ def keep_to_limits_or_refuse_them(on: Ground) -> None:
         collect_now(frame, checkpoint, output)
         assert logged(checkpoint, "commits") == [0, 1, 2]
     else:
-        said = error_of(lambda: collect_now(frame, checkpoint, output))
-        assert "option maxOffsetsPerTrigger needs Spark 4.2 or newer" in said, said
+        error = error_of(lambda: collect_now(frame, checkpoint, output))
+        assert "option maxOffsetsPerTrigger needs Spark 4.2 or newer" in error, error
 
 
 @case
@@ -158,10 +158,10 @@ def typed_bodies(on: Ground) -> None:
 def wrong_options(on: Ground) -> None:
     """A misspelt option is an error that suggests the right one; a missing resource says what to do."""
     misspelt = on.spark.read.format("mtl").option("resorces", "a")
-    said = error_of(lambda: misspelt.load().collect())  # over Connect `load` sends no request
-    assert "did you mean 'resources'" in said, said
-    said = error_of(lambda: on.batch("none").collect())
-    assert "the resource 'none' to read does not exist; create it first" in said, said
+    error = error_of(lambda: misspelt.load().collect())  # over Connect `load` sends no request
+    assert "did you mean 'resources'" in error, error
+    error = error_of(lambda: on.batch("none").collect())
+    assert "the resource 'none' to read does not exist; create it first" in error, error
 
 
 def error_of(action: Callable[[], object]) -> str:

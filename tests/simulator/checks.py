@@ -134,7 +134,7 @@ def check_kept(model: Model, contents: Contents) -> None:
             continue  # observers see these as well; `check_letters` and `check_snapshots` check them
         if end > max(contents.get(resource, {}), default=0) + 1:
             raise Violation(f"the end of {resource} was reported as {end}")
-    for resource, shown_tags in model.shown.items():
+    for resource, shown_tags in model.delivered.items():
         tags = contents.get(resource, {})
         for sequence, tag in shown_tags.items():
             if tags.get(sequence) != tag:

@@ -43,7 +43,7 @@ class Model:
     """See the module."""
 
     published: dict[Tag, Published] = field(default_factory=dict)
-    shown: dict[str, dict[int, Tag]] = field(default_factory=dict)
+    delivered: dict[str, dict[int, Tag]] = field(default_factory=dict)
     """Per resource: the contents delivered to readers, by sequence."""
     ends: dict[str, int] = field(default_factory=dict)
     """Per resource: the sequence after the last one delivered or reported to any client."""
@@ -79,7 +79,7 @@ class Model:
 
     def show(self, resource: str, first: int, tags: Sequence[Tag]) -> None:
         """A reader gets contents."""
-        known = self.shown.setdefault(resource, {})
+        known = self.delivered.setdefault(resource, {})
         self.ends[resource] = max(self.end(resource), first + len(tags))
         for sequence, tag in enumerate(tags, first):
             before = known.setdefault(sequence, tag)

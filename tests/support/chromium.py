@@ -66,10 +66,10 @@ class Page:
 
     async def _command(self, method: str, **parameters: object) -> dict[str, Any]:
         number = next(self._numbers)
-        said: dict[str, object] = {"id": number, "method": method, "params": parameters}
+        request: dict[str, object] = {"id": number, "method": method, "params": parameters}
         if self._session is not None:
-            said["sessionId"] = self._session
-        await self._devtools.send(json.dumps(said))
+            request["sessionId"] = self._session
+        await self._devtools.send(json.dumps(request))
         while (answer := json.loads(await self._devtools.recv())).get("id") != number:
             pass  # events
         assert "error" not in answer, answer["error"]

@@ -40,10 +40,10 @@ async def door(
     config = DoorConfig(listen=listen, max_sessions=max_sessions, create=tuple(create), **members)
     async with (
         aio.connect(broker, request_timeout=2.0) as inner,
-        aio.connect(broker) as beside,
+        aio.connect(broker) as broker_client,
         running(name, config, inner) as opened,
     ):
-        yield opened, beside
+        yield opened, broker_client
 
 
 def await_line(stream: int, pattern: str, patience_s: float = PATIENCE_S) -> str:

@@ -113,15 +113,15 @@ def bodies_of(messages: list[Message]) -> list[int]:
     return [int(message.body) for message in messages]
 
 
-async def in_log(beside: Connection, resource: str) -> list[bytes]:
+async def in_log(broker_client: Connection, resource: str) -> list[bytes]:
     """The bodies of all contents."""
-    end = (await beside.describe([resource]))[resource].next
-    async with beside.reader(resource, start="earliest", until=end) as log:
+    end = (await broker_client.describe([resource]))[resource].next
+    async with broker_client.reader(resource, start="earliest", until=end) as log:
         return [content.body async for content in log]
 
 
-async def written(beside: Connection, resource: str, numbers: range) -> None:
-    await beside.create_resource(resource, exist_ok=True)
-    async with beside.writer(resource) as w:
+async def written(broker_client: Connection, resource: str, numbers: range) -> None:
+    await broker_client.create_resource(resource, exist_ok=True)
+    async with broker_client.writer(resource) as w:
         for n in numbers:
             await w.send(b"%d" % n)

@@ -116,10 +116,10 @@ def measure(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "data"
         fill(data)
-        for beside in (False, True):
+        for broker_client in (False, True):
             with slow_broker(data, seconds) as endpoint:
-                found = latency(endpoint, 300, beside_reader=beside)
-            name = "beside a cold reader" if beside else "alone"
+                found = latency(endpoint, 300, beside_reader=broker_client)
+            name = "beside a cold reader" if broker_client else "alone"
             sys.stdout.write(
                 f"writer {name}: median {found.median * 1e3:.1f} ms, p99 {found.p99 * 1e3:.1f} ms, longest "
                 f"{found.longest * 1e3:.1f} ms of {found.writes}\n"

@@ -32,8 +32,8 @@ def user(
 
 def rig_with(*users: UserRecord, **settings: Any) -> Rig:
     """A broker that admits only these users, on an unencrypted connection."""
-    said: dict[str, Any] = {"anonymous": False, "secret": b"secret of the directory"} | settings
-    rig = Rig(authentication=AuthenticationSettings(**said))
+    members: dict[str, Any] = {"anonymous": False, "secret": b"secret of the directory"} | settings
+    rig = Rig(authentication=AuthenticationSettings(**members))
     rig.broker.users(users, rig.now())
     return rig
 

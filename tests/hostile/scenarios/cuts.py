@@ -158,7 +158,6 @@ def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
 def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
     """No contents are kept for absent readers; a continued lease is in order, and a new one starts at 1."""
     rounds = 30 if heavy else 5
-    got = 0
     with through_a_proxy(broker, "test") as (proxy, endpoint):
         with minimal_client(broker.endpoint, "test") as client:
             writer = client.lease("Writer", resources=["resource"])
@@ -171,7 +170,6 @@ def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
                     found = reader.read()
                     assert found is not None
                     assert (found[0], found[3]) == (number, b"%d" % number)
-                    got += 1
                 proxy.cut()
                 reader.close()
             writer.quiet()

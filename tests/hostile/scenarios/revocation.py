@@ -62,10 +62,10 @@ class Victim:
         response = b64encode(f"\0{self.name}\0{PASSWORD}".encode()).decode()
         until = time.monotonic() + PATIENCE_S
         while True:
-            code, said = self._client.ask("Connection.Authorize", mechanism="PLAIN", response=response)
+            code, reply = self._client.ask("Connection.Authorize", mechanism="PLAIN", response=response)
             if code == 201:
-                return str(said["session"])
-            assert time.monotonic() < until, said
+                return str(reply["session"])
+            assert time.monotonic() < until, reply
             time.sleep(1.0)  # there is no event for it; slower than the limit of log-ins
             self._client.open("log")
 

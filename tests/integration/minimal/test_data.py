@@ -149,10 +149,10 @@ def test_a_writer_of_several_resources_names_the_resource_of_each_content(
     writer.content(1, b"to the east", "east")
     writer.content(2, b"to whom?")
     writer.content(3, b"to the west", "west")
-    said: list[tuple[bytes, bytes]] = []
-    while not said or said[-1] != (b"\x06" + u64(3) + b"\x01", b""):
-        said.append(writer.receive())
-    assert (REJECT + u64(2) + b"\0\0", b"") in said
+    sent_commands: list[tuple[bytes, bytes]] = []
+    while not sent_commands or sent_commands[-1] != (b"\x06" + u64(3) + b"\x01", b""):
+        sent_commands.append(writer.receive())
+    assert (REJECT + u64(2) + b"\0\0", b"") in sent_commands
     if not resources:  # a resource created after the lease counts as well
         client.ask("Resource.Create", resource="later")
         writer.content(4, b"to the newest", "later")

@@ -157,14 +157,14 @@ def test_a_planted_secret_appears_in_no_output(
 
     assert showing(SECRET, tmp_path) == [str(password)], "the search finds the planted secret"
     output = (place / "output.txt").read_text()
-    for said in (
+    for message in (
         "may not",
         "unknown option 'passwrod'",
         "contradict",
         "no answer from",
         "With mode=PERMISSIVE",
     ):
-        assert said in output
+        assert message in output
     assert '"numInputRows":27' in output.replace(" ", ""), "9 rows, read with each of the three logins"
     events = b"".join(path.read_bytes() for path in (place / "events").rglob("events_*"))
     assert b"SparkListenerSQLExecutionStart" in events

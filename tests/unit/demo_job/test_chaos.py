@@ -101,7 +101,7 @@ class Stageplay:
         self.checkpoint = Checkpoint(place / "checkpoint")
         self.hook = Hook(place / "answered")
         self.acts: list[str] = []
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.staged: list[int] = []
         self.replays = 0
         self.during_jitter: Callable[[], None] = lambda: None
@@ -119,7 +119,7 @@ class Stageplay:
             contents=95,
             limit=10,
         )
-        return Chaos(scene, list(blows), self.said.append)
+        return Chaos(scene, list(blows), self.lines.append)
 
     def plan(self, batch: int) -> None:
         (self.checkpoint.directory / "offsets" / str(batch)).touch()
@@ -167,7 +167,7 @@ def test_both_are_killed_before_the_commit_log_and_the_replay_is_detected(play: 
     chaos.step()
     assert play.acts == ["kill query", "kill broker", "start broker", "start query"]
     assert not play.is_held()
-    assert play.said == [
+    assert play.lines == [
         (
             "killed the query and broker between the broker's answer to Stage.Commit of batch 1 "
             "and Spark's commit log (10 of 95 contents done)"
@@ -249,7 +249,7 @@ def test_an_ended_query_is_restarted_once_per_kill(play: Stageplay) -> None:
 def test_the_broker_is_killed_once_during_publishing() -> None:
     acts: list[str] = []
     broker = SimpleNamespace(kill=lambda: acts.append("kill"), start=lambda: acts.append("start"))
-    interruption = Interruption(cast("Any", broker), at=50, contents=100, say=lambda _text: None)
+    interruption = Interruption(cast("Any", broker), at=50, contents=100, print_line=lambda _text: None)
     with pytest.raises(Failed, match="before the broker could be killed"):
         interruption.survived()
     for sent in (0, 49, 60, 100):

@@ -87,9 +87,9 @@ def test_an_overwrite_needs_the_option() -> None:
         source(resource="a").writer(BODY, overwrite=True)
     with pytest.raises(OptionError, match=r"outputMode\('append'\)"):
         source(resource="a").streamWriter(BODY, overwrite=True)
-    said = source(resource="a", overwriteMode="truncate")
-    pickle.loads(pickle.dumps(said.writer(BODY, overwrite=True)))
-    pickle.loads(pickle.dumps(said.streamWriter(BODY, overwrite=True)))
+    settings = source(resource="a", overwriteMode="truncate")
+    pickle.loads(pickle.dumps(settings.writer(BODY, overwrite=True)))
+    pickle.loads(pickle.dumps(settings.streamWriter(BODY, overwrite=True)))
 
 
 def test_before_spark_4_2_a_streaming_read_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:

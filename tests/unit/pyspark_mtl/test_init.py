@@ -38,9 +38,9 @@ def test_the_package_is_imported_without_spark_and_zmq() -> None:
 
 
 def test_a_missing_spark_is_a_named_error() -> None:
-    said = run("import pyspark_mtl; pyspark_mtl.DefaultSource")
-    assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.0 or newer" in said
-    assert "pip install 'pyspark-mtl[spark]'" in said
+    output = run("import pyspark_mtl; pyspark_mtl.DefaultSource")
+    assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.0 or newer" in output
+    assert "pip install 'pyspark-mtl[spark]'" in output
 
 
 def test_the_name_of_the_data_source_is_found_without_zmq() -> None:

@@ -104,8 +104,8 @@ def test_the_audit_log_names_both_users(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.INFO, logger="mtl.audit"):
         acting(rig, "alice")
         login(Client(rig), Credentials("alice", "secret"))
-    said = [getattr(record, "fields", {}) for record in caplog.records]
-    assert [(event["event"], event["user"], event.get("by")) for event in said] == [
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    assert [(event["event"], event["user"], event.get("by")) for event in fields] == [
         ("login", "alice", "door"),
         ("login", "alice", None),
     ]

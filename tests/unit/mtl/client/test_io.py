@@ -60,10 +60,10 @@ def test_a_process_has_one_io_thread_and_a_child_its_own() -> None:
         own = io.io_thread()
         ran = threading.Event()
         own.post(ran.set)
-        said = (
+        message = (
             b"own" if own is not mine and own.pid == os.getpid() == io.process() and ran.wait(10) else b"not"
         )
-        os.write(write, said)
+        os.write(write, message)
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"own"

@@ -58,8 +58,8 @@ def test_a_password_is_read_from_its_source_at_each_use(
     there = Settings(user="me", password_file=str(file))
     with pytest.raises(OptionError, match="cannot read the password"):
         there.credentials()
-    for said, password in (("first\n", "first"), ("second\r\nmore", "second")):
-        file.write_text(said)
+    for content, password in (("first\n", "first"), ("second\r\nmore", "second")):
+        file.write_text(content)
         assert there.credentials().password == password
     file.write_text("\n")
     with pytest.raises(OptionError, match="empty"):

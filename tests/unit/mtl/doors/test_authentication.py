@@ -64,9 +64,9 @@ async def test_a_password_is_checked_by_the_broker() -> None:
 )
 @in_loop
 async def test_failures_of_the_check_become_http_statuses(answer: MtlError, status: HTTPStatus) -> None:
-    said = await turned(PeerAuthenticator(CONFIG, Checking(answer)), basic("alice", "secret"))
-    assert said.status is status
-    assert "10.0.0.7" not in said.words
+    outcome = await turned(PeerAuthenticator(CONFIG, Checking(answer)), basic("alice", "secret"))
+    assert outcome.status is status
+    assert "10.0.0.7" not in outcome.words
 
 
 @in_loop
@@ -74,8 +74,8 @@ async def test_tokens_and_passwords_are_not_interchangeable() -> None:
     checking = Checking()
     authenticator = PeerAuthenticator(CONFIG, checking)
     for header in (bearer("secret"), "Basic x", None):
-        said = await turned(authenticator, header)
-        assert (said.status, said.challenges) == (401, ('Basic realm="mtl", charset="UTF-8"',))
+        outcome = await turned(authenticator, header)
+        assert (outcome.status, outcome.challenges) == (401, ('Basic realm="mtl", charset="UTF-8"',))
     assert checking.asked == []
 
 
@@ -95,9 +95,9 @@ async def test_after_too_many_failures_log_ins_are_refused_without_a_check() -> 
 async def test_failures_of_all_peers_stay_below_the_brokers_lock_out() -> None:
     authenticator = PeerAuthenticator(CONFIG, Checking(WRONG))
     for number in range(DOOR_FAILED_LOGINS_ALL):
-        said = await turned(authenticator, basic("alice", "wrong"), f"address {number}")
-        assert said.status is HTTPStatus.UNAUTHORIZED
-    said = await turned(authenticator, basic("alice", "right"), "elsewhere")
-    assert said.status is HTTPStatus.TOO_MANY_REQUESTS
+        outcome = await turned(authenticator, basic("alice", "wrong"), f"address {number}")
+        assert outcome.status is HTTPStatus.UNAUTHORIZED
+    outcome = await turned(authenticator, basic("alice", "right"), "elsewhere")
+    assert outcome.status is HTTPStatus.TOO_MANY_REQUESTS
     assert DOOR_FAILED_LOGINS_ALL < FAILED_LOGINS_ADDRESS
     assert DOOR_FAILED_S <= FAILED_LOGINS_S

@@ -17,7 +17,7 @@ def encoded(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "expected"),
     [
         (f"Basic {encoded('alice:se:cret')}", Basic("alice", "se:cret")),
         (f"basic  {encoded('größer:✓')}", Basic("größer", "✓")),
@@ -32,8 +32,8 @@ def encoded(text: str) -> str:
         ("Digest abc", None),
     ],
 )
-def test_an_authorization_header_is_parsed(header: str, said: Basic | Bearer | None) -> None:
-    assert parse(header) == said
+def test_an_authorization_header_is_parsed(header: str, expected: Basic | Bearer | None) -> None:
+    assert parse(header) == expected
 
 
 class Certified:

@@ -47,10 +47,10 @@ def test_errors_of_the_peer_are_sent_to_it_in_full(error: MtlError) -> None:
     ],
 )
 def test_errors_of_the_broker_are_sent_without_endpoint_and_options(error: MtlError, words: str) -> None:
-    said = peer_message(error)
-    assert words in said
+    message = peer_message(error)
+    assert words in message
     for secret in ("10.0.0.7", "5975", "/etc", "/var", "door", "mtl grant", "mtl resource", "inner", "retry"):
-        assert secret not in said
+        assert secret not in message
 
 
 def test_internal_errors_are_sent_with_their_type_only(caplog: pytest.LogCaptureFixture) -> None:

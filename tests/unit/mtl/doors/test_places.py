@@ -24,8 +24,8 @@ def test_every_default_endpoint_is_local() -> None:
 @pytest.mark.parametrize("door", TRANSPORTS)
 def test_host_and_port_suffice_for_every_door(door: str) -> None:
     transport = TRANSPORTS[door][0]
-    for said in ("127.0.0.1:80", f"{transport}://127.0.0.1:80"):
-        assert place_of(door, said) == ListenPlace(transport, "127.0.0.1", 80)
+    for place in ("127.0.0.1:80", f"{transport}://127.0.0.1:80"):
+        assert place_of(door, place) == ListenPlace(transport, "127.0.0.1", 80)
     assert str(place_of(door, "[::1]:80")) == f"{transport}://[::1]:80"
 
 

@@ -56,10 +56,10 @@ async def test_the_ends_announce_the_socket_types_router_and_dealer() -> None:
         with near:
             near.settimeout(20)
             near.sendall(GREETING)
-            said = b""
-            while b"READY" not in said or b"Identity" not in said:
-                said += await asyncio.to_thread(near.recv, 1_000)
-        assert b"Socket-Type\0\0\0\6DEALER" in said
+            sent = b""
+            while b"READY" not in sent or b"Identity" not in sent:
+                sent += await asyncio.to_thread(near.recv, 1_000)
+        assert b"Socket-Type\0\0\0\6DEALER" in sent
         dealer.close()
 
 

@@ -80,11 +80,11 @@ def test_a_broker_settles_exactly_the_answered_contents(
     flow = ConsumerFlow()
     hands = in_hand(flow, 31)
     outstanding = dict.fromkeys(range(1, 32))
-    said: dict[int, ConsumerAnswer] = {}
+    given_answers: dict[int, ConsumerAnswer] = {}
     settled: dict[int, ConsumerAnswer] = {}
     for at, answer, send in answers:
         if flow.answer(hands[at], answer):
-            said[at + 1] = answer
+            given_answers[at + 1] = answer
         for command in flow.commands() if send else ():
             numbers = (
                 [n for n in outstanding if n <= command.sequence] if command.multiple else [command.sequence]
@@ -93,5 +93,5 @@ def test_a_broker_settles_exactly_the_answered_contents(
                 del outstanding[number]
                 rejected = isinstance(command, c.Reject)
                 settled[number] = (RECYCLE if command.recycle else REJECT) if rejected else CONFIRM  # type: ignore[union-attr]
-    assert settled.items() <= said.items()
+    assert settled.items() <= given_answers.items()
     flow.lost()

@@ -229,14 +229,14 @@ def test_contradictory_options_of_a_write_are_errors(
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_credentials_reach_every_connection(*, streaming: bool) -> None:
-    said = {
+    given = {
         "user": "etl",
         "password": " secret ",
         "saslMechanism": "SCRAM-SHA-256",
         "curveServerKey": "/keys/broker.pub",
         "curveKeyFile": "/keys/etl.key",
     }
-    for settings in (stream(**said) if streaming else batch(**said), sink(streaming=streaming, **said)):
+    for settings in (stream(**given) if streaming else batch(**given), sink(streaming=streaming, **given)):
         to = settings.connect
         assert (to.user, to.password, to.sasl_mechanism) == ("etl", " secret ", "SCRAM-SHA-256")
         assert (to.curve_server_key, to.curve_key_file) == ("/keys/broker.pub", "/keys/etl.key")

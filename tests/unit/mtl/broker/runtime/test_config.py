@@ -35,8 +35,8 @@ def members(kind: type[msgspec.Struct] = BrokerConfig) -> dict[str, Any]:
 
 
 def test_the_example_is_commented_out_and_changes_nothing() -> None:
-    said = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
-    assert all(table == {} for table in said.values()), said
+    documented = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    assert all(table == {} for table in documented.values()), documented
     assert load(EXAMPLE) == BrokerConfig()
 
 
@@ -109,9 +109,9 @@ def test_mistakes_are_refused_with_the_member(tmp_path: Path, text: str, names: 
 
 def test_quotas_for_all_users_and_for_single_ones(tmp_path: Path) -> None:
     text = "[quotas]\nwriter-names = 7\n[quotas.users.etl]\nstage-bytes = 9\n"
-    said = load(write(tmp_path, text)).quotas.settings
-    assert said.of_every_user == DEFAULTS | {Quota.WRITER_NAMES: 7}
-    assert said.users == {"etl": {Quota.STAGE_BYTES: 9}}
+    quotas = load(write(tmp_path, text)).quotas.settings
+    assert quotas.of_every_user == DEFAULTS | {Quota.WRITER_NAMES: 7}
+    assert quotas.users == {"etl": {Quota.STAGE_BYTES: 9}}
 
 
 def test_the_rate_of_connections_per_address(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_endpoint_that_other_machines_reach_needs_insecure(endpoint: str, loc
 
 
 @pytest.mark.parametrize(
-    ("said", "extra", "right"),
+    ("members", "extra", "right"),
     [
         ({}, False, True),
         ({"authentication": {"anonymous": "granted"}}, False, True),
@@ -187,10 +187,10 @@ def test_an_endpoint_that_other_machines_reach_needs_insecure(endpoint: str, loc
     ],
 )
 def test_a_configuration_without_any_possible_log_in_is_refused(
-    monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], *, extra: bool, right: bool
+    monkeypatch: pytest.MonkeyPatch, members: dict[str, Any], *, extra: bool, right: bool
 ) -> None:
     monkeypatch.setattr("mtl.broker.runtime.config.scram_available", lambda: extra)
-    config = load(None, **said)
+    config = load(None, **members)
     if right:
         config.check_logins()
     else:

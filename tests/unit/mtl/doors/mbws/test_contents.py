@@ -14,9 +14,9 @@ def put_together(properties: dict[str, Value], *bodies: bytes, kind: Kind = Kind
     return [read(to.message(body), kind) for body in bodies]
 
 
-def read(said: bytes | str, kind: Kind) -> Message:
-    assert isinstance(said, str) is (kind is Kind.TEXT)
-    message = decode(said)
+def read(encoded: bytes | str, kind: Kind) -> Message:
+    assert isinstance(encoded, str) is (kind is Kind.TEXT)
+    message = decode(encoded)
     assert isinstance(message, Message)
     return message
 

@@ -47,9 +47,9 @@ def test_a_server_uses_the_frame_kind_of_the_clients_connect(kind: Kind) -> None
     receive(session, Connect(), kind=kind)
     receive(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
     for frame in (Connect("c"), Acknowledge(1)):
-        said = session.to_message(frame)
-        assert isinstance(said, str) is (kind is Kind.TEXT)
-        assert decode(said) == frame
+        encoded = session.to_message(frame)
+        assert isinstance(encoded, str) is (kind is Kind.TEXT)
+        assert decode(encoded) == frame
     to = session.to_messages("a")
     to.set_properties({})
     assert isinstance(to.message(b"hi", 1), str) is (kind is Kind.TEXT)

@@ -46,10 +46,10 @@ HEADERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_siz
 
 @given(st.lists(st.tuples(HEADERS, st.lists(st.binary(max_size=3), max_size=2)), max_size=8))
 def test_cached_properties_equal_those_of_single_messages(
-    said: list[tuple[dict[str, str], list[bytes]]],
+    puts: list[tuple[dict[str, str], list[bytes]]],
 ) -> None:
     tables, deliveries = PutTables(), SubscriptionFrames()
-    for headers, frames in said:
+    for headers, frames in puts:
         put = Put("t", tuple(headers.items()), tuple(frames))
         body, properties = to_content(put)
         assert tables.of(put) == (body, encode_properties(properties))

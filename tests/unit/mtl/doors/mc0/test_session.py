@@ -48,9 +48,9 @@ def test_a_message_from_a_client_is_refused() -> None:
 @pytest.mark.requirement("MC0-14")
 @pytest.mark.parametrize("names", [("VERSION", "TTL", "X-k"), ("X-k", "TTL", "VERSION")])
 def test_headers_of_connect_have_any_order(names: tuple[str, ...]) -> None:
-    said = {"VERSION": "0.3", "TTL": "1500", "X-k": "v"}
+    headers = {"VERSION": "0.3", "TTL": "1500", "X-k": "v"}
     session = Mc0Session(0.0)
-    session.received(Mc0Message(Verb.CONNECT, {name: said[name] for name in names}), 1.0)
+    session.received(Mc0Message(Verb.CONNECT, {name: headers[name] for name in names}), 1.0)
     assert (session.version, session.ttl) == ("0.3", 1.5)
 
 
@@ -148,9 +148,9 @@ def test_a_refused_message_changes_no_state(message: Mc0Message, reason: str) ->
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(GOOD.values())), st.floats(0, 3)), max_size=30))
-def test_any_sequence_of_messages_is_handled(said: list[tuple[Mc0Message, float]]) -> None:
+def test_any_sequence_of_messages_is_handled(steps: list[tuple[Mc0Message, float]]) -> None:
     session, now = Mc0Session(0.0), 0.0
-    for message, later in said:
+    for message, later in steps:
         now += later
         due = session.due
         verdict = session.check(now)

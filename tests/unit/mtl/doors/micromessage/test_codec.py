@@ -61,8 +61,8 @@ def handshake(data: bytes) -> Handshake | Error | None:
 
 
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
-def test_encoded_frames_are_decoded_from_any_pieces(said: list[Frame], cuts: list[int]) -> None:
-    data = b"".join(map(encode, said))
+def test_encoded_frames_are_decoded_from_any_pieces(frames: list[Frame], cuts: list[int]) -> None:
+    data = b"".join(map(encode, frames))
     decoder, received, at, turn = MicroDecoder(), [], 0, 0
     while at < len(data):
         step = cuts[turn % len(cuts)]
@@ -70,14 +70,14 @@ def test_encoded_frames_are_decoded_from_any_pieces(said: list[Frame], cuts: lis
         at, turn = at + step, turn + 1
         while (frame := decoder.frame()) is not None:
             received.append(frame)
-    assert received == said
+    assert received == frames
     assert not decoder.undecoded
 
 
 @given(HANDSHAKES)
-def test_an_encoded_handshake_is_decoded(said: Handshake) -> None:
-    data = encode_handshake(said)
-    assert handshake(data) == said
+def test_an_encoded_handshake_is_decoded(offer: Handshake) -> None:
+    data = encode_handshake(offer)
+    assert handshake(data) == offer
     assert handshake(data[:-1]) is None
 
 
@@ -108,17 +108,17 @@ def test_the_golden_vectors(frame: Frame, octets: str) -> None:
 @pytest.mark.requirement("MM2-17", "MM2-18", "MM2-20")
 def test_the_handshake_of_the_document() -> None:
     octets = "0100000468756c6b000b6a736f6e3b646f746e6574000962617463682d61636b"
-    said = Handshake("hulk", "json;dotnet", "batch-ack")
-    assert encode_handshake(said).hex() == octets
-    assert handshake(bytes.fromhex(octets)) == said
+    offer = Handshake("hulk", "json;dotnet", "batch-ack")
+    assert encode_handshake(offer).hex() == octets
+    assert handshake(bytes.fromhex(octets)) == offer
 
 
 @pytest.mark.requirement("MM2-20", "MM2-21")
 def test_an_identity_is_ascii_and_empty_lists_are_absent() -> None:
-    said = Handshake("hulk")
-    octets = encode_handshake(said)
+    offer = Handshake("hulk")
+    octets = encode_handshake(offer)
     assert octets.hex() == "010000" + "04" + b"hulk".hex() + "0000" + "0000"
-    assert handshake(octets) == said
+    assert handshake(octets) == offer
     with pytest.raises(Malformed):
         handshake(octets.replace(b"hulk", b"hul\xff"))
 

@@ -33,10 +33,10 @@ def agreed(*names: str) -> Agreed:
     )
 )
 def test_properties_are_restored_and_have_valid_names_on_the_wire(properties: dict[str, Value]) -> None:
-    said, kind = to_message(properties, agreed())
-    encode_properties(said)
+    message, kind = to_message(properties, agreed())
+    encode_properties(message)
     assert kind is None
-    assert from_message(MessageArrived("q", said, b""), agreed()) == properties
+    assert from_message(MessageArrived("q", message, b""), agreed()) == properties
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_date_outside_of_field_range_is_stored_as_text_and_restored(date: date
         TEXT.filter(lambda name: name != DATES), TEXT | st.datetimes(timezones=st.just(UTC)), max_size=4
     )
 )
-def test_dates_and_texts_keep_their_types(said: dict[str, str | datetime]) -> None:
-    sent, _ = to_message(dict(said), agreed())
+def test_dates_and_texts_keep_their_types(properties: dict[str, str | datetime]) -> None:
+    sent, _ = to_message(dict(properties), agreed())
     stored = from_message(MessageArrived("q", sent, b""), agreed())
     assert to_message(stored, agreed())[0] == sent
 
@@ -99,8 +99,8 @@ def test_a_name_with_an_invalid_encoding_is_left_unchanged() -> None:
 
 
 def test_a_type_is_a_property_if_the_extension_is_agreed() -> None:
-    said = MessageArrived("q", {}, b"1", "A.Type")
-    assert from_message(said, agreed("dotnet", "json")) == {
+    arrived = MessageArrived("q", {}, b"1", "A.Type")
+    assert from_message(arrived, agreed("dotnet", "json")) == {
         "dotnet-type": "A.Type",
         "content-type": "application/json",
     }

@@ -23,8 +23,8 @@ def terms(draw: st.DrawFn) -> Term:
 
 @pytest.mark.requirement("MM2-56")
 @given(st.lists(terms(), max_size=5))
-def test_an_encoded_filter_is_decoded(said: list[Term]) -> None:
-    assert decode_filter(encode_filter(Filter(tuple(said)))) == Filter(tuple(said))
+def test_an_encoded_filter_is_decoded(filter_terms: list[Term]) -> None:
+    assert decode_filter(encode_filter(Filter(tuple(filter_terms)))) == Filter(tuple(filter_terms))
 
 
 @pytest.mark.requirement("MM2-57", "MM2-58", "MM2-59", "MM2-60")

@@ -21,11 +21,11 @@ SAID = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([1, "x"]), m
 
 @given(st.lists(st.tuples(SAID, st.sampled_from([None, "A.Type"])), max_size=8))
 def test_cached_properties_equal_those_of_single_messages(
-    said: list[tuple[dict[str, int | str], str | None]],
+    messages: list[tuple[dict[str, int | str], str | None]],
 ) -> None:
     tables, with_types, keep = TableCache(), agreed(DOTNET), decode_filter("a=N1")
     labels, decoder = PropertyCache(keep, with_types), MicroDecoder()
-    for number, (properties, kind) in enumerate(said, 1):
+    for number, (properties, kind) in enumerate(messages, 1):
         decoder.feed(encode(MessageFrame(number, "q", b"", properties)))
         message = decoder.frame()
         assert isinstance(message, MessageFrame)

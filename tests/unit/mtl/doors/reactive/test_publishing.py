@@ -8,7 +8,7 @@ from mtl.doors.reactive.publishing import UNBOUNDED, Demanded, Publishing
 from mtl.errors import Malformed
 
 
-class Said:
+class SentMessages:
     """The sent messages, and whether each was sent as of fixed size."""
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class Said:
         return messages
 
 
-def begun(demand: int = 0, size: int = 0) -> tuple[Publishing, Said]:
+def begun(demand: int = 0, size: int = 0) -> tuple[Publishing, SentMessages]:
     """A stream with Id 7."""
-    said = Said()
-    publishing = Publishing(said)
+    sent = SentMessages()
+    publishing = Publishing(sent)
     publishing.received(m.Subscribe("a", 7, demand))
     publishing.accept(7, size)
-    said.take()
-    return publishing, said
+    sent.take()
+    return publishing, sent
 
 
 def publish(publishing: Publishing, element: bytes) -> int:
@@ -40,12 +40,12 @@ def publish(publishing: Publishing, element: bytes) -> int:
 
 @pytest.mark.requirement("RS-18", "RS-41", "RS-46")
 def test_demand_adds_up_and_is_used_by_elements() -> None:
-    publishing, said = begun(2)
+    publishing, sent = begun(2)
     assert publishing.received(m.RequestMore(7, 3)) is None
     assert publishing.demand(7) == 5
     for _ in range(5):
         assert publish(publishing, b"x") == 1
-    assert said.take() == [m.OnNext(7, b"x")] * 5
+    assert sent.take() == [m.OnNext(7, b"x")] * 5
     assert publishing.demand(7) == 0
     with pytest.raises(AssertionError, match="without demand"):
         publish(publishing, b"x")
@@ -63,21 +63,21 @@ def test_the_largest_demand_is_unbounded(more: int) -> None:
 
 @pytest.mark.requirement("RS-47")
 def test_a_demand_of_zero_is_valid_in_subscribe_and_an_error_later() -> None:
-    publishing, said = begun(0)
+    publishing, sent = begun(0)
     assert publishing.demand(7) == 0
     assert publishing.received(m.RequestMore(7, 0)) == m.Cancel(7)
-    (error,) = said.take()
+    (error,) = sent.take()
     assert isinstance(error, m.OnError)
     assert "3.9" in error.error
 
 
 @pytest.mark.requirement("RS-34", "RS-35", "RS-41")
 def test_a_large_element_is_split_and_counts_once() -> None:
-    publishing, said = begun(2)
+    publishing, sent = begun(2)
     for number in range(2):
         element = bytes(2 * RS_PART) + b"%d" % number
         assert publish(publishing, element) == 3
-        first, second, last = said.take()
+        first, second, last = sent.take()
         assert isinstance(first, m.OnNextPart)
         assert isinstance(second, m.OnNextPart)
         assert isinstance(last, m.OnNextLastPart)
@@ -87,33 +87,33 @@ def test_a_large_element_is_split_and_counts_once() -> None:
 
 
 def test_a_cancel_ends_a_split_element() -> None:
-    publishing, said = begun(1)
+    publishing, sent = begun(1)
     parts = publishing.publish(7, bytes(3 * RS_PART))
     next(parts)
     assert publishing.received(m.Cancel(7)) == m.Cancel(7)
     publishing.received(m.Subscribe("b", 7, 5))
-    said.take()
+    sent.take()
     assert list(parts) == []
-    assert said.take() == []
+    assert sent.take() == []
 
 
 @pytest.mark.requirement("RS-28", "RS-31", "RS-32", "RS-33")
 def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
-    publishing, said = begun(RS_PACKED + 2, size=2)
+    publishing, sent = begun(RS_PACKED + 2, size=2)
     publishing.publish_packed(7, [b"ab"] * (RS_PACKED + 1))
-    assert said.take() == [m.OnNextPacked(7, (b"ab",) * RS_PACKED), m.OnNext(7, b"ab")]
+    assert sent.take() == [m.OnNextPacked(7, (b"ab",) * RS_PACKED), m.OnNext(7, b"ab")]
     assert publishing.demand(7) == 1
     assert publish(publishing, b"cd") == 1
-    assert said.fixed[-2:] == [True, True]
+    assert sent.fixed[-2:] == [True, True]
     with pytest.raises(AssertionError, match="without demand"):
         publishing.publish_packed(7, [b"ab"])
 
 
 @pytest.mark.requirement("RS-41")
 def test_elements_of_any_size_are_sent_together_within_demand() -> None:
-    publishing, said = begun(3)
+    publishing, sent = begun(3)
     publishing.publish_all(7, [b"ab", b""])
-    assert said.take() == [m.OnNexts(7, (b"ab", b""))]
+    assert sent.take() == [m.OnNexts(7, (b"ab", b""))]
     assert publishing.demand(7) == 1
     with pytest.raises(AssertionError, match="without demand"):
         publishing.publish_all(7, [b"a", b"b"])
@@ -122,13 +122,13 @@ def test_elements_of_any_size_are_sent_together_within_demand() -> None:
 @pytest.mark.requirement("RS-42", "RS-45")
 @pytest.mark.parametrize("how", ["complete", "fail", "cancel", "end"])
 def test_after_the_end_messages_are_neither_sent_nor_handled(how: str) -> None:
-    publishing, said = begun(5)
+    publishing, sent = begun(5)
     if how == "complete":
         publishing.complete(7)
-        assert said.take() == [m.OnComplete(7)]
+        assert sent.take() == [m.OnComplete(7)]
     elif how == "fail":
         publishing.fail(7, "no")
-        assert said.take() == [m.OnError(7, "no")]
+        assert sent.take() == [m.OnError(7, "no")]
     elif how == "cancel":
         assert publishing.received(m.Cancel(7)) == m.Cancel(7)
     else:
@@ -142,24 +142,24 @@ def test_after_the_end_messages_are_neither_sent_nor_handled(how: str) -> None:
     publishing.complete(7)
     publishing.fail(7, "late")
     assert publish(publishing, b"x") == 0
-    assert said.take() == []
+    assert sent.take() == []
 
 
 @pytest.mark.requirement("RS-20", "RS-29", "RS-43")
 def test_every_subscribe_is_answered_by_subscribed_first() -> None:
-    said = Said()
-    publishing = Publishing(said)
+    sent = SentMessages()
+    publishing = Publishing(sent)
     assert publishing.received(m.Subscribe("a", 7, 1)) == m.Subscribe("a", 7, 1)
     assert publishing.demand(7) == 0  # not before it is accepted
     publishing.fail(7, "no such thing")
-    assert said.take() == [m.Subscribed(7), m.OnError(7, "no such thing")]
+    assert sent.take() == [m.Subscribed(7), m.OnError(7, "no such thing")]
     publishing.received(m.Subscribe("a", 7))
     publishing.received(m.Cancel(7))
-    assert said.take() == [m.Subscribed(7)]
+    assert sent.take() == [m.Subscribed(7)]
     publishing.received(m.Subscribe("a", 7))
     publishing.accept(7, 8)
     publishing.accept(7, 8)
-    assert said.take() == [m.Subscribed(7, 8)]
+    assert sent.take() == [m.Subscribed(7, 8)]
 
 
 @pytest.mark.requirement("RS-26")
@@ -170,12 +170,12 @@ def test_an_id_in_use_is_malformed() -> None:
 
 
 def test_too_many_streams_are_refused() -> None:
-    said = Said()
-    publishing = Publishing(said)
+    sent = SentMessages()
+    publishing = Publishing(sent)
     for subscriber in range(RS_STREAMS):
         assert publishing.received(m.Subscribe("a", subscriber)) is not None
     assert publishing.received(m.Subscribe("a", RS_STREAMS)) is None
-    subscribed, error = said.take()
+    subscribed, error = sent.take()
     assert subscribed == m.Subscribed(RS_STREAMS)
     assert isinstance(error, m.OnError)
     publishing.received(m.Cancel(0))
@@ -185,6 +185,6 @@ def test_too_many_streams_are_refused() -> None:
 @pytest.mark.requirement("RS-28", "RS-33")
 @pytest.mark.parametrize(("size", "fixed"), [(0, False), (1, True), (2, True)])
 def test_elements_sent_together_have_a_length_only_without_a_fixed_size(size: int, fixed: bool) -> None:
-    publishing, said = begun(2, size)
+    publishing, sent = begun(2, size)
     publishing.publish_all(7, [b"x" * size] * 2)
-    assert said.fixed[-1] is fixed
+    assert sent.fixed[-1] is fixed

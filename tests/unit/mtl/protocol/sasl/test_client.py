@@ -78,8 +78,8 @@ def test_a_password_is_not_sent_in_clear_without_consent() -> None:
     """An attacker in the middle could offer only PLAIN."""
     with pytest.raises(Refused, match="not encrypted"):
         Authentication(Credentials("me", "secret", clear=True)).begin(["PLAIN"])
-    said = Authentication(Credentials("me", "secret", "PLAIN", clear=True)).begin(["PLAIN"])
-    assert said.mechanism == "PLAIN"
+    first = Authentication(Credentials("me", "secret", "PLAIN", clear=True)).begin(["PLAIN"])
+    assert first.mechanism == "PLAIN"
 
 
 @pytest.mark.parametrize(
