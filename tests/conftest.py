@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 
-# How long an example takes says more about who else uses the machine.
+# The duration of an example mainly shows the load of the machine.
 settings.register_profile("mtl", deadline=None)
 settings.load_profile("mtl")
 

@@ -1,7 +1,7 @@
 """The structure of the code: imports, lengths of files, and places of tests.
 
-The rules for imports are in .importlinter; here is what import-linter cannot express. Files are parsed, not imported,
-so this passes or fails the same whatever is installed.
+The rules for imports are in .importlinter; this file has those that import-linter cannot express. Files are parsed,
+not imported, so the result does not depend on installed packages.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def test_exceptions_from_the_mirror_are_needed() -> None:
 
 
 @pytest.mark.parametrize("package", OURS)
-def test_importing_a_package_loads_only_what_it_needs(package: str) -> None:
+def test_importing_a_package_loads_only_required_modules(package: str) -> None:
     program = f"import sys, {package}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not NOT_LOADED[package] & set(result.stdout.split())

@@ -36,7 +36,7 @@ def test_requirements_are_numbered_without_gaps(document: str, count: int) -> No
     assert [r.id for r in found] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]
 
 
-# The rules above are only as good as the reading of files and tests.
+# The rules above depend on the correct parsing of files and tests.
 
 
 def test_markers_of_functions_and_classes_are_read(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ SCRIPTS = sorted(
     path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and os.access(path, os.X_OK)
 )
 INSTALLERS = ("python", "python3", *(f"python3.{minor}" for minor in range(11, 15)), "java", "apt-get", "uv")
-"""What a script calls when it makes the machine ready."""
+"""The function that a script calls to prepare the machine."""
 
 PATIENCE_S = 60
-"""A hang becomes a failure; a busy machine does not."""
+"""A timeout that only a hang exceeds, even on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project without .venv, and beside it installers that write their names into `called`."""
+    """A copy of the project without .venv, and installers that write their names into `called`."""
     place = tmp_path_factory.mktemp("tree")
     for name in ("scripts", "conf"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))

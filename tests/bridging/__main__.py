@@ -14,7 +14,7 @@ from tests.support.aio import in_loop
 
 
 def crossings(site: Site) -> None:
-    """The matrix."""
+    """The results of the matrix."""
     results = {
         (producer, consumer): in_loop(matrix.cross)(site.places, ENDS[producer], ENDS[consumer])
         for producer in ENDS
@@ -24,7 +24,7 @@ def crossings(site: Site) -> None:
 
 
 def passages(site: Site, place: Path) -> None:
-    """Through Spark."""
+    """The results with Spark."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 the rest needs no Spark
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -33,7 +33,7 @@ def passages(site: Site, place: Path) -> None:
 
 
 def outcomes(site: Site) -> bool:
-    """Play the faults; returns whether every result is as required."""
+    """Run the faults; returns whether every result is as required."""
     print(faults.HEAD)
     fine = True
     for protocol in DOORS:

@@ -1,5 +1,6 @@
-"""`python -m tests.bridging.application publish|read PROTOCOL PLACE RESOURCE START [COUNT]`: what gets killed, or whose
-door does. Numbered contents; it says on standard output how far it is, and begins anew when its connection is over.
+"""`python -m tests.bridging.application publish|read PROTOCOL PLACE RESOURCE START [COUNT]`: the process whose kill,
+or whose door's kill, is tested. It transfers numbered contents, prints its progress, and reconnects after the end of
+its connection.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from mtl.errors import MtlError
 from tests.bridging.ends import ENDS, End
 
 TOGETHER = 50
-"""Contents that are under way before the application waits for their acknowledgement."""
+"""Contents in flight before the application waits for their acknowledgement."""
 
 AGAIN_S = 0.05
-"""Between two connections: the other end is being started."""
+"""Seconds between two connections, while the other end restarts."""
 
 
 async def publish(end: End, place: str, resource: str, start: int, count: int) -> None:

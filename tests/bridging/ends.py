@@ -20,7 +20,7 @@ from mtl.doors.received import Received
 MTL = "mtl"
 
 PATIENCE_S = 20.0
-"""How long a client looks for its door while that is killed and started again."""
+"""Seconds for which a client tries to reach its door during a restart."""
 
 
 class Producer(Protocol):
@@ -51,11 +51,11 @@ class End:
     connect: Callable[[str], AbstractAsyncContextManager[Any]]
     listen: str = "127.0.0.1:0"
     properties: bool = True
-    """Whether contents have properties there."""
+    """Whether contents of the protocol have properties."""
     replays: bool = True
-    """Whether a reader can begin with what is there already."""
+    """Whether a reader can begin with existing contents."""
     spelling: str = "{}"
-    """A resource's name in its words."""
+    """The protocol's name of a resource."""
 
     def writer(self, connection: Any, resource: str) -> AbstractAsyncContextManager[Producer]:
         """A writer to the resource, which has to exist."""

@@ -19,7 +19,7 @@ from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 COUNT = 3_000
 KILLED_AT = COUNT // 3
 END = b"end"
-"""What the readers are shown at last, again and again until they see it: some have no replay."""
+"""The last content, sent repeatedly until the readers get it: some have no replay."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Outcome:
     protocol: str
     victim: str
     acknowledged: int
-    """When the victim was killed."""
+    """The number of acknowledged contents at the kill."""
     doubled: int
-    """Contents that are in the log twice, because somebody sent them again."""
+    """Contents that are in the log twice, because a client or the door sent them again."""
     missed: int
     """Contents of the log that the protocol's own reader did not get."""
 
@@ -88,12 +88,12 @@ class Application:
 
     @property
     def acknowledged(self) -> int:
-        """Of a publishing one."""
+        """The number of acknowledged contents, of a publishing process."""
         return int(self.lines[-1]) if self.lines else 0
 
     @property
     def received(self) -> list[tuple[int, bytes]]:
-        """Of a reading one: sequences and bodies."""
+        """Sequences and bodies, of a reading process."""
         found = (line.split() for line in self.lines if line != "reading")
         return [(int(sequence), body.encode()) for sequence, body in found]
 
@@ -138,14 +138,14 @@ VICTIMS: dict[str, Callable[[Scene], Awaitable[None]]] = {
 }
 
 EXACTLY_ONCE = {("mbws", "network")}
-"""Where a protocol recovers its connection: nothing is sent twice."""
+"""Whether the protocol recovers its connection: then no content is sent twice."""
 
 
 async def play(site: Site, protocol: str, victim: str) -> Outcome:
-    """Publish and read through the door, kill in the middle, go on to the end.
+    """Publish and read through the door, kill the victim in between, and continue to the end.
 
-    Raises `AssertionError` where an acknowledged content is missing, the order is another, a reader is given one twice
-    or, if it can replay, none, and where something is doubled by a protocol that recovers.
+    Raises `AssertionError` if an acknowledged content is missing, the order is wrong, a reader gets a content twice
+    or, if it can replay, misses one, or a protocol that recovers its connection duplicates contents.
     """
     end, resource = DOORS[protocol], f"{victim}-{protocol}"
     with mtl.connect(site.places[MTL], retry_deadline=PATIENCE_S) as c:
@@ -183,7 +183,7 @@ async def _applications(
 
 
 def _log(c: mtl.Connection, resource: str) -> list[bytes]:
-    """All that is in the resource."""
+    """The bodies of all contents of the resource."""
     return [bytes(content.body) for content in visible(c, resource)]
 
 
@@ -192,7 +192,7 @@ async def _shown_the_end(c: mtl.Connection, resource: str, reading: Application)
         while not any(line.endswith(f" {END.decode()}") for line in reading.lines):
             writer.send(END)
             writer.flush()
-            await asyncio.sleep(0.1)  # a reader without replay may not be back yet
+            await asyncio.sleep(0.1)  # a reader without replay may not have reconnected yet
 
 
 def _judged(outcome: Outcome, log: Sequence[bytes], received: Sequence[tuple[int, bytes]]) -> Outcome:

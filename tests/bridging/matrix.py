@@ -10,7 +10,7 @@ from tests.bridging.ends import ENDS, MTL, End, taken
 from tests.support.doors import BODIES, PROPERTIES
 
 NUMBERED = 200
-"""Contents that show the order, after those that show what a body can be."""
+"""The number of small contents, which show the order, after those with special bodies."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Crossing:
     consumer: str
     contents: int
     properties: int
-    """Of each content, as the consumer was shown them."""
+    """The number of properties of each content at the consumer."""
 
 
 def bodies(tag: str) -> list[bytes]:
@@ -30,7 +30,7 @@ def bodies(tag: str) -> list[bytes]:
 
 
 async def cross(places: Mapping[str, str], producer: End, consumer: End) -> Crossing:
-    """Send, receive, compare. Raises `AssertionError` for a content that is lost, doubled, changed or out of order."""
+    """Send, receive, compare. Raises `AssertionError` for a lost, duplicate, changed or misplaced content."""
     resource = f"{producer.name}-to-{consumer.name}"
     with mtl.connect(places[MTL]) as c:
         c.create_resource(resource)

@@ -40,7 +40,7 @@ class Site:
         stack.close()
 
     def close(self) -> None:
-        """The end of all doors."""
+        """End all doors."""
         for name in list(self._doors):
             self.kill(DOORS[name])
 

@@ -25,17 +25,17 @@ class Passage:
     name: str
     rows: int
     properties: int
-    """Of each row, and of each content that came out."""
+    """The number of properties of each row, and of each content that was received."""
     shown: int
 
 
 def into(end: End) -> str:
-    """The resource that its producer writes to."""
+    """The resource of its producer."""
     return f"into-spark-from-{end.name}"
 
 
 def out_of(end: End) -> str:
-    """The resource that its consumer reads."""
+    """The resource of its consumer."""
     return f"out-of-spark-to-{end.name}"
 
 
@@ -90,7 +90,7 @@ async def _pass(places: Mapping[str, str], end: End) -> Passage:
 
 
 def table(passages: list[Passage]) -> str:
-    """For people."""
+    """The results as a table."""
     lines = ["| protocol | into Spark | out of Spark |", "|---|---|---|"]
     for passage in passages:
         row = f"{passage.rows} rows, {passage.properties or 'no'} properties"

@@ -1,1 +1,1 @@
-"""Every decoder against arbitrary octets: a table (`targets`) that scripts/fuzz runs and, briefly, the suite."""
+"""Arbitrary octets for every decoder: a table (`targets`) that scripts/fuzz and, briefly, the test suite run."""

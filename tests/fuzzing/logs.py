@@ -157,9 +157,9 @@ def _files(data: bytes) -> dict[str, bytes]:
 
 
 def run_recovery(data: bytes) -> None:
-    """Opening either refuses with one of the log's errors, or gives a log that can be read and appended to.
+    """Opening the log either refuses with one of its errors, or gives a log that can be read and appended to.
 
-    Only segments are sealed: that an index says what its segment holds is known by its checksum, and by nothing else.
+    Only segments get correct checksums: the correctness of an index is known only by its checksum.
     """
     disk = FaultyDisk(random.Random(1))
     disk.make_dir("/log")

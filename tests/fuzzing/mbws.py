@@ -27,7 +27,7 @@ QUERIES = (b"address=a&from=earliest&address=b&from=5", b"frames=text&lengths=ch
 
 
 def run(data: bytes) -> None:
-    """What is decoded encodes again to what decodes equally. The first octet says in which form."""
+    """A decoded message encodes to octets with an equal value. The first octet chooses the form."""
     message: bytes | str = data[1:]
     if data[:1] == b"t":
         message = data[1:].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""mc0: the frames of one message, in front of each its size in two octets; then the session, and what becomes of it."""
+"""mc0: the frames of one message, each after its size in two octets; then the session, and its reaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MicroMessage2 as a peer sends it: an octet that says whether a handshake comes first, then frames."""
+"""MicroMessage2 as received from a peer: an octet that says whether a handshake comes first, then frames."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode(data: bytes) -> list[Handshake | Frame]:
 
 
 def read_filter(data: bytes) -> Filter:
-    """A filter, of whatever a command's URL-encoded argument may hold."""
+    """A filter, from any octets in a command's URL-encoded argument."""
     return decode_filter(data.decode("latin-1"))
 
 

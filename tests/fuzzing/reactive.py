@@ -22,7 +22,7 @@ MESSAGES = (
 
 
 def run(data: bytes) -> None:
-    """What is decoded encodes again to what decodes equally, and little of what is not complete is kept."""
+    """A decoded message encodes to octets with an equal value, and an incomplete one takes little memory."""
     decoder = m.ReactiveDecoder()
     messages: list[m.Message] = []
     try:

@@ -12,13 +12,14 @@ from mtl.errors import Malformed
 T = TypeVar("T")
 
 FINDINGS = Path(__file__).parent / "findings"
-"""Inputs that a target once failed for, `<target>/<name>`: replayed by the suite, and seeds of every later run."""
+"""Inputs that a target once failed for, `<target>/<name>`: replayed by the test suite, and seeds of every later run.
+"""
 
 
 @dataclass(frozen=True)
 class Target:
-    """`run` takes any octets and raises only when something is wrong with the decoder. `tokens` are words that
-    mutation would hardly make up; `max_len` bounds inputs, in octets.
+    """`run` takes any octets and raises only for a defect of the decoder. `tokens` are words that mutation would
+    rarely produce; `max_len` bounds inputs, in octets.
     """
 
     name: str

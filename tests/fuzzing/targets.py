@@ -52,7 +52,7 @@ def encode_request(request: w.Request) -> bytes:
 
 
 def decode_reply(data: bytes) -> tuple[type[w.Request], w.Reply | Refused]:
-    """A refusal is a value here."""
+    """A refusal is a valid result here."""
     line, _, body = data.partition(b"\n")
     name, _, status = line.partition(b" ")
     request = w.REQUESTS.get(name.decode("latin-1").lower(), w.ConnectionOpen)
@@ -109,7 +109,7 @@ def encode_record(record: Any) -> bytes:
 
 
 def decode_offset(data: bytes) -> offsets.Offset:
-    """As Spark hands it over: the text of its log, read by Python's json."""
+    """As received from Spark: the text of its log, parsed by Python's json."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:

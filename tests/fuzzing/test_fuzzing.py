@@ -22,7 +22,7 @@ PER_OCTET = 200
 """Octets of memory for each of an input: an empty entry of a field table has three and becomes a string in a dict."""
 
 AT_LEAST = 256 << 10
-"""And for inputs of any size: error messages, tracebacks, what is made at first use."""
+"""And for inputs of any size: error messages, tracebacks, objects created at first use."""
 
 SLOWEST_S = 2.0
 
@@ -79,7 +79,7 @@ def test_every_finding_belongs_to_a_target() -> None:
     assert {path.name for path in FINDINGS.iterdir() if path.is_dir()} <= set(BY_NAME)
 
 
-# The judge is only as good as what it condemns.
+# The check is tested with results that it must reject.
 
 
 def test_another_error_is_a_failure() -> None:

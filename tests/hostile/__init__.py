@@ -1,1 +1,1 @@
-"""Hostile and unlucky peers against a real broker process; `python -m tests.hostile` prints what was measured."""
+"""Hostile and faulty peers against a real broker process; `python -m tests.hostile` prints the measurements."""

@@ -1,4 +1,4 @@
-"""python -m tests.hostile [--light] [NAME...]: play the hostile scenarios and print what was measured, as a table."""
+"""python -m tests.hostile [--light] [NAME...]: run the hostile scenarios and print the measurements as a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def row(measured: Measured) -> str:
 
 
 def main() -> int:
-    """Exit code 1 when a scenario failed."""
+    """Exit code 1 if a scenario failed."""
     parser = argparse.ArgumentParser(prog="scripts/hostile", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCENARIOS)}")
     parser.add_argument("--light", action="store_true", help="as small as in the suite")

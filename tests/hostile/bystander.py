@@ -1,5 +1,5 @@
-"""python -m tests.hostile.bystander ENDPOINT [asks]: writes, reads and asks until told to stop, or only asks; prints
-how that went.
+"""python -m tests.hostile.bystander ENDPOINT [asks]: writes, reads and sends requests until it has to stop, or only
+sends requests; then it prints its measurements.
 
 It uses only pyzmq and struct: tests.support.minimal_client.
 """
@@ -17,11 +17,11 @@ from tests.support.minimal_client import CONFIRM, MinimalClient, minimal_client
 RESOURCE = "bystander"
 PAUSE_S = 0.01
 AGAIN = b"\0\1"
-"""Of a Reject: this one, with recycle."""
+"""The flags of a Reject: only this content, with recycle."""
 
 
 class Bystander:
-    """One writer and one reader of a resource, and a session to ask questions on."""
+    """One writer and one reader of a resource, and a session for requests."""
 
     def __init__(self, client: MinimalClient, *, writes: bool) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Bystander:
         self._timed(self._ask)
 
     def _write(self) -> None:
-        """Write until confirmed: a broker with full memory pushes all contents back."""
+        """Write until confirmed: a broker with full memory rejects all contents with recycle."""
         self._written += 1
         while True:
             self._writer.content(self._written, b"%d" % self._written)

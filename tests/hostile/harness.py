@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 
 PATIENCE_S = 3.0
-"""The longest that a bystander may wait for one answer, on a machine with other work."""
+"""The longest allowed delay of one answer to a bystander, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ SCENARIOS: dict[str, Scenario] = {}
 def scenario(
     *, memory: int = 64, config: str = "", writes: bool = True
 ) -> Callable[[Callable[[RunningBroker, bool], str]], Callable[[RunningBroker, bool], str]]:
-    """Put a function into the table under its name."""
+    """Register a function under its name."""
 
     def register(play: Callable[[RunningBroker, bool], str]) -> Callable[[RunningBroker, bool], str]:
         name = play.__name__
@@ -126,7 +126,7 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
 
 
 def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
-    """Play a scenario with its own broker and check it. Raises AssertionError for a violated bound."""
+    """Run a scenario with its own broker and check it. Raises AssertionError for a violated bound."""
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
     config.write_text(scenario.config, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The hostile scenarios in their small form; scripts/hostile plays the large one and prints the table."""
+"""The hostile scenarios in their small form; scripts/hostile runs the large form and prints the table."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Played:
 
 
 def play(shared: Bench, number: int, name: str, scenario: Callable[[Bench, str], str]) -> Played:
-    """Play a scenario; after one that failed the bench is put in order for the next."""
+    """Run a scenario; after a failure the bench is restored for the next one."""
     began = time.monotonic()
     try:
         outcome, failed = scenario(shared, f"q{number}"), False
@@ -45,7 +45,7 @@ def play(shared: Bench, number: int, name: str, scenario: Callable[[Bench, str],
 
 
 def matrix(played: dict[str, Played]) -> str:
-    """Steps down, victims across."""
+    """The matrix: steps as rows, victims as columns."""
     lines = [
         f"| {' | '.join(['step of the trigger', *(victim.value for victim in Victim)])} |",
         f"|{'---|' * (len(Victim) + 1)}",
@@ -59,7 +59,7 @@ def matrix(played: dict[str, Played]) -> str:
 
 
 def scenes(played: dict[str, Played]) -> str:
-    """One line a scene."""
+    """One row per scene."""
     found = [played[scene.name] for scene in SCENES if scene.name in played]
     lines = ["| what happened | what came of it |", "|---|---|"]
     return "\n".join([*lines, *(f"| {scene.name} | {scene.outcome} |" for scene in found)])
@@ -82,14 +82,14 @@ def earlier() -> dict[str, Played]:
 
 
 def keep(played: dict[str, Played]) -> None:
-    """For the next run, and for docs/measurements/kills.md."""
+    """Save the results for the next run, and the table for docs/measurements/kills.md."""
     BUILD.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(result) for result in played.values()], indent=1), encoding="utf-8")
     TABLE.write_text(report(played), encoding="utf-8")
 
 
 def main() -> int:
-    """Exit code 1 when a scenario failed."""
+    """Exit code 1 if a scenario failed."""
     parser = argparse.ArgumentParser(prog="scripts/kills", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--light", action="store_true", help="only what the suite plays")
     parser.add_argument("--list", action="store_true", help="print the names and play nothing")

@@ -1,6 +1,7 @@
 """A Spark application that runs streaming queries on command, to be killed.
 
-python -m tests.kills.app MASTER: a job a line on standard input, as JSON; how each ended, a line on standard output.
+python -m tests.kills.app MASTER: standard input has one job per line, as JSON; standard output gets one line with the
+result of each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SETTINGS: dict[str, bool | float | int | str | None] = {
-    # Means nothing where Spark is one process. A second attempt wants another host, and comes as soon as it may.
+    # No effect if Spark is one process. Otherwise a second attempt uses another host, as early as allowed.
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.1",
@@ -72,7 +73,7 @@ def lines(spark: SparkSession, job: Job) -> DataStreamWriter:
 
 
 def twice(spark: SparkSession, job: Job) -> DataStreamWriter:
-    """The same, by foreachBatch with two writes: the batch is read twice, and each write is once under a name."""
+    """The same, by foreachBatch with two writes: the batch is read twice, and each write is done once under a name."""
 
     def write(frame: DataFrame, batch: int) -> None:
         for copy_ in ("copy", "again"):
@@ -88,7 +89,7 @@ def twice(spark: SparkSession, job: Job) -> DataStreamWriter:
 KINDS = {"copy": copy, "idle": copy, "join": join, "lines": lines, "trickle": copy, "twice": twice}
 
 ENDLESS = {"lines", "trickle"}
-"""With a trigger that does not end by itself, which is what asyncProgressTracking wants."""
+"""With a trigger that does not end by itself, as asyncProgressTracking requires."""
 
 
 def run(spark: SparkSession, job: Job) -> None:

@@ -19,7 +19,7 @@ from tests.support import java
 ROOT = Path(__file__).parents[2]
 
 PATIENCE_S = 240.0
-"""No query of these takes longer, on a machine with other work."""
+"""A timeout that no query here reaches, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Application:
         return [process.pid for process in own if process.parent in daemons]
 
     def kill(self) -> None:
-        """SIGKILL for all of it, at once: Python, the JVM, and the workers, which have a process group of their own."""
+        """SIGKILL for all processes at once: Python, the JVM, and the workers, which have their own process group."""
         for process in processes():
             if process.session == self._process.pid:
                 os.kill(process.pid, signal.SIGKILL)

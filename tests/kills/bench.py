@@ -25,7 +25,7 @@ CHUNK = 25
 """Contents that the broker stores together, so that a task reads several packs and can be stopped between two."""
 
 RUNS = 4
-"""A query that was started more often does not recover."""
+"""The largest number of starts of a query; one with more does not recover."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Bench:
         return found
 
     def query(self, name: str, **job: Any) -> Query:
-        """A query over two resources of its own, which hold what it is to copy in three batches."""
+        """A query over two new resources, which have the contents of three batches."""
         made = Query(self, name, job)
         for resource in made.resources:
             self.connection.create_resource(resource)
@@ -56,7 +56,7 @@ class Bench:
         return made
 
     def tidy(self) -> None:
-        """After a scenario that failed: nobody is held, no application runs, the broker does."""
+        """Restore the bench after a failed scenario: no process is held, no application runs, the broker does."""
         self.holds.release()
         self.end()
         if not self.broker.running:
@@ -120,19 +120,19 @@ class Query:
         return self.bench.application(self.master)
 
     def start(self) -> None:
-        """Let the application run it, to its end."""
+        """Let the application run the query to its end."""
         self.starts += 1
         assert self.starts <= RUNS, f"started {RUNS} times, and still not at its end: {self.errors}"
         self.application.begin(self.job)
 
     def start_until(self, hold: str) -> int:
-        """The process that is held there, soon after the start."""
+        """Start the query; returns the process that `hold` stops, soon after the start."""
         self.bench.holds.arm(hold)
         self.start()
         return self.reached(hold)
 
     def reached(self, hold: str) -> int:
-        """The process that is held there."""
+        """The process that `hold` stops."""
         return self.bench.holds.reached(hold, self.application.over)
 
     def end(self) -> str | None:
@@ -171,7 +171,7 @@ class Query:
 
     @property
     def replays(self) -> int:
-        """Commits that the broker knew already."""
+        """Commits that the broker recognised as repeated."""
         return sum(application.replays for application in self.bench.connection.stages(self.id).applications)
 
     @property

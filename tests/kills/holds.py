@@ -13,13 +13,13 @@ from pathlib import Path
 
 VARIABLE = "KILLS_HOLDS"
 PATIENCE_S = 180.0
-"""No process comes to a step later than this, on a machine with other work."""
+"""A timeout for a process to reach a step, on a busy machine."""
 
 _LOOK_S = 0.01
 
 
 def hold(name: str) -> None:
-    """Called by the process that may be held."""
+    """Called by a process that may be held."""
     directory = os.environ.get(VARIABLE)
     if not directory:
         return
@@ -68,4 +68,4 @@ def await_(there: Callable[[], bool], otherwise: str, alive: Callable[[], str | 
         over = alive()
         assert over is None, f"{otherwise}: {over}"
         assert time.monotonic() < deadline, f"{otherwise} within {PATIENCE_S:.0f} s"
-        time.sleep(_LOOK_S)  # another process makes it so
+        time.sleep(_LOOK_S)  # another process changes the condition

@@ -12,7 +12,7 @@ from tests.kills.holds import await_
 from tests.kills.wire import FROM_BROKER, TO_BROKER
 
 BATCH = 1
-"""The batch in which somebody is killed: there is one before it and one after it."""
+"""The batch of the kill: there is one before it and one after it."""
 
 GATE = f"trigger-{BATCH}"
 
@@ -65,7 +65,7 @@ MOMENTS = (
 )
 
 COMMITTING = {"committing", "committed", "done"}
-"""Holds in the process in which Spark calls the sink's commit; it lives no longer than that."""
+"""Steps in the process in which Spark calls the sink's commit; it lives only for that call."""
 
 
 @dataclass(frozen=True)
@@ -164,4 +164,4 @@ LIGHT = (
     "sink process before commit log written",
     "driver after Stage.Commit answered",
 )
-"""What the suite plays: each process once, and what makes it hard."""
+"""The cells in the test suite: each process once, at its hardest step."""

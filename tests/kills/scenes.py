@@ -1,6 +1,6 @@
 """Other failures of a query: retries, repeated batches, changed checkpoints.
 
-Each is played on a bench, checks its own results, and returns a short description.
+Each is run on a bench, checks its own results, and returns a short description.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IMPATIENT = {"requestTimeout": "500ms", "retryDeadline": "2s"}
 
 @dataclass(frozen=True)
 class Scene:
-    """`play` does it, under a label for its resources."""
+    """`play` runs the scene, with a label for its resources."""
 
     name: str
     play: Play
@@ -36,7 +36,7 @@ SCENES: list[Scene] = []
 
 
 def scene(play: Play) -> Play:
-    """Put a function into the table under its name."""
+    """Register a function under its name."""
     SCENES.append(Scene(play.__name__.replace("_", " "), play))
     return play
 
@@ -237,7 +237,7 @@ def a_checkpoint_is_copied_and_both_run(bench: Bench, label: str) -> str:
 
 
 def _by_pattern(query: Query) -> None:
-    """The same resources, found instead of named."""
+    """The same resources, found by a pattern instead of named."""
     del query.job["read"]["resources"]
     query.job["read"]["resourcePattern"] = f"{query.name}-[ab]"
 
@@ -306,7 +306,7 @@ def _error_of_the_deletion(query: Query) -> str:
 
 @scene
 def a_self_join_dies_in_the_middle(bench: Bench, label: str) -> str:
-    """A join keeps no order: each once."""
+    """A join has no order: each content exists once."""
     query = bench.query(label, kind="join")
     query.start_until("trigger-1")
     bench.holds.arm("half-read")

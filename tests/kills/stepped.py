@@ -24,7 +24,7 @@ from tests.kills.holds import hold
 
 
 class Stepped(MtlDataSource):
-    """The format, under another name so that both can be had."""
+    """The format, under another name so that both are available."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,7 +84,7 @@ class SteppedWriter(StreamWriter):
 
 
 class SteppedBatchWriter(BatchWriter):
-    """By its name alone this module is loaded where a batch is committed."""
+    """Its name alone makes Spark load this module where a batch is committed."""
 
 
 def _step(owner: type, method: str, *, before: str | None = None, after: str | None = None) -> None:
@@ -103,7 +103,7 @@ def _step(owner: type, method: str, *, before: str | None = None, after: str | N
 
 
 def _step_of_tasks(method: str, *, before: str, after: str) -> None:
-    """Of a lease that a task asks for: the driver's own leases are not packed."""
+    """Wraps the request for a task's lease: the driver's own leases are not packed."""
     original = getattr(Connection, method)
 
     @functools.wraps(original)

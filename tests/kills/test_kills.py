@@ -1,4 +1,4 @@
-"""The kill matrix in its small form: every process once, at the hardest step. scripts/kills plays all of it."""
+"""The kill matrix in its small form: every process once, at its hardest step. scripts/kills runs all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench for all of them: most leave its Spark application alive."""
+    """A bench for all scenarios: most leave its Spark application alive."""
     with bench(tmp_path_factory.mktemp("kills")) as made:
         yield made
 

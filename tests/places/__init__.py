@@ -1,3 +1,3 @@
-"""The same cases in every place where Spark runs: each place in a separate process (run.py), by scripts/places and the
+"""The same cases in every deployment of Spark: each in a separate process (run.py), by scripts/places and the test
 suite.
 """

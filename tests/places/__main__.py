@@ -16,11 +16,11 @@ from tests.places.places import PLACES
 from tests.places.running import Outcome, run
 
 INSTALLED = "installed"
-"""As a version: the Spark that the project's own environment has."""
+"""The name of the version of Spark in the project's own environment."""
 
 
 def main() -> int:
-    """Exit code 1 when a case failed."""
+    """Exit code 1 if a case failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that started processes are ended
     asked = _arguments()
     if asked.list:

@@ -60,13 +60,13 @@ CASES: dict[str, Callable[[Ground], None]] = {}
 
 
 def case(function: Callable[[Ground], None]) -> Callable[[Ground], None]:
-    """Enter a case under its name, as words."""
+    """Register a case under its name, as words."""
     CASES[function.__name__.replace("_", " ")] = function
     return function
 
 
 def numbers(first: int, last: int) -> list[int]:
-    """[first, last]."""
+    """The numbers from `first` to `last`."""
     return list(range(first, last + 1))
 
 
@@ -156,7 +156,7 @@ def typed_bodies(on: Ground) -> None:
 
 @case
 def wrong_options(on: Ground) -> None:
-    """A misspelt option is an error that suggests the right one; a missing resource says what to do."""
+    """A misspelt option is an error that suggests the correct one; the error for a missing resource has advice."""
     misspelt = on.spark.read.format("mtl").option("resorces", "a")
     error = error_of(lambda: misspelt.load().collect())  # over Connect `load` sends no request
     assert "did you mean 'resources'" in error, error

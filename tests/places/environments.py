@@ -1,6 +1,6 @@
 """A Python environment for each version of Spark, under build/places, created with pip at the first use.
 
-build/places/4.1/bin/python    the newest PySpark 4.1, and what the connector needs in the project's pinned versions
+build/places/4.1/bin/python    the newest PySpark 4.1, and the connector's dependencies in the pinned versions
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEEDED = ("pyzmq", "pyarrow", "msgspec", "google-crc32c")
 """Of the connector: the project's own dependencies."""
 
 SPACE = 3 << 30
-"""Octets that must be free to make an environment: Spark is fetched (450 MB), built and unpacked (another 500)."""
+"""Free octets that an environment needs: Spark is downloaded (450 MB), built and unpacked (another 500)."""
 
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 

@@ -23,7 +23,7 @@ from tests.places.places import PLACES
 
 
 def main() -> None:
-    """Run the cases named, or all. Always ends with 0; what failed is in the report."""
+    """Run the named cases, or all. Always ends with 0; failures are in the report."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a cluster is ended as well
     place, endpoint, report, *names = sys.argv[1:]
     here = Path.cwd()

@@ -17,10 +17,10 @@ from tests.support import java
 ROOT = Path(__file__).parents[2]
 
 PATIENCE_S = 400.0
-"""No place takes this long for all cases, even on a machine that does something else; a hang becomes a failure."""
+"""A timeout that no place reaches with all cases, even on a busy machine; a hang becomes a failure."""
 
 GRACE_S = 20.0
-"""How long a place may take to end what it started."""
+"""The timeout for a place to end its child processes."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Outcome:
 def run(
     place: str, endpoint: str, names: Iterable[str], directory: Path, python: str = sys.executable
 ) -> Outcome:
-    """Run the cases in a place, with the Spark that `python` has. Its output stays in `directory`/output.log."""
+    """Run the cases in a place, with the Spark of `python`. Its output is in `directory`/output.log."""
     directory.mkdir(parents=True, exist_ok=True)
     names, report, log = list(names), directory / "report.jsonl", directory / "output.log"
     with log.open("wb") as output:
@@ -94,7 +94,7 @@ def _environment(python: str) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End by SIGTERM, on which it ends its cluster; then by SIGKILL, because a JVM outlives its Python process."""
+    """End it by SIGTERM, on which it ends its cluster; then by SIGKILL, because a JVM outlives its Python process."""
     process.terminate()
     try:
         process.wait(GRACE_S)

@@ -1,4 +1,4 @@
-"""One case in each place that is not the suite's own Spark; scripts/places runs all, with all versions."""
+"""One case in each place except the test suite's own Spark; scripts/places runs all cases, with all versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.places.places import PLACES
 from tests.places.running import Outcome, run
 
 LIGHT = ("write a stream once",)
-"""It reads, writes, commits, and commits again; which is most of what a place may get wrong."""
+"""It reads, writes, commits, and repeats a commit: most of what may differ between places."""
 
 
 @pytest.fixture(scope="module")

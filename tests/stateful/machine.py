@@ -19,10 +19,10 @@ MOST_LEASES = 12
 NAMES = ("a", "b")
 PROFILES = ("test", "log", "queue")
 DELIVERIES = 3
-"""After so many a content is a dead letter."""
+"""The number of deliveries after which a content is a dead letter."""
 
 TICK_S = 0.13
-"""Some longer than a look at the queues takes; no number of them ends with any pause."""
+"""A time a little longer than the interval of queue checks; no multiple of it ends with a pause."""
 
 flows = st.integers(0, FLOWS - 1)
 asked = st.sampled_from((*NAMES, TEST_RESOURCE, "unknown"))

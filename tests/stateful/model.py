@@ -1,8 +1,8 @@
 """The answers of a broker according to the two documents, in the shortest form. It uses no code of the broker.
 
-A call is one command on a data flow; it returns what every flow is sent because of it, in order. Leases are known by
-the tokens that the broker made up. Profiles `test` (RFC 11 "The Test Profile") and `log` (PROTOCOL.md 5), plain; of
-`queue` (6) it says what is not contents, for those are judged by `queues`.
+A call is one command on a data flow; it returns the commands that each flow gets because of it, in order. Leases are
+identified by the tokens of the broker. Profiles `test` (RFC 11 "The Test Profile") and `log` (PROTOCOL.md 5), plain;
+of `queue` (6) everything except contents, which `queues` checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OK, CANNOT, FORBIDDEN = 200, 400, 403
 TEST_RESOURCE = "resource"
 
 Sent = dict[int, list[Command]]
-"""By flow, what the broker sends."""
+"""The commands of the broker, by flow."""
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ class Reader:
         self.unsettled = []
 
     def settle(self, sequence: int, multiple: bool) -> None:
-        """What was never sent, or is settled, cannot be settled."""
+        """Contents that were never sent, or are settled, cannot be settled."""
         if multiple and self.unsettled and sequence <= self.unsettled[-1]:
             self.unsettled = [n for n in self.unsettled if n > sequence]
         elif not multiple and sequence in self.unsettled:

@@ -146,9 +146,9 @@ class PollsAndModel(RuleBasedStateMachine):
             assert poll.waiting.answered is due, (poll.asked, poll.known, self.state.there)
             if due:
                 self.state.polls.remove(poll)
-                self._says_what_there_is(poll)
+                self._check_reply(poll)
 
-    def _says_what_there_is(self, poll: Poll) -> None:
+    def _check_reply(self, poll: Poll) -> None:
         """The answer has the requested resources, not beyond their present ends, or names a missing resource."""
         try:
             found = poll.waiting.reply(w.DescriptionList).resources

@@ -26,8 +26,8 @@ class Handed(NamedTuple):
 
 @dataclass(eq=False)
 class Queue:
-    """One queue. What it never handed out begins at `fresh`; what came back is in `back`, with the consumer that sent
-    it back with recycle; `delayed` has the end of the pause, too.
+    """One queue. Contents that were never delivered begin at `fresh`; returned ones are in `back`, with the consumer
+    that returned them with recycle; `delayed` also has the end of the pause.
     """
 
     stored: list[bytes]
@@ -101,7 +101,7 @@ class Queue:
             self.returned(position)
 
     def returned(self, position: int) -> None:
-        """Returned without fault: it does not count as a delivery."""
+        """Returned without a fault of the content: it does not count as a delivery."""
         self.back[position] = self.avoided.get(position)
 
     def _counted(self, position: int) -> bool:
@@ -132,7 +132,7 @@ class Queue:
 
 @dataclass(eq=False)
 class Consumer:
-    """A reading lease of the profile: `having` are the positions of what it was sent and did not settle."""
+    """A reading lease of the profile: `having` are the positions of delivered contents that it did not settle."""
 
     resource: str
     full: bool
@@ -172,7 +172,7 @@ class Consumer:
             assert len(self.having) <= self.window
 
     def settle(self, sequence: int, *, multiple: bool, how: str, now: float) -> None:
-        """What was never sent, or is settled, cannot be settled."""
+        """Contents that were never sent, or are settled, cannot be settled."""
         if multiple and self.having and sequence <= max(self.having):
             numbers = [n for n in self.having if n <= sequence]
         else:

@@ -1,4 +1,4 @@
-"""The model detects small faults of the core; otherwise its success would mean little."""
+"""The model detects small faults of the core; otherwise its success would prove little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short form of the stateful model test; MTL_MODEL_EXAMPLES and MTL_MODEL_STEPS make it as long as wanted."""
+"""The short form of the stateful model test; MTL_MODEL_EXAMPLES and MTL_MODEL_STEPS set its length."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def garbage_instead_of_zmtp(broker: RunningBroker, heavy: bool) -> str:
         try:
             peer.socket.sendall(starts[number % len(starts)] + os.urandom(200))
         except OSError:
-            pass  # hung up already
+            pass  # disconnected before
         peer.close()
     return f"{count:,} connections with HTTP, TLS, random octets"
 

@@ -16,7 +16,7 @@ from tests.hostile.harness import MIB, scenario
 from tests.support.minimal_client import EMPTY, REJECT, Flow, minimal_client, short, u64
 
 UNDER_WAY = 1_000
-"""Contents that a writer does not wait for: what it sends beyond the broker's memory would be pushed back."""
+"""Contents that a writer does not wait for: those beyond the broker's memory would be rejected with recycle."""
 
 
 def count_of(contents: int) -> bytes:
@@ -137,12 +137,12 @@ def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> str:
             if number > 8:
                 settled(writer)
         fan.quiet()
-        time.sleep(0.5)  # that nothing more happens, and memory does not grow, is seen by waiting
+        time.sleep(0.5)  # waiting shows that nothing more happens and that memory does not grow
     return f"{2 * readers} readers, {count:,} contents of 2 MiB for each"
 
 
 @scenario(memory=640)  # INBOUND_OCTETS, PLAIN_WAITING messages in libzmq, and their packed form for the disk
-def a_flood_above_what_the_disk_takes(broker: RunningBroker, heavy: bool) -> str:
+def a_flood_above_the_rate_of_the_disk(broker: RunningBroker, heavy: bool) -> str:
     """Contents without confirmation, faster than they can be stored: excess ones are dropped and counted."""
     octets = (4 << 30) if heavy else (256 << 20)
     body = os.urandom(MIB)

@@ -33,7 +33,7 @@ def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
 
 @scenario()
 def tiny_requests(broker: RunningBroker, heavy: bool) -> str:
-    """As fast as one connection allows, all answered."""
+    """Requests at the highest rate of one connection, all answered."""
     count, window = (1_000_000 if heavy else 20_000), 200
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)
@@ -95,7 +95,7 @@ def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
 
 
 @scenario(memory=400)  # QUEUED_OCTETS for each of the peers
-def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
+def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> str:
     """Descriptions of half a megabyte, requested a thousand times by peers that never read."""
     peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)
     with minimal_client(broker.endpoint) as client:
@@ -114,14 +114,14 @@ def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
             for _ in range(requests):
                 peer.send(b"", b"Resource.List", b"{}")
             deaf.append(peer)
-        time.sleep(1)  # that nothing more happens, and memory does not grow, is seen by waiting
+        time.sleep(1)  # waiting shows that nothing more happens and that memory does not grow
         for peer in deaf:
             peer.close()
     return f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"
 
 
 @scenario(memory=128)
-def describes_that_wait_for_ever(broker: RunningBroker, heavy: bool) -> str:
+def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> str:
     """Requests of the largest size, on more and more connections; the broker answers 503 at its limit."""
     count = 2_000 if heavy else 300
     after = {f"{number:06}": 1 for number in range(60_000 if heavy else 30_000)}

@@ -38,7 +38,7 @@ def through_a_proxy(broker: RunningBroker, profile: str) -> Iterator[tuple[Cutti
 def cutting(proxy: CuttingProxy, times: int) -> threading.Thread:
     def cut() -> None:
         for _ in range(times):
-            time.sleep(BETWEEN_S)  # wherever the transfer is by then: each cut is to hit another place
+            time.sleep(BETWEEN_S)  # at a random point of the transfer, different for each cut
             proxy.cut()
 
     thread = threading.Thread(target=cut)

@@ -31,7 +31,7 @@ while True:
         memory[at] = 0x7FFFFFF0
         memory[at] = good[at - first]
 """
-"""Sets offsets of a pack far behind its end for a moment, one after the other, without end."""
+"""Sets offsets of a pack far behind its end for a moment, one after the other, forever."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def changing(file: str, first: int, last: int) -> Iterator[None]:
 
 
 def offsets_of(pack: bytes) -> tuple[int, int]:
-    """Where the offsets of the properties lie in a pack: 4 octets for each content, which grow by the same number."""
+    """The range of the properties' offsets in a pack: 4 octets for each content, which grow by the same number."""
     step = len(TABLE % 0)
     begin = pack.index(b"".join((n * step).to_bytes(4, "little") for n in range(4)))
     return begin, begin + 4 * (CONTENTS + 1)

@@ -1,4 +1,4 @@
-"""Quotas: a user that uses all available resources, beside another one that has to be served."""
+"""Quotas: a user that uses all available resources, and another one that has to be served."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outcome(waiter: Waiter) -> Refused | None:
     return None
 
 
-def write_for_ever(writer: Writer) -> None:
+def write_without_end(writer: Writer) -> None:
     while True:
         writer.send(b"x" * 100_000)
         writer.flush()
@@ -53,8 +53,8 @@ def write_for_ever(writer: Writer) -> None:
 
 @scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of its contents
 def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
-    """Request as much as possible of everything; each refusal names the quota and its value, and the next user gets its
-    own.
+    """Request as much as possible of everything; each refusal names the quota and its value, and another user gets its
+    full quota.
     """
     rounds = 5 if heavy else 1
     spec = w.StageSpec(application="greedy.app", version=1)
@@ -104,7 +104,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
             staged.clear()
         staging = greedy.writer("r", stage=w.StageSpec(application="greedy.app", version=2))
         with pytest.raises(Refused) as caught:
-            write_for_ever(staging)
+            write_without_end(staging)
         full = caught.value.members
         assert (full["quota"], full["limit"]) == ("stage-bytes", 500_000)
         staging.abandon()
@@ -122,7 +122,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         greedy.create_resource("great")
         writer = greedy.writer("great", name="greedy.w0")
         with pytest.raises(Refused) as caught:
-            write_for_ever(writer)
+            write_without_end(writer)
         full = caught.value.members
         assert (full["quota"], full["limit"]) == ("stored-bytes", 1_000_000)
         writer.abandon()

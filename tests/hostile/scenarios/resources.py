@@ -10,12 +10,12 @@ from tests.hostile.scenarios.control import pipelining
 from tests.support.minimal_client import minimal_client
 
 FILES = 1_200
-"""Most files that a broker may have open, however many resources it keeps."""
+"""The largest number of files that a broker may have open, for any number of resources."""
 
 
 @scenario(memory=256)
 def resources_by_the_thousand(broker: RunningBroker, heavy: bool) -> str:
-    """Made, written to and described; a log at rest must not keep a file open."""
+    """Resources are created, written to and described; an idle log must not keep a file open."""
     count = 10_000 if heavy else 1_500
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)

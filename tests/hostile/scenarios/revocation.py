@@ -32,11 +32,12 @@ from tests.support.minimal_client import (
 PASSWORD = "a password of a user"
 PATIENCE_S = 20.0
 EDIT_S = 5.0
-"""The longest that a change of the users may take while the broker writes its records."""
+"""The longest allowed duration of a change of the users while the broker writes its records."""
 MARK = b"written after the user was removed"
 ASKED = 40
-"""Requests for leases on resources that are yet to be made, sent before the removal, and the same again until it is
-noticed."""
+"""The number of requests for leases on resources that do not exist yet, sent before the removal, and repeatedly until
+it takes effect.
+"""
 
 
 class Victim:
@@ -58,7 +59,7 @@ class Victim:
         self._dealer.connect(broker.endpoint)
 
     def _logged_in(self) -> str:
-        """A running broker finds a new user within a second."""
+        """Log in; a running broker finds a new user within a second."""
         response = b64encode(f"\0{self.name}\0{PASSWORD}".encode()).decode()
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -66,18 +67,18 @@ class Victim:
             if code == 201:
                 return str(reply["session"])
             assert time.monotonic() < until, reply
-            time.sleep(1.0)  # there is no event for it; slower than the limit of log-ins
+            time.sleep(1.0)  # no event reports it; slower than the limit of log-ins
             self._client.open("log")
 
     def ask(self, count: int) -> None:
-        """Requests for leases; each waits until its resource is made."""
+        """Requests for leases; each waits for the creation of its resource."""
         for _ in range(count):
             self._asked += 1
             body = {"resources": [f"new-{self.name}-{self._asked}"], "session": self._session}
             self._dealer.send_multipart([b"", b"Connection.Reader", json.dumps(body).encode()])
 
     def answered(self, count: int) -> set[bytes]:
-        """The codes of so many answers; tokens of leases are kept."""
+        """The codes of this number of answers; tokens of leases are kept."""
         codes = set()
         for _ in range(count):
             _, code, body = self._dealer.recv_multipart()
@@ -87,14 +88,16 @@ class Victim:
         return codes
 
     def until_removed(self) -> None:
-        """Ask until the broker wants another log-in."""
+        """Send requests until the broker requires another log-in."""
         until = time.monotonic() + PATIENCE_S
         while b"401" not in self.answered(ASKED):
             assert time.monotonic() < until, "the removed user is still served"
             self.ask(ASKED)
 
     def hears_nothing(self) -> None:
-        """Neither the flow that reads nor any lease that was granted on the way has something for this user."""
+        """Check that neither the reading flow nor any lease granted in between delivers contents written after the
+        removal.
+        """
         self.flow.sequence += 1
         self.flow.send(SUMMON, u64(self.flow.sequence) + short("load"))
         while (received := self.flow.receive()) != (RESPONSE + u64(self.flow.sequence), b"403"):
@@ -109,7 +112,7 @@ class Victim:
 
 @contextmanager
 def load(client: MinimalClient) -> Iterator[dict[str, Any]]:
-    """Contents without end, and records that change all the time: resources are made and deleted."""
+    """Contents without end, and records that change all the time: resources are created and deleted."""
     over, counts = threading.Event(), {"written": 0, "made": 0}
 
     def write(flow: Flow) -> None:
@@ -146,8 +149,8 @@ def load(client: MinimalClient) -> Iterator[dict[str, Any]]:
     config='auto-create = ["new-*"]\n[authentication]\nplain-without-encryption = true\n',
 )
 def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
-    """Users are removed while they read and while their requests wait. None reads what is written afterwards, and no
-    lease that was granted on the way can be bound.
+    """Users are removed while they read and while their requests wait. None reads contents written afterwards, and no
+    lease granted in between can be bound.
     """
     names = [f"user{n}" for n in range(20 if heavy else 4)]
     slowest = 0.0

@@ -1,4 +1,4 @@
-"""Rights: a user with one grant on something else, and what it tries to do to the others."""
+"""Rights: a user with one grant for another resource, and its attempts to affect others."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def user(broker: RunningBroker, name: str, *grants: str) -> Connection:
             return mtl.connect(broker.endpoint, user=name, password=PASSWORD, retry_deadline=5.0)
         except MtlError:
             assert time.monotonic() < until, f"{name} never comes in"
-            time.sleep(1.0)  # there is no event for it; slower than the limit of log-ins
+            time.sleep(1.0)  # no event reports it
 
 
 def status(work: Callable[[], object]) -> int:
-    """Of a refusal; 0 when there is none."""
+    """The status of a refusal; 0 without one."""
     try:
         work()
     except Refused as error:
@@ -44,7 +44,7 @@ def status(work: Callable[[], object]) -> int:
 
 @scenario()
 def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> str:
-    """Fences, blocks, resets, settles, forgets and takes over by names that others use; nothing of it happens."""
+    """Attempts to fence, block, reset, settle, forget and take over by names of others; all are refused."""
     rounds = 300 if heavy else 5
     spec = w.StageSpec(application="theirs", version=2)
     with mtl.connect(broker.endpoint) as owner:

@@ -1,4 +1,4 @@
-"""Room on the disk: writers that go on asking while it is nearly full."""
+"""Free space of the disk: writers that keep requesting leases while it is nearly full."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def writers_on_a_disk_that_is_nearly_full(broker: RunningBroker, heavy: bool) ->
         until = time.monotonic() + PATIENCE_S
         while client.ask("Connection.Writer", resources=["r"])[0] != 503:
             assert time.monotonic() < until, "writers are served"
-            time.sleep(0.1)  # the broker looks once a second
+            time.sleep(0.1)  # the broker checks once a second
         for number in range(count):
             named = {"writer": f"w{number}", "confirm": "full"} if number % 2 else {}
             code, answer = client.ask("Connection.Writer", resources=["r"], **named)

@@ -90,7 +90,7 @@ def test_unknown_members_are_ignored(running: RunningBroker) -> None:
 
 
 @pytest.mark.requirement("MTL-35")
-def test_a_profile_may_be_selected_again_and_leases_keep_theirs(running: RunningBroker) -> None:
+def test_another_selection_of_a_profile_does_not_change_leases(running: RunningBroker) -> None:
     with minimal_client(running.endpoint, "test") as client:
         reader = client.lease("Reader", resources=[], confirm="none")
         reader.summon("resource")

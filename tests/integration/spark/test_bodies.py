@@ -91,7 +91,7 @@ def test_a_stream_copies_typed_rows_once(
     assert sorted(int(row.v) for row in found.collect()) == list(range(50))
 
 
-def test_metadata_and_properties_are_columns_beside_the_body(
+def test_metadata_and_properties_are_columns_in_addition_to_the_body(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:
     rows = [("one", resource, {"k": "v"}), ("two", resource, None)]

@@ -116,7 +116,7 @@ def test_a_log_deleted_during_verification_has_no_problem(log: LogUnderTest, nam
 
 
 @pytest.mark.parametrize("name", [index_name(1), segment_name(1), segment_name(4)])
-def test_segments_removed_by_retention_during_verification_are_no_problem(
+def test_segments_removed_by_retention_during_verification_are_not_reported(
     log: LogUnderTest, name: str
 ) -> None:
     log.open()

@@ -55,7 +55,7 @@ def test_times_do_not_decrease_below_the_start_of_the_segment(log: LogUnderTest)
     assert log.writer.append([chunk()], 4_000_000).time_us == 9_000_000
 
 
-def test_a_group_has_one_sync_and_none_under_durability_os() -> None:
+def test_a_group_has_one_sync_or_with_durability_os_none() -> None:
     for durability, syncs in (("sync", 1), ("os", 0)):
         log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability=durability))  # type: ignore[arg-type]
         log.disk.fail("sync", nth=1 + syncs)

@@ -123,7 +123,7 @@ def test_a_wakeup_ends_the_poll(at: Setting) -> None:
     assert not at.sockets.woken
 
 
-def test_ipc_data_sockets_are_beside_the_control_socket(tmp_path: Path) -> None:
+def test_ipc_data_sockets_are_in_the_directory_of_the_control_socket(tmp_path: Path) -> None:
     setting = Setting(f"ipc://{tmp_path}/broker")
     assert setting.sockets.packed.endpoint == f"ipc://{tmp_path}/broker.packed"
     assert setting.sockets.plain.endpoint == f"ipc://{tmp_path}/broker.plain"

@@ -116,7 +116,7 @@ def test_profiles(rig: Rig) -> None:
         assert client.ask(w.ConnectionProfile(profile=name), w.Ok).status == "OK"
 
 
-def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> None:
+def test_another_selection_of_a_profile_does_not_change_leases(rig: Rig) -> None:
     client = rig.client()
     client.create("a")
     flow = client.flow(client.writer("a"))

@@ -170,7 +170,7 @@ def test_auto_create_makes_all_resources_of_a_request_or_none(rig: Rig) -> None:
     assert len(client.ask(w.ResourceList(), w.DescriptionList).resources) == 2
 
 
-def test_auto_create_makes_none_when_the_record_of_one_cannot_be_read() -> None:
+def test_auto_create_creates_no_resource_if_its_record_cannot_be_read() -> None:
     store = FaultyStore()
     store.damage("resource", record_key("/", "auto-2"))
     client = Rig(store=store, auto_create=("auto-*",)).client()

@@ -262,7 +262,7 @@ def test_the_clock_of_the_server_is_monotonic() -> None:
     assert first.wall_us > 1_700_000_000_000_000
 
 
-def test_users_beside_unlimited_anonymous_are_warned_about(
+def test_users_together_with_an_unlimited_anonymous_are_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for warned in (False, True):

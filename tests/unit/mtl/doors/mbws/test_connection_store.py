@@ -109,7 +109,7 @@ async def test_the_newest_stored_connections_up_to_the_limit_are_found() -> None
 
 
 @in_loop
-async def test_a_connection_in_a_recreated_resource_is_found_and_none_of_the_removed_one() -> None:
+async def test_a_recreated_resource_has_its_own_connections_only() -> None:
     bridge = ResourceBridge("old", "older", "oldest")
     store = store_at(bridge)
     assert await store.claim("unknown", ALICE) is None

@@ -142,7 +142,7 @@ async def test_a_topic_is_delivered_from_the_start_that_its_subscriber_names(
 @pytest.mark.requirement("MM2-55")
 @pytest.mark.parametrize("start", ["0", "-1", "soon", "9" * 19])
 @in_loop
-async def test_a_start_that_is_no_position_is_an_error(start: str) -> None:
+async def test_a_start_that_is_not_a_position_is_an_error(start: str) -> None:
     async with opened(WITH_ACK) as (wire, broker):
         wire.session.command("subscribe", {"destination": "topic/orders", "from": start})
         wire.send()
