@@ -8,7 +8,7 @@ from mtl.client.control import Outcome
 from mtl.client.flow import ClientFlow, State
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, MtlError, Refused, Unreachable
-from mtl.limits import HEARTBEAT_S
+from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S
 from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
@@ -179,6 +179,18 @@ def test_contents_of_a_dismissed_resource_are_dropped(at: Setting) -> None:
     assert (len(at.user.commands), len(at.user.together), at.flow.dropped) == (1, 1, 2)
 
 
+def test_contents_are_sent_on_a_bound_flow_only(at: Setting) -> None:
+    contents = [c.Content(1, "a", EMPTY, b"")]
+    assert at.flow.send_contents(contents) == 0, "there is no lease yet"
+    at.control.answer(LEASE)
+    at.bench.run()
+    data = at.bench.last("data")
+    assert at.flow.send_contents(contents) == 0, "the lease is not accepted yet"
+    at.bench.bind()
+    assert at.flow.send_contents(contents) == 1
+    assert data.commands() == contents
+
+
 def test_commands_without_room_in_the_socket_wait_in_order(at: Setting) -> None:
     data = at.bound()
     data.make_room(1)
@@ -298,6 +310,17 @@ def test_after_two_failed_connections_another_lease_is_requested(at: Setting) ->
     at.bench.last("data").down()
     at.bench.run(0.2)
     assert isinstance(at.control.asked(), w.ConnectionReader)
+
+
+def test_after_a_success_the_pauses_between_connections_start_again(at: Setting) -> None:
+    data = at.bound()
+    for _ in range(6):
+        data.down()
+        at.bench.run()
+        at.bench.last("data").down()
+        at.bench.run(RECONNECT_DELAY_S + 0.05)
+        assert at.bench.last("data") is not data, "the first pause, not a longer one"
+        data = at.bench.bind()
 
 
 def test_a_silent_data_socket_is_unreachable_despite_live_control(at: Setting) -> None:

@@ -127,6 +127,7 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
     while not commands:
         for burst in at.router.receive_commands(10, view=view).values():
             commands += zip(burst.headers, map(bytes, burst.bodies), strict=True)
+            assert isinstance(burst.bodies[0], memoryview if view else bytes)
     assert (commands, at.router.misframed) == ([(b"header", b"body")], len(wrong))
 
 

@@ -48,7 +48,7 @@ def test_contents_of_the_same_number_are_answered_separately() -> None:
     assert [x.position for x in (first, second, third)] == [4, 4, 0]
     assert flow.answer(second, ConsumerAnswer.RECYCLE)
     assert flow.answer(first, ConsumerAnswer.CONFIRM)
-    assert not flow.answer(first, ConsumerAnswer.CONFIRM)
+    assert flow.answer(first, ConsumerAnswer.CONFIRM) is False
     assert flow.answer(third, ConsumerAnswer.REJECT)
     assert flow.commands() == [
         c.Reject(4, multiple=False, recycle=True),
@@ -62,7 +62,7 @@ def test_answers_to_a_lost_flow_are_ignored() -> None:
     flow = RfcConsumerFlow()
     hand = flow.received(content(1))
     flow.lost()
-    assert not flow.answer(hand, ConsumerAnswer.CONFIRM)
+    assert flow.answer(hand, ConsumerAnswer.CONFIRM) is False
 
 
 def test_without_confirmation_no_contents_are_held() -> None:
