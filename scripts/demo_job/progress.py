@@ -44,13 +44,13 @@ class Standstill:
     def __init__(self, checkpoint: Checkpoint, clock: Callable[[], float] = time.monotonic) -> None:
         self._checkpoint = checkpoint
         self._clock = clock
-        self._seen = (-1, -1)
+        self._last = (-1, -1)
         self._since = clock()
 
     @property
     def seconds(self) -> float:
         """Seconds since the last change found by a call of this method."""
         now = (self._checkpoint.planned, self._checkpoint.committed)
-        if now != self._seen:
-            self._seen, self._since = now, self._clock()
+        if now != self._last:
+            self._last, self._since = now, self._clock()
         return self._clock() - self._since

@@ -59,7 +59,7 @@ class Trial:
         self._executed = Executed(copy, self._build / "executed")
         mode = "mutate" if asked.mutate else f"sample-{asked.sample}"
         self._kept = Kept(self._build / f"{mode}-{asked.seed}-{copy.digest('src', 'tests')}.jsonl")
-        self._shown = {
+        self._evidence = {
             requirement: [f"{test.path}::{test.name.replace('.', '::')}" for test in tests]
             for requirement, tests in conformance.evidence(root / "tests", root).items()
         }
@@ -74,7 +74,7 @@ class Trial:
         asked: list[str] = self._asked.requirement or [
             id_ for id_, r in known.items() if r.level in conformance.BINDING
         ]
-        unknown = [id_ for id_ in asked if id_ not in known or id_ not in self._shown]
+        unknown = [id_ for id_ in asked if id_ not in known or id_ not in self._evidence]
         if unknown:
             raise Failing(f"no requirement with a test: {', '.join(unknown)}; CONFORMANCE.md lists them")
         return asked
@@ -85,11 +85,11 @@ class Trial:
         if self._asked.mutate:
             requirements = self.requirements()
             code, traced = self._code(
-                {_with_its_file(test) for requirement in requirements for test in self._shown[requirement]}
+                {_with_its_file(test) for requirement in requirements for test in self._evidence[requirement]}
             )
             plan = []
             for requirement in requirements:
-                tests = of_test(self._shown[requirement], traced)
+                tests = of_test(self._evidence[requirement], traced)
                 if not tests:
                     print(f"{requirement}: no test of it runs the code in its own process", file=sys.stderr)
                 plan += [

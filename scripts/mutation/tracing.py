@@ -32,11 +32,11 @@ class Tracer:
 
     def __init__(self, code: Path) -> None:
         self._below = f"{code}/"
-        self._seen: set[tuple[str, int]] = set()
+        self._lines: set[tuple[str, int]] = set()
 
     def start(self) -> None:
         """Trace from here on, in this thread and in those that start later."""
-        self._seen = set()
+        self._lines = set()
         threading.settrace(self._call)
         sys.settrace(self._call)
 
@@ -45,7 +45,7 @@ class Tracer:
         sys.settrace(None)
         threading.settrace(None)
         lines: defaultdict[str, list[int]] = defaultdict(list)
-        for path, line in sorted(self._seen):
+        for path, line in sorted(self._lines):
             lines[path].append(line)
         return dict(lines)
 
@@ -53,7 +53,7 @@ class Tracer:
         return self._line if frame.f_code.co_filename.startswith(self._below) else None
 
     def _line(self, frame: FrameType, _event: str, _argument: Any) -> Trace:
-        self._seen.add((frame.f_code.co_filename, frame.f_lineno))
+        self._lines.add((frame.f_code.co_filename, frame.f_lineno))
         return self._line
 
 

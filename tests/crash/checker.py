@@ -65,15 +65,17 @@ def _resource(history: History, resource: str, kept: Kept, *, reported: bool) ->
     places: dict[Origin, int] = {}
     numbers: dict[str, list[int]] = {}
     for sequence, octets in kept.contents:
-        who = origin(octets)
-        if who is None:
+        sender = origin(octets)
+        if sender is None:
             yield Finding("wrong", f"{resource}: content {sequence} has octets that no client sent")
-        elif who in places:
-            yield Finding("duplicated", f"{resource}: {who} is content {places[who]} and {sequence}")
+        elif sender in places:
+            yield Finding("duplicated", f"{resource}: {sender} is content {places[sender]} and {sequence}")
         else:
-            places[who] = sequence
-            numbers.setdefault(who[0], []).append(who[1])
-    yield from _moved_contents(history, resource, {sequence: who for who, sequence in places.items()}, kept)
+            places[sender] = sequence
+            numbers.setdefault(sender[0], []).append(sender[1])
+    yield from _moved_contents(
+        history, resource, {sequence: sender for sender, sequence in places.items()}, kept
+    )
     for writer, found in numbers.items():
         if found != sorted(found):
             yield Finding("wrong", f"{resource}: the contents of {writer} are in another order: {found[:20]}")
@@ -85,13 +87,13 @@ def _resource(history: History, resource: str, kept: Kept, *, reported: bool) ->
 def _moved_contents(
     history: History, resource: str, there: dict[int, Origin], kept: Kept
 ) -> Iterator[Finding]:
-    for sequence, who in history.seen.get(resource, {}).items():
+    for sequence, known in history.read_contents.get(resource, {}).items():
         now = there.get(sequence)
-        if now is not None and now != who:
-            yield Finding("wrong", f"{resource}: content {sequence} was seen as {who} and is {now}")
+        if now is not None and now != known:
+            yield Finding("wrong", f"{resource}: content {sequence} was seen as {known} and is {now}")
         if sequence >= kept.next and not kept.trouble:
             yield Finding(
-                "lost", f"{resource}: content {sequence} was seen as {who}; it ends at {kept.next} now"
+                "lost", f"{resource}: content {sequence} was seen as {known}; it ends at {kept.next} now"
             )
 
 

@@ -58,7 +58,7 @@ class History:
 
     sent: dict[tuple[str, str], Sent] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
-    seen: dict[str, dict[int, Origin]] = field(default_factory=dict)
+    read_contents: dict[str, dict[int, Origin]] = field(default_factory=dict)
     cursors: dict[tuple[str, str], Cursor] = field(default_factory=dict)
     delivered: dict[str, set[int]] = field(default_factory=dict)
     trimmed: set[str] = field(default_factory=set)
@@ -66,9 +66,9 @@ class History:
     troubles: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def saw(self, resource: str, sequence: int, origin: Origin | None) -> None:
+    def record_read(self, resource: str, sequence: int, origin: Origin | None) -> None:
         """A reader got a content. So it is durable: no reader may get another one at its position."""
-        known = self.seen.setdefault(resource, {}).setdefault(sequence, origin or ("nobody", 0))
+        known = self.read_contents.setdefault(resource, {}).setdefault(sequence, origin or ("nobody", 0))
         if origin is None:
             self.troubles.append(f"{resource}: content {sequence} has octets that no client sent")
         elif known != origin:
@@ -76,7 +76,7 @@ class History:
 
     def was_delivered(self, resource: str, sequence: int, origin: Origin | None, *, again: bool) -> None:
         """A consumer got a content of a queue."""
-        self.saw(resource, sequence, origin)
+        self.record_read(resource, sequence, origin)
         known = self.delivered.setdefault(resource, set())
         if sequence in known and not again:
             self.troubles.append(

@@ -19,7 +19,7 @@ def whole() -> tuple[History, Observed]:
             Commit("app", 1, {"a": 2, "b": 1}, (), {"a": 2, "b": 2}),
             Commit("app", 2, {"a": 0, "b": 1}, ("b",), {"b": 4}, {("b", "v"): 2}),
         ],
-        seen={"a": {1: ("w", 1), 2: ("app@1", 1)}},
+        read_contents={"a": {1: ("w", 1), 2: ("app@1", 1)}},
         cursors={("g", "a"): Cursor(asked=3, durable=2)},
         lasting={"made": True, "deleted": False},
     )
@@ -87,8 +87,8 @@ def _bring_back(_: History, observed: Observed) -> None:
         ("wrong", lambda _, observed: observed.cursors.update({("g", "a"): 4})),
         ("lost", lambda _, observed: observed.cursors.update({("g", "a"): 1})),
         ("lost", lambda _, observed: observed.cursors.clear()),
-        ("lost", lambda history, _: history.saw("a", 6, ("w", 4))),
-        ("wrong", lambda history, _: history.saw("a", 1, ("w", 2))),
+        ("lost", lambda history, _: history.record_read("a", 6, ("w", 4))),
+        ("wrong", lambda history, _: history.record_read("a", 1, ("w", 2))),
         ("wrong", lambda history, _: [history.was_delivered("q", 1, ("w", 1), again=False) for _ in (1, 2)]),
     ],
 )

@@ -207,7 +207,7 @@ class Clients:
             content = reader.next(0.05)
             if content is None:
                 break
-            self.history.saw(PLAIN, content.sequence, origin(content.body))
+            self.history.record_read(PLAIN, content.sequence, origin(content.body))
         asked = reader.position
         if asked is not None and asked > cursor.asked and chance.random() < 0.5:
             cursor.asked = asked

@@ -88,8 +88,8 @@ async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker
         sequences: dict[bytes, list[int]] = {}
         async with c.reader("orders", until=1_001, packed=False, window_contents=50) as r:
             async for content in r:
-                who, _, n = content.body.partition(b" ")
-                sequences.setdefault(who, []).append(int(n))
+                sender, _, n = content.body.partition(b" ")
+                sequences.setdefault(sender, []).append(int(n))
                 assert len(r._feed.queue) <= 50
         assert list(sequences.values()) == [list(range(100))] * 10
 

@@ -275,7 +275,7 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
     reader = connection.reader("orders")
     writer.send(b"0")
     writer.flush()
-    report, tell = os.pipe()
+    report, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         outcome = b"failed"
@@ -293,12 +293,12 @@ def test_a_forked_process_gets_its_own_session(connection: Connection) -> None:
             reader.close()
             outcome = b"%d %d" % (ended, closed)
         finally:
-            os.write(tell, outcome)
+            os.write(write_end, outcome)
             os._exit(0)
     os.waitpid(child, 0)
     assert os.read(report, 100) == b"3 3"
     os.close(report)
-    os.close(tell)
+    os.close(write_end)
     writer.send(b"2")
     writer.close()
     assert [reader.next(timeout=5) is not None for _ in range(3)] == [True] * 3

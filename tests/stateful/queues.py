@@ -38,7 +38,7 @@ class Queue:
     dead: list[int] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
     ended: Counter[int] = field(default_factory=Counter)
-    seen: set[int] = field(default_factory=set)
+    ever_delivered: set[int] = field(default_factory=set)
     avoided: dict[int, Consumer] = field(default_factory=dict)
 
     def handed_out(self, given: dict[Consumer, list[Handed]]) -> None:
@@ -57,9 +57,9 @@ class Queue:
                     f"it was not to be had: {delivery}"
                 )
                 assert delivery.body == self.stored[delivery.position - 1]
-                assert delivery.again is (delivery.position in self.seen), f"the mark of {delivery}"
+                assert delivery.again is (delivery.position in self.ever_delivered), f"the mark of {delivery}"
                 self.back.pop(delivery.position, None)
-                self.seen.add(delivery.position)
+                self.ever_delivered.add(delivery.position)
                 consumer.record_delivery(delivery)
         self.fresh += len(new)
 

@@ -52,7 +52,7 @@ def findings(twin: Twin) -> list[CheckResult]:
             found.append(
                 CheckResult(requirement, level, text, CheckVerdict.FAILED, violation.reason, violation.frames)
             )
-        elif requirement in twin.seen:
+        elif requirement in twin.exercised:
             found.append(CheckResult(requirement, level, text, CheckVerdict.MET))
         else:
             reason = "the client did not use this part of the protocol"

@@ -44,11 +44,11 @@ class UnmetRequirement:
 
 
 class Twin(RouterThread):
-    """The checking server. `seen` are the requirements that the client exercised, `wrong` the violations."""
+    """The checking server. `exercised` are the requirements that the client used, `wrong` the violations."""
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
         super().__init__(endpoint)
-        self.seen: set[str] = set()
+        self.exercised: set[str] = set()
         self.wrong: list[UnmetRequirement] = []
         self.frames: list[str] = []
         self._sessions: dict[bytes, str] = {}
@@ -80,7 +80,7 @@ class Twin(RouterThread):
 
     def _check(self, requirement: str, met: bool, reason: str) -> bool:
         """Record that a requirement was exercised, and whether it was met. Returns `met`."""
-        self.seen.add(requirement)
+        self.exercised.add(requirement)
         if not met:
             self.wrong.append(UnmetRequirement(requirement, reason, self.frames[-6:]))
         return met

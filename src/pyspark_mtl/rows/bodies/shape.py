@@ -75,7 +75,7 @@ def _divided(columns: Any, options: Bodies, corrupt: str | None) -> Shape:
         _check_type(field.name, field)
     if options.format == "text" and [field.type for field in body] != [pa.string()]:
         raise SchemaError(
-            f"with bodyFormat=text the body is one column of type string; the schema has {_shown(body)}"
+            f"with bodyFormat=text the body is one column of type string; the schema has {_schema_text(body)}"
         )
     return Shape(options, columns, body, corrupt)
 
@@ -133,5 +133,5 @@ def children(kind: Any) -> list[Any]:
     )
 
 
-def _shown(schema: Any) -> str:
+def _schema_text(schema: Any) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -18,10 +18,10 @@ BOB = user("bob", "secret")
 DOOR = user("door", "secret", "act-as alice|eve|anonymous")
 
 
-def acting(rig: Rig, whom: str) -> Client:
+def acting(rig: Rig, name: str) -> Client:
     """A client of the door that acts as another user."""
     client = Client(rig)
-    login(client, Credentials("door", "secret", acting_as=whom))
+    login(client, Credentials("door", "secret", acting_as=name))
     client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     return client
 
@@ -45,10 +45,10 @@ def test_the_201_names_the_user_acted_for() -> None:
     assert login(Client(rig), Credentials("alice", "secret")).acting_as is None
 
 
-@pytest.mark.parametrize("whom", ["bob", "eve", ANONYMOUS_USER, "door.alice"])
-def test_acting_without_grant_or_as_an_unknown_user_is_refused(whom: str) -> None:
+@pytest.mark.parametrize("name", ["bob", "eve", ANONYMOUS_USER, "door.alice"])
+def test_acting_without_grant_or_as_an_unknown_user_is_refused(name: str) -> None:
     rig = rig_with(ALICE, BOB, user(ANONYMOUS_USER, None, "read .*"), user("door.alice", "secret"), DOOR)
-    assert status(rig, Credentials("door", "secret", acting_as=whom)) == 403
+    assert status(rig, Credentials("door", "secret", acting_as=name)) == 403
 
 
 def test_acting_needs_the_grant_in_the_same_virtual_host() -> None:

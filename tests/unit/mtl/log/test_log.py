@@ -156,11 +156,11 @@ def story(log: LogUnderTest) -> None:
     log.append(chunk(rng, 100, RunEntry(3, 1, 1)))
 
 
-def steps_of(tell: Callable[[LogUnderTest], None], options: LogOptions) -> int:
+def steps_of(run_steps: Callable[[LogUnderTest], None], options: LogOptions) -> int:
     disk = FaultyDisk(random.Random(1))
     log = LogUnderTest(disk, options)
     before = disk.steps
-    tell(log)
+    run_steps(log)
     log.check()
     return disk.steps - before
 

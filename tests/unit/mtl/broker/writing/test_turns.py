@@ -7,9 +7,9 @@ import pytest
 from mtl.broker.writing.turns import Turns
 
 
-def beginning(who: str, begun: list[str], *, wanted: bool = True) -> Callable[[], bool]:
+def beginning(name: str, begun: list[str], *, wanted: bool = True) -> Callable[[], bool]:
     def begin() -> bool:
-        begun.append(who)
+        begun.append(name)
         return wanted
 
     return begin
@@ -17,8 +17,8 @@ def beginning(who: str, begun: list[str], *, wanted: bool = True) -> Callable[[]
 
 def test_concurrent_turns_are_bounded_and_in_order_of_request() -> None:
     turns, begun = Turns(2), list[str]()
-    for who in "abcde":
-        turns.request(who, beginning(who, begun))
+    for name in "abcde":
+        turns.request(name, beginning(name, begun))
     assert begun == ["a", "b"]
     turns.release()
     assert begun == ["a", "b", "c"]
@@ -40,8 +40,8 @@ def test_concurrent_turns_are_bounded_and_in_order_of_request() -> None:
 )
 def test_turns_are_given_in_order(asked: str, had: str) -> None:
     turns, begun = Turns(1), list[str]()
-    for who in asked:
-        turns.request(who, beginning(who, begun))
+    for name in asked:
+        turns.request(name, beginning(name, begun))
     for _ in had:
         turns.release()
     assert "".join(begun) == had
