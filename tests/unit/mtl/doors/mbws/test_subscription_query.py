@@ -43,8 +43,9 @@ def test_a_url_is_parsed_to_a_subscription_query(path: str, asked: SubscriptionQ
     ],
 )
 def test_invalid_queries_are_refused(query: str) -> None:
-    with pytest.raises(Refused, match="400"):
+    with pytest.raises(Refused, match="400") as refused:
         parse(f"/?{query}")
+    assert refused.value.reason == "bad-url"
 
 
 def test_addresses_of_a_query_are_limited() -> None:
