@@ -170,6 +170,14 @@ def test_a_response_has_three_digits(code: bytes) -> None:
         decode(bytes.fromhex("020000000000000001"), code)
 
 
+@pytest.mark.requirement("MTL-63")
+def test_a_response_with_another_code_cannot_be_sent() -> None:
+    assert [bytes(encode(Response(1, code))[1]) for code in (0, 999)] == [b"000", b"999"]
+    for code in (-1, 1_000):
+        with pytest.raises(FieldError, match="three-digit"):
+            encode(Response(1, code))
+
+
 @pytest.mark.requirement("MTL-105")
 @pytest.mark.parametrize("name", [b"\0", b"a\n", b"\x7f", b"\xc2\x80", b"\xff", b"\xc3"])
 @pytest.mark.parametrize(("kind", "rest"), [(1, b""), (3, b""), (4, b""), (5, EMPTY)])

@@ -22,6 +22,7 @@ from mtl.wire.text import text
         (b"\x00\xff", "AP8="),
         (datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00Z"),
         ([1, "a", True], '[1,"a",true]'),
+        (["ä"], '["ä"]'),
         ({"k": b"\x00", "d": Decimal("1.5")}, '{"k":"AA==","d":"1.5"}'),
     ],
 )

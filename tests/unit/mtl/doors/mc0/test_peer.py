@@ -6,7 +6,7 @@ import pytest
 
 from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MC0_TOPICS
-from mtl.doors.mc0.codec import ID, TEXT, Mc0Message, Verb, decode, encode
+from mtl.doors.mc0.codec import ID, TEXT, TOPIC, Mc0Message, Verb, decode, encode
 from mtl.doors.mc0.peer import Mc0Peer
 from mtl.net.router import SendOutcome
 from tests.support.aio import in_loop, until
@@ -57,6 +57,18 @@ async def test_unsub_closes_the_subscription_before_its_answer() -> None:
     await peer.stop()
 
 
+@pytest.mark.requirement("MC0-10")
+@in_loop
+async def test_messages_that_arrive_together_go_to_their_topics() -> None:
+    peer, bridge, _ = new_peer()
+    puts = [("a", b"1"), ("b", b"2"), ("b", b"3"), ("a", b"4")]
+    await peer.inbox.put([encode(Mc0Message(Verb.PUT, {TOPIC: topic}, (body,))) for topic, body in puts])
+    await until(lambda: len(bridge.appends) == len(puts))
+    assert bridge.appends == puts
+    assert len(bridge.unconfirmed) == 3, "messages in a row to one topic are published together"
+    await peer.stop()
+
+
 @pytest.mark.requirement("MC0-10", "MC0-24")
 @in_loop
 async def test_a_subscription_beyond_the_limit_is_an_error() -> None:
@@ -65,7 +77,7 @@ async def test_a_subscription_beyond_the_limit_is_an_error() -> None:
     assert (await answer(peer, sent, Verb.SUB, *topics)).verb is Verb.OK
     refused = await answer(peer, sent, Verb.SUB, "one more")
     assert refused.verb is Verb.ERROR
-    assert f"{MC0_TOPICS} subscriptions are the most" in refused.headers[TEXT]
+    assert refused.headers[TEXT].startswith(f"413 too-many: {MC0_TOPICS} subscriptions are the most")
     assert len(bridge.subscriptions) == MC0_TOPICS
     assert (await answer(peer, sent, Verb.UNSUB, topics[0])).verb is Verb.OK
     assert (await answer(peer, sent, Verb.SUB, "one more")).verb is Verb.OK
