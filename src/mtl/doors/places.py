@@ -25,6 +25,7 @@ TRANSPORTS: Final = {
 """The transports of each door; the first is the default. wss is ws with a certificate."""
 
 _HIGHEST_PORT = 65_535
+_PORT_DIGITS = 5
 
 
 class ListenPlace(NamedTuple):
@@ -72,8 +73,10 @@ def place_of(door: str, listen: str | None, *, secure: bool = False) -> ListenPl
 def host_and_port(text: str) -> tuple[str, int]:
     """HOST:PORT, [HOST]:PORT for IPv6; ports are below 65,536. Raises `OptionError` for anything else."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port[:9]) > _HIGHEST_PORT:
+    if not colon or not host or not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS):
         raise OptionError(f"{text!r} is not HOST:PORT")
+    if int(port) > _HIGHEST_PORT:
+        raise OptionError(f"{text!r} is not HOST:PORT: ports end at {_HIGHEST_PORT}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

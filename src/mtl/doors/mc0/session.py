@@ -92,6 +92,10 @@ class HeartbeatAction(Enum):
     ABSENT = "absent"
 
 
+_TTL_DIGITS = 12
+"""More than the longest TTL has, so that some leading zeros are accepted."""
+
+
 class Mc0Session:
     """One peer. `received` returns the request of a message and raises `Refused` for a message that gets an ERROR."""
 
@@ -162,7 +166,7 @@ class Mc0Session:
                 400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, which accepts 0.x"
             )
         ttl = message.headers.get(TTL)
-        if ttl is not None and not (ttl.isascii() and ttl.isdecimal() and 0 < int(ttl[:12]) <= MC0_TTL_MS):
+        if ttl is not None and not (_is_short_number(ttl) and 0 < int(ttl) <= MC0_TTL_MS):
             raise DoorRefusal(
                 400, "bad-ttl", f"TTL {ttl[:20]!r} is not a whole number of ms from 1 to {MC0_TTL_MS}"
             )
@@ -208,3 +212,8 @@ def _topics(message: Mc0Message) -> tuple[str, ...]:
     if not topics or not all(topics):
         raise DoorRefusal(400, "no-topic", f'{message.verb} needs topics after the "" frame')
     return topics
+
+
+def _is_short_number(digits: str) -> bool:
+    """Whether these are decimal digits, few enough for a TTL: Python refuses to convert thousands."""
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _TTL_DIGITS

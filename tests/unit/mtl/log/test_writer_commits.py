@@ -10,8 +10,9 @@ import pytest
 from mtl.errors import Damaged, StorageError, StorageFailed
 from mtl.log.change import LogOptions, StagePart
 from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
+from mtl.log.segment import index_name, segment_name
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import LOG, LogUnderTest
+from tests.support.logs import LOG, LogUnderTest, files
 
 BODY = bytes(range(256)) * 3
 
@@ -76,6 +77,9 @@ def test_a_commit_can_be_redone(log: LogUnderTest, *, adopt: bool) -> None:
     log.commit(STAGES, adopt=adopt)
     whole = log.visible
     log.reader.apply(log.writer.truncate_to(3))
+    assert files(log.disk) == [index_name(1), segment_name(1), segment_name(3)], (
+        "removed segments have no index"
+    )
     del log.held[1:]
     log.check()
     log.append(chunk(9))

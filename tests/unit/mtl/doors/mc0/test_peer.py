@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mtl.doors.failure_log import PeerAddress
@@ -18,9 +20,16 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[Mc0Message] = []
+        self.full = 0
+        """So many attempts find the peer's queue full."""
+        self.on_message: Callable[[], object] = bool
 
     def __call__(self, frames: list[bytes]) -> SendOutcome:
+        if self.full:
+            self.full -= 1
+            return SendOutcome.FULL
         self.messages.append(decode(frames)[0])
+        self.on_message()
         return SendOutcome.OK
 
 
@@ -52,8 +61,10 @@ async def answer(peer: Mc0Peer, sent: Sent, verb: Verb, *topics: str) -> Mc0Mess
 async def test_unsub_closes_the_subscription_before_its_answer() -> None:
     peer, bridge, sent = new_peer()
     assert (await answer(peer, sent, Verb.SUB, "a", "b")).verb is Verb.OK
+    sent.on_message = lambda: closed.extend(subscription.closed for subscription in bridge.subscriptions)
+    closed: list[bool] = []
     assert (await answer(peer, sent, Verb.UNSUB, "a")).verb is Verb.OK
-    assert [subscription.closed for subscription in bridge.subscriptions] == [True, False]
+    assert closed == [True, False]
     await peer.stop()
 
 
@@ -81,6 +92,17 @@ async def test_a_subscription_beyond_the_limit_is_an_error() -> None:
     assert len(bridge.subscriptions) == MC0_TOPICS
     assert (await answer(peer, sent, Verb.UNSUB, topics[0])).verb is Verb.OK
     assert (await answer(peer, sent, Verb.SUB, "one more")).verb is Verb.OK
+    await peer.stop()
+
+
+@in_loop
+async def test_answers_wait_in_order_for_a_full_queue() -> None:
+    peer, _, sent = new_peer()
+    sent.full = 3
+    await peer.inbox.put([encode(Mc0Message(Verb.SUB, {ID: number}, (b"a",))) for number in ("1", "2")])
+    await until(lambda: len(sent.messages) == 2)
+    assert [message.headers[ID] for message in sent.messages] == ["1", "2"]
+    assert sent.full == 0
     await peer.stop()
 
 

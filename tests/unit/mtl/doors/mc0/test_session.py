@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.mc0.codec import Mc0Message, Verb
-from mtl.doors.mc0.session import HeartbeatAction, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
+from mtl.doors.mc0.session import SILENCE_LIMIT, HeartbeatAction, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
 from mtl.errors import Refused
 
 GOOD = {
@@ -114,6 +114,15 @@ def test_a_noop_is_due_exactly_at_the_due_time() -> None:
     assert session.check(session.due) is HeartbeatAction.NOOP
 
 
+@pytest.mark.requirement("MC0-17", "MC0-18")
+def test_absence_is_due_exactly_at_the_due_time() -> None:
+    session = Mc0Session(0.0)
+    session.received(GOOD[Verb.CONNECT], 0.0)
+    session.sent(1.0)
+    assert session.due == SILENCE_LIMIT
+    assert session.check(session.due) is HeartbeatAction.ABSENT
+
+
 @pytest.mark.requirement("MC0-15")
 def test_a_second_connect_replaces_the_first() -> None:
     session = Mc0Session(0.0)
@@ -131,6 +140,7 @@ def test_a_second_connect_replaces_the_first() -> None:
         (Mc0Message(Verb.CONNECT, {"TTL": "-1"}), "bad-ttl"),
         (Mc0Message(Verb.CONNECT, {"TTL": "1.5"}), "bad-ttl"),
         (Mc0Message(Verb.CONNECT, {"TTL": "9" * 5000}), "bad-ttl"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "000000000001" + "9" * 400}), "bad-ttl"),
         (Mc0Message(Verb.CONNECT, {"TTL": "١٢"}), "bad-ttl"),
         (Mc0Message(Verb.PUT, {}, (b"x",)), "no-topic"),
         (Mc0Message(Verb.SUB), "no-topic"),
