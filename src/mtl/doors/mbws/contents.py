@@ -24,8 +24,8 @@ class MessageEncoder:
         self._kind = kind
         self._characters = characters
         self._numbered = numbered
-        self._octets = b""
-        self._text: str | None = None
+        self._octets: bytes
+        self._text: str | None
 
     def set_properties(self, properties: Mapping[str, Value]) -> None:
         """Set the properties of the next contents. Raises `FieldError` for properties that cannot be encoded."""

@@ -579,7 +579,7 @@ def test_close_between_two_leases_gives_unknown_lease(at: Setting) -> None:
     at.flow.close(outcomes.append)
     [outcome] = outcomes
     assert isinstance(outcome, Refused)
-    assert outcome.reason == w.UNKNOWN_LEASE
+    assert (outcome.status, outcome.reason) == (404, w.UNKNOWN_LEASE)
 
 
 def test_a_lease_granted_after_close_is_not_used(at: Setting) -> None:

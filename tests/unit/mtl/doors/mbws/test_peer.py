@@ -28,10 +28,10 @@ class FakeSocket:
     remote_address = ("127.0.0.1", 1)
     user = origin = None
     subprotocol = MBWS
-    request = SimpleNamespace(path="/")
     closed_by_peer = False
 
-    def __init__(self, *, lasting: bool) -> None:
+    def __init__(self, path: str, *, lasting: bool) -> None:
+        self.request = SimpleNamespace(path=path)
         self.sent: list[Frame] = []
         self.ends: list[str] = []
         self._lasting = lasting
@@ -73,9 +73,9 @@ class FakeDoor:
         self._store = ConnectionStore(self.bridge.bridge)
 
     @asynccontextmanager
-    async def session(self, *, lasting: bool = False) -> AsyncIterator[FakeSocket]:
+    async def session(self, *, path: str = "/", lasting: bool = False) -> AsyncIterator[FakeSocket]:
         """A session; it ends with the block."""
-        socket = FakeSocket(lasting=lasting)
+        socket = FakeSocket(path, lasting=lasting)
         peer = MbwsPeer(
             cast("DoorSocket", socket), self.bridge.bridge, self.connections, self._store, self._retain
         )
@@ -141,6 +141,16 @@ async def test_a_recovered_connection_does_not_expire_during_its_session() -> No
         assert door.connections.waiting == []
         door.now = 1000.0
         assert door.connections.find(name, NATIVE) is not None
+
+
+@pytest.mark.requirement("MBWS-24")
+@in_loop
+async def test_the_end_of_a_session_closes_its_subscriptions() -> None:
+    door = FakeDoor()
+    async with door.session(path="/?address=a&address=b") as socket:
+        await connected(socket)
+        assert [subscription.closed for subscription in door.bridge.subscriptions] == [False, False]
+    assert [subscription.closed for subscription in door.bridge.subscriptions] == [True, True]
 
 
 @pytest.mark.requirement("MBWS-24", "MBWS-29")

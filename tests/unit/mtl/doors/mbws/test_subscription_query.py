@@ -15,6 +15,7 @@ from mtl.errors import Refused
         ("/any/where", SubscriptionQuery()),
         ("/?address=a", SubscriptionQuery({"a": "latest"})),
         ("/?address=a&from=earliest&address=b&from=5", SubscriptionQuery({"a": "earliest", "b": 5})),
+        (f"/?address=a&from={10**17}", SubscriptionQuery({"a": 10**17})),
         ("/?address=a%26%C3%BC&from=latest", SubscriptionQuery({"a&ü": "latest"})),
         ("/?frames=text&lengths=characters", SubscriptionQuery(kind=Kind.TEXT, characters=True)),
         ("/?frames=binary&lengths=octets", SubscriptionQuery()),

@@ -61,6 +61,12 @@ def test_a_bad_body_is_a_row_of_nulls(bad: bytes) -> None:
     assert list(found.bad) == [0]
 
 
+def test_a_body_may_have_as_many_rows_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_mtl.rows.bodies.from_arrow.MAX_BODY_ROWS", 3)
+    found = DECODER(pa.array([body(n=[1, 2, 3]), body(n=[1, 2, 3, 4])], pa.binary()))
+    assert (found.rows.column("n").to_pylist(), list(found.bad)) == ([1, 2, 3, None], [1])
+
+
 def compressed(codec: str, **columns: Any) -> bytes:
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
