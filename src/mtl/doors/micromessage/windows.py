@@ -49,8 +49,8 @@ class OutgoingWindow:
 
         A repeated acknowledgement settles nothing. Raises `Malformed` for a number that was not sent.
         """
-        count = distance(self._acked, sequence) if 1 <= sequence <= LAST_SEQUENCE else -1
-        if not 0 <= count <= self.outstanding:
+        count = distance(self._acked, sequence)
+        if not 1 <= sequence <= LAST_SEQUENCE or count > self.outstanding:
             raise Malformed(f"an acknowledgement of {sequence}, which is not outstanding")
         if count:
             self.outstanding -= count
