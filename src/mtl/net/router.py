@@ -400,7 +400,8 @@ class RouterSocket:
                 put(last, _NOW, size < net_limits.ZERO_COPY)
             else:
                 whole = zmq.Frame(last, copy=False, track=True)
-                counted.add(frames[0], self.socket.send(whole, _NOW, copy=False, track=True), size)
+                put(whole, _NOW)
+                counted.add(frames[0], whole.tracker, size)
         except zmq.ZMQError as e:
             return _refusal(e)
         return SendOutcome.OK

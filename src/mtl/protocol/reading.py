@@ -100,7 +100,7 @@ class ReaderFlow:
         self.packed = packed
         self.window_contents = 0
         self.window_octets = 0
-        self.finished = start or 0
+        self.finished = start or 1
         """The application has finished all contents below this sequence."""
         self.gap: Gap | None = None
         self._outstanding: deque[_Outstanding] = deque()

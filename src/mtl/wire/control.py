@@ -56,12 +56,8 @@ READ_ONLY = "read-only"  # 503: the broker is low on disk space and takes no mor
 STORAGE = "storage"  # 503: the disk failed under this resource
 
 STATUS_TEXT = {
-    200: "OK",
-    201: "Ready",
-    202: "Data Lease",
     400: "Bad Request",
     401: "Unauthorized",
-    402: "Challenged",
     403: "Forbidden",
     404: "Not Found",
     409: "Conflict",
@@ -70,7 +66,7 @@ STATUS_TEXT = {
     501: "Not implemented",
     503: "Unavailable",
 }
-"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); programs use only the number (PROTOCOL.md 2)."""
+"""Text for people in a refusal (RFC 11 has 400, 401 and 501); programs use only the number (PROTOCOL.md 2)."""
 
 _REASONS = {
     400: BAD_ARGUMENTS,

@@ -279,9 +279,7 @@ class WriterGrants:
 def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
     """The epoch of contents that are written now, per resource."""
     return {
-        r.name: (r.record.incarnation, r.log.epoch)
-        for r in resources
-        if r.log is not None and r.log.epoch is not None
+        r.name: (r.record.incarnation, epoch) for r in resources if (epoch := r.readable().epoch) is not None
     }
 
 

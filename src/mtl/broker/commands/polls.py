@@ -30,13 +30,15 @@ K = TypeVar("K")
 class _Poll:
     """One waiting Describe, and the resources that it asks for at present."""
 
-    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer, found: int) -> None:
         self.caller = caller
         self.vhost = caller.vhost
         self.request = request
         self.answer = answer
         self.resources: dict[str, None] = {}
-        self.cost = 0
+        named = (request.after, request.incarnations, request.resources)
+        self.cost = sum(len(names or ()) for names in named) + found
+        """The names in the request and the resources found."""
 
     @property
     def is_open(self) -> bool:
@@ -53,7 +55,7 @@ class _Poll:
         again, or the client does not know it. An unknown end is not a change: the client would ask again at once.
         """
         known = (self.request.incarnations or {}).get(resource.name, resource.record.incarnation)
-        log, after = resource.log, (self.request.after or {}).get(resource.name, -1)
+        log, after = resource.log, (self.request.after or {}).get(resource.name, 0)
         return known != resource.record.incarnation or (log is not None and log.next > after)
 
     def misses(self, found: Sequence[Resource]) -> bool:
@@ -95,7 +97,7 @@ class Polls:
         resources, 503 for too many polls.
         """
         found = self._found(caller, request)
-        poll = _Poll(caller, request, answer)
+        poll = _Poll(caller, request, answer, len(found))
         if (
             request.after is None
             or not request.wait
@@ -104,7 +106,7 @@ class Polls:
         ):
             self._describe(found, request, answer)
             return
-        self._admit(poll, len(found))
+        self._admit(poll)
         self._last += 1
         number = self._last
         self._polls[number] = poll
@@ -114,15 +116,10 @@ class Polls:
             self._open.setdefault(poll.vhost, {})[number] = None
         self._outbox.later(min(request.wait / 1000, broker_limits.MAX_WAIT_S), lambda: self._answer(number))
 
-    def _admit(self, poll: _Poll, found: int) -> None:
-        """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota. A poll costs
-        the names in the request and the resources found.
-        """
+    def _admit(self, poll: _Poll) -> None:
+        """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota."""
         principal = poll.caller.principal
         self._quotas.check(principal, Quota.WAITS, self._of_principal[principal])
-        request = poll.request
-        named = (request.after, request.incarnations, request.resources)
-        poll.cost = sum(len(names or ()) for names in named) + found
         if len(self._polls) >= broker_limits.MAX_WAITERS:
             raise Refused(
                 503, w.OVERLOADED, f"{broker_limits.MAX_WAITERS} requests wait already; ask without wait"

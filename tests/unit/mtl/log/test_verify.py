@@ -124,6 +124,25 @@ def test_segments_removed_by_retention_during_verification_are_not_reported(
     assert not problems(disk)
 
 
+@pytest.mark.parametrize("manifest_damaged", [False, True])
+@pytest.mark.parametrize("name", [index_name(4), segment_name(4)])
+def test_a_segment_removed_by_another_program_during_verification_is_a_problem(
+    log: LogUnderTest, name: str, manifest_damaged: bool
+) -> None:
+    def remove() -> None:
+        log.disk.unlink(f"{LOG}/{segment_name(4)}")
+        if manifest_damaged:
+            log.disk.flip(f"{LOG}/{MANIFEST}", 20)
+
+    (problem,) = [
+        problem
+        for report in verify_log(_Meanwhile(log.disk, name, remove), LOG)
+        for problem in report.problems
+    ]
+    assert (problem.first, problem.end) == (4, 7)
+    assert problem.message == f"{LOG}/{segment_name(4)}: was removed while this ran"
+
+
 def test_a_missing_index_is_a_problem(log: LogUnderTest) -> None:
     log.disk.unlink(f"{LOG}/00000000000000000001.index")
     assert [message.partition(": ")[2] for message in problems(log.disk)] == [

@@ -286,9 +286,10 @@ def test_octets_queued_for_a_peer_are_bounded_and_not_lost() -> None:
     at.peer.set(zmq.RCVHWM, 1)
     identity = at.identity()
     body, sent = bytes(size), 0
-    while at.router.send_command(identity, b"%d" % sent, body) is SendOutcome.OK:
+    while (outcome := at.router.send_command(identity, b"%d" % sent, body)) is SendOutcome.OK:
         sent += 1
         assert sent < 200, "the socket buffers hold far less"
+    assert outcome is SendOutcome.FULL
     assert sent >= most // size
     assert at.router.send_command(identity, b"small", b"") is SendOutcome.OK
     received = [at.peer.recv_multipart()[0] for _ in range(sent + 1)]

@@ -188,6 +188,39 @@ def test_credit_is_due_at_half_of_the_window_in_octets_or_contents() -> None:
     assert flow.credit(5.0) == c.Confirm(90, multiple=True)
 
 
+def test_credit_is_due_from_exactly_half_of_the_window_on() -> None:
+    flow = reader()  # the window: 100 contents, 1,000 octets
+    for sequence, size in ((1, 499), (2, 1)):
+        flow.received(content(sequence, size=size))
+    flow.finish(2)
+    assert flow.credit(5.0) is None
+    flow.finish(3)
+    assert flow.credit(5.0) == c.Confirm(2, multiple=True)
+    for sequence in range(3, 53):
+        flow.received(content(sequence, size=0))
+    flow.finish(52)
+    assert flow.credit(5.0) is None
+    flow.finish(53)
+    assert flow.credit(5.0) == c.Confirm(52, multiple=True)
+
+
+def test_a_reader_owes_only_finished_contents() -> None:
+    flow = ReaderFlow(None)
+    owes = [flow.owes]
+    flow.received(content(1))
+    owes.append(flow.owes)
+    flow.finish(2)
+    assert [*owes, flow.owes] == [False, False, True]
+    assert flow.credit(CREDIT_DELAY_S, idle=True) == c.Confirm(1, multiple=True)
+
+
+def test_a_pack_before_the_start_is_confirmed_at_once() -> None:
+    """The application does not get it, and it would take a part of the window for ever."""
+    flow = reader(5, packed=True)
+    assert flow.received(content(1, 4, size=500)) is None
+    assert flow.credit(5.0) == c.Confirm(4, multiple=True)
+
+
 def test_an_idle_reader_confirms_finished_contents() -> None:
     flow = reader()
     for n in (1, 2):

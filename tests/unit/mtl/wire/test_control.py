@@ -285,6 +285,14 @@ def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
     )
 
 
+@pytest.mark.requirement("MTL-52")
+def test_a_refusal_without_a_text_for_its_status_is_complete() -> None:
+    assert w.encode_refusal(Refused(418, "teapot")) == [
+        b"418",
+        b'{"status":"Refused","reason":"teapot","message":""}',
+    ]
+
+
 def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
     with pytest.raises(Fenced, match="another driver") as fenced:
         w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.ConnectionReader)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
-from mtl.errors import DataLoss, Refused
-from mtl.storage.api import Save
+from mtl.errors import DataLoss, Refused, StorageFailed
+from mtl.storage.api import Read, Save
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -73,6 +75,31 @@ def test_a_queue_that_starts_at_the_end_is_durable_before_the_202(rig: Rig, clie
     rig.kill()
     flow = consumer(rig.client("queue"), "a")
     assert [x[2] for x in deliveries_of(flow.contents())] == [4, 5]
+
+
+@pytest.mark.parametrize("order", [(Save, Read), (Read, Save)])
+@pytest.mark.parametrize("readable", [True, False])
+def test_the_202_waits_for_new_queues_and_for_reads_that_failed_before(
+    rig: Rig, client: Client, order: tuple[type, ...], readable: bool
+) -> None:
+    client.fill("a", bodies(1))
+    consumer(client, "a")
+    rig.restart()
+    rig.broker.parts.resources.need("/", "a").add_unread(1, 2, StorageFailed("Input/output error"))
+    if not readable:
+        rig.disk.fail("read", count=100, when=lambda path: path.endswith(".segment"))
+    rig.hold(Save, Read)
+    waiting = rig.client("queue").begin(w.ConnectionReader(resources=["a", "b"], confirm="full"))
+    rig.held = deque(sorted(rig.held, key=lambda action: order.index(type(action))))
+    assert [type(action) for action in rig.held] == list(order)
+    rig.let_go(1)
+    assert not waiting.answered
+    rig.let_go()
+    if readable:
+        assert waiting.reply(w.DataLease).group == queue_limits.DEFAULT_QUEUE
+    else:
+        with pytest.raises(Refused, match="resource 'a' cannot be read from 1"):
+            waiting.reply(w.DataLease)
 
 
 def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:

@@ -63,6 +63,7 @@ def test_a_long_poll_is_not_answered_by_changes_of_other_resources(
     [
         (w.ResourceDescribe(after={"a": 1, "b": 1, "c": 1}, wait=1_000), True),
         (w.ResourceDescribe(after={"a": 2}, wait=1_000), True),
+        (w.ResourceDescribe(resource="b", after={"a": 2}, wait=1_000), True),
         (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}), True),
         (w.ResourceDescribe(wait=1_000), True),
         (w.ResourceDescribe(pattern="x.*", after={}, wait=1_000), False),
