@@ -30,10 +30,6 @@ T = TypeVar("T")
 U = TypeVar("U", bound=LeaseUser)
 A = TypeVar("A", Reader, Consumer, Writer)
 
-_MARGIN_S = 10.0
-"""Seconds that are added to the deadlines of the IO thread: after a wait of this length beyond a deadline the
-thread must be dead."""
-
 
 class Watch:
     """A pending request for changes of resources: the broker answers when there is a change, or after its
@@ -94,7 +90,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
             call, waiter = self.ask(answer.request, patience=answer.patience)
             outcome: w.Reply | Refused
             try:
-                outcome = waiter.wait(self.settings.retry_deadline + answer.patience + _MARGIN_S)
+                outcome = waiter.wait()
             except Refused as refused:
                 outcome = refused
             answer = answer.conclude(outcome, call.attempts)
@@ -103,7 +99,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     def ask(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
         """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
         self._check_open()
-        waiter = Waiter()
+        waiter = Waiter(self._loop)
         return self._sessions.ask(request, waiter.done, patience=patience), waiter
 
     def watch(
@@ -145,10 +141,10 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
         self._check_open()
-        users, waiter = self._users, Waiter()
+        users, waiter = self._users, Waiter(self._loop)
         part, give_back = self._sessions.open(make, profile, waiter.done)
         try:
-            waiter.wait(self.settings.retry_deadline + _MARGIN_S)
+            waiter.wait()
         except MtlError:
             give_back()
             raise

@@ -74,25 +74,33 @@ class Call:
 
 
 class Waiter:
-    """Waits, in any thread, for the outcome of a call."""
+    """Waits, in any thread, for the outcome of an operation in the loop, whose callback is `done`. The outcome is
+    `Closed` if the loop ends before.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self._event = threading.Event()
         self._outcome: Outcome | None = None
+        loop.members.add(self)
 
     def done(self, outcome: Outcome) -> None:
         """Set the outcome."""
+        self._loop.members.discard(self)
         self._outcome = outcome
         self._event.set()
 
-    def wait(self, seconds: float) -> w.Reply:
-        """Wait for the reply, or raise the error. `seconds` is a safety limit above the call's own deadline."""
-        reply = self.within(seconds)
-        if reply is None:
-            raise Closed("the client's IO thread does not answer")
+    def abandoned(self) -> None:
+        """The loop ends."""
+        self.done(Closed("the connection was closed"))
+
+    def wait(self) -> w.Reply:
+        """Wait for the reply, or raise the error. Every operation in the loop ends by its own deadline."""
+        reply = self.within(None)
+        assert reply is not None, "an operation has an outcome"
         return reply
 
-    def within(self, seconds: float) -> w.Reply | None:
+    def within(self, seconds: float | None) -> w.Reply | None:
         """The reply if it comes within `seconds`; None if the call is still pending. Raises the call's error."""
         self._event.wait(seconds)
         if isinstance(self._outcome, MtlError):

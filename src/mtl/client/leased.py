@@ -59,10 +59,10 @@ class BlockingLease(Leased):
         """End the lease. May be called again."""
         if not self._shut():
             return
-        waiter = Waiter()
+        waiter = Waiter(self._loop)
         try:
             self._end(waiter.done)
-            waiter.wait(3 * self._settings.request_timeout)
+            waiter.wait()
         except MtlError:
             pass  # the lease was closed already, or expires
         self._closed()

@@ -199,10 +199,10 @@ class Writer(WritingLease):
 
     def _end_lease(self, operation: _Ending, within: float | None) -> w.Reply:
         self._open = False
-        waiter = Waiter()
+        waiter = Waiter(self._loop)
         try:
             self._loop.post(lambda: operation(waiter.done, within=within))
-            return waiter.wait(3 * self._settings.request_timeout + self._settings.retry_deadline)
+            return waiter.wait()
         finally:
             self._closed()
 

@@ -39,7 +39,7 @@ def until_refused(work: Callable[[int], object], limit: int) -> Refused:
 def outcome(waiter: Waiter) -> Refused | None:
     """The refusal of a request, if any."""
     try:
-        waiter.wait(PATIENCE_S)
+        waiter.wait()
     except Refused as error:
         return error
     return None

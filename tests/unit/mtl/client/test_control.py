@@ -46,21 +46,29 @@ def test_open_and_profile_are_sent_once_before_the_first_request(bench: Bench) -
 
 
 @pytest.mark.requirement("MTL-36")
-@pytest.mark.parametrize(("profile", "asked"), [("LOG", True), ("queue", False)])
-def test_a_profile_missing_in_the_201_is_not_requested(profile: str, asked: bool) -> None:
+@pytest.mark.parametrize(
+    ("offered", "profile", "refusal"),
+    [
+        (["Log", "test"], "LOG", None),
+        (["Log", "test"], "queue", "the server has no profile 'queue'; it offers Log, test"),
+        ([], "log", "the server has no profile 'log'; it offers none"),
+    ],
+)
+def test_a_profile_missing_in_the_201_is_not_requested(
+    offered: list[str], profile: str, refusal: str | None
+) -> None:
     bench = Bench()
     bench.channel.settings = replace(bench.channel.settings, profile=profile)
     outcomes = ask(bench)
     link = bench.last("request")
     link.asked()
-    link.answer(w.Ready(profiles=["Log", "test"]))
+    link.answer(w.Ready(profiles=offered))
     bench.run()
-    assert bool(link.sent) is asked
-    if not asked:
+    assert bool(link.sent) is (refusal is None)
+    if refusal is not None:
         [error] = outcomes
         assert isinstance(error, Refused)
-        assert (error.status, error.reason) == (400, w.UNKNOWN_PROFILE)
-        assert "Log, test" in error.message
+        assert (error.status, error.reason, error.message) == (400, w.UNKNOWN_PROFILE, refusal)
 
 
 def replace_session(request: w.Request) -> w.Request:
@@ -367,16 +375,26 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
     assert "MTL_NO_SUCH_VARIABLE" not in str(error), "the text may be the password"
 
 
-def test_a_waiter_returns_the_reply_or_raises_the_error() -> None:
-    waiter = Waiter()
+def test_a_waiter_returns_the_reply_or_raises_the_error(bench: Bench) -> None:
+    waiter = Waiter(bench.loop)
+    assert waiter.is_waiting(0.0)
+    assert waiter.within(0.0) is None
     waiter.done(LISTED)
-    assert waiter.wait(0.0) == LISTED
-    waiter = Waiter()
-    waiter.done(Closed("over"))
-    with pytest.raises(Closed, match="over"):
-        waiter.wait(0.0)
-    with pytest.raises(Closed, match="IO thread"):
-        Waiter().wait(0.0)
+    assert not waiter.is_waiting(0.0)
+    assert waiter.wait() == LISTED
+    waiter = Waiter(bench.loop)
+    waiter.done(Refused(404, "gone"))
+    with pytest.raises(Refused, match="gone"):
+        waiter.wait()
+
+
+def test_the_end_of_the_loop_ends_a_wait(bench: Bench) -> None:
+    waiter, done = Waiter(bench.loop), Waiter(bench.loop)
+    done.done(LISTED)
+    bench.loop.end()
+    with pytest.raises(Closed):
+        waiter.wait()
+    assert done.wait() == LISTED
 
 
 def test_channels_are_members_of_the_loop_until_closed(bench: Bench) -> None:
