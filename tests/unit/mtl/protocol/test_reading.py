@@ -57,6 +57,9 @@ def test_runs_of_contents_are_at_most_a_quarter_of_the_window() -> None:
     for first in (29, 54, 79):
         assert run(flow, first, *[0] * 25) == (first, min(first + 25, 90))
     assert flow.ended
+    narrow = ReaderFlow(1)
+    narrow.granted(1, 3, 0)
+    assert run(narrow, 1, 0, 0, 0) == (1, 2), "one is always taken"
     endless = ReaderFlow(1)  # no window: nothing is confirmed
     assert run(endless, 1, *[100] * 300) == (1, 301)
 
@@ -127,6 +130,10 @@ def test_a_pack_on_a_plain_lease_counts_as_one_content() -> None:
     assert delivered(reader().received(content(1, 8))) == (1, 2, 0)
 
 
+def test_a_plain_content_on_a_packed_lease_is_one_content() -> None:
+    assert delivered(reader(packed=True).received(content(1))) == (1, 2, 0)
+
+
 def test_an_empty_range_ends_at_once() -> None:
     assert reader(5, 5).ended
     assert reader(5, 3).ended
@@ -145,16 +152,47 @@ def test_a_gap_stops_delivery_until_the_position_is_set() -> None:
     assert delivered(flow.received(content(5))) == (5, 6, 0)
 
 
+def test_contents_of_another_copy_of_the_log_are_not_confirmed() -> None:
+    flow = reader()
+    for n in range(1, 6):
+        flow.received(content(n))
+    flow.finish(3)
+    flow.restart(2)
+    assert (flow.finished, flow.owes) == (2, False)
+    assert delivered(flow.received(content(2))) == (2, 3, 0)
+    flow.finish(3)
+    assert flow.credit(1.0, idle=True) == c.Confirm(2, multiple=True)
+
+
+@pytest.mark.parametrize("at", [6, 8])
+def test_finished_contents_are_confirmed_after_a_loss_behind_them(at: int) -> None:
+    flow = reader()
+    for n in range(1, 6):
+        flow.received(content(n))
+    flow.finish(3)
+    flow.restart(at)
+    assert (flow.finished, flow.owes) == (3, True)
+    flow.finish(6)
+    assert flow.credit(1.0, idle=True) == c.Confirm(5, multiple=True)
+
+
+def test_a_reader_without_a_position_may_restart_anywhere() -> None:
+    flow = ReaderFlow(None)
+    flow.restart(4)
+    assert delivered(flow.received(content(4))) == (4, 5, 0)
+
+
 def test_a_lease_that_starts_later_than_requested_is_a_gap() -> None:
     flow = ReaderFlow(3)
     assert flow.granted(7, 10, 10) == Gap(3, 7)
     assert reader(None).granted(1, 10, 10) is None
 
 
-def test_contents_behind_the_end_are_not_a_gap() -> None:
+@pytest.mark.parametrize("sequence", [2, 9])
+def test_contents_behind_the_end_are_not_delivered_and_not_a_gap(sequence: int) -> None:
     flow = reader(1, 2)
     flow.received(content(1))
-    assert flow.received(content(9)) is None
+    assert flow.received(content(sequence)) is None
 
 
 def test_sequence_zero_is_malformed() -> None:
@@ -256,6 +294,15 @@ def test_a_lost_confirm_is_repeated() -> None:
     assert flow.credit(2.0, idle=True) == c.Confirm(2, multiple=True), "3 is not done"
     flow.finish(4)
     assert flow.credit(3.0, idle=True) == c.Confirm(3, multiple=True)
+
+
+def test_repeated_contents_count_in_the_window() -> None:
+    flow = reader(packed=True)  # the window: 100 contents
+    flow.received(content(1, 60, size=0))
+    flow.confirm(60, 1.0)
+    flow.lost()
+    assert flow.received(content(1, 60, size=0)) is None
+    assert flow.credit(1.0) == c.Confirm(60, multiple=True)
 
 
 def test_an_explicit_confirm_counts_as_credit() -> None:
