@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -378,6 +379,7 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
 def test_a_waiter_returns_the_reply_or_raises_the_error(bench: Bench) -> None:
     waiter = Waiter(bench.loop)
     assert waiter.is_waiting(0.0)
+    assert waiter.is_waiting(0.001)
     assert waiter.within(0.0) is None
     waiter.done(LISTED)
     assert not waiter.is_waiting(0.0)
@@ -386,6 +388,15 @@ def test_a_waiter_returns_the_reply_or_raises_the_error(bench: Bench) -> None:
     waiter.done(Refused(404, "gone"))
     with pytest.raises(Refused, match="gone"):
         waiter.wait()
+
+
+def test_a_wait_ends_with_the_outcome_from_another_thread(bench: Bench) -> None:
+    for wait in (Waiter.wait, lambda waiter: waiter.within(60.0)):
+        waiter = Waiter(bench.loop)
+        other = threading.Timer(0.01, waiter.done, [LISTED])
+        other.start()
+        assert wait(waiter) == LISTED
+        other.join()
 
 
 def test_the_end_of_the_loop_ends_a_wait(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from mtl.log.files import Disk, Mode
 from mtl.log.log import delete_log
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import index_name, segment_name
-from mtl.log.verify import verify_log
+from mtl.log.verify import Problem, SegmentReport, verify_log
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 from tests.support.logs import LOG, LogUnderTest
 
@@ -29,8 +30,9 @@ def log() -> LogUnderTest:
     return log
 
 
-def problems(disk: Disk) -> list[str]:
-    return [problem.message for report in verify_log(disk, LOG) for problem in report.problems]
+def problems(disk: Disk, *, manifest: bool = True) -> list[str]:
+    reports = verify_log(disk, LOG, manifest=manifest)
+    return [problem.message for report in reports for problem in report.problems]
 
 
 def test_an_intact_log_has_no_problems(log: LogUnderTest) -> None:
@@ -91,8 +93,12 @@ def test_a_missing_or_damaged_manifest_is_a_problem(log: LogUnderTest) -> None:
     log.disk.unlink(f"{LOG}/{MANIFEST}")
     (message,) = problems(log.disk)
     assert "the file is missing" in message
-    reports = list(verify_log(log.disk, LOG, manifest=False))
-    assert not [problem for report in reports for problem in report.problems]
+
+
+def test_a_log_of_a_format_without_manifest_may_have_none(log: LogUnderTest) -> None:
+    for each in (log, LogUnderTest(FaultyDisk(random.Random(3)))):  # the second one is empty
+        each.disk.unlink(f"{LOG}/{MANIFEST}")
+        assert not problems(each.disk, manifest=False)
 
 
 class _Meanwhile(FaultyDisk):
@@ -125,22 +131,26 @@ def test_segments_removed_by_retention_during_verification_are_not_reported(
 
 
 @pytest.mark.parametrize("manifest_damaged", [False, True])
-@pytest.mark.parametrize("name", [index_name(4), segment_name(4)])
+@pytest.mark.parametrize(("base", "end"), [(1, 4), (4, 7)])
 def test_a_segment_removed_by_another_program_during_verification_is_a_problem(
-    log: LogUnderTest, name: str, manifest_damaged: bool
+    log: LogUnderTest, base: int, end: int, manifest_damaged: bool
 ) -> None:
     def remove() -> None:
-        log.disk.unlink(f"{LOG}/{segment_name(4)}")
+        log.disk.unlink(f"{LOG}/{segment_name(base)}")
         if manifest_damaged:
             log.disk.flip(f"{LOG}/{MANIFEST}", 20)
 
-    (problem,) = [
-        problem
-        for report in verify_log(_Meanwhile(log.disk, name, remove), LOG)
-        for problem in report.problems
-    ]
-    assert (problem.first, problem.end) == (4, 7)
-    assert problem.message == f"{LOG}/{segment_name(4)}: was removed while this ran"
+    disk = _Meanwhile(log.disk, index_name(base), remove)
+    (report,) = [report for report in verify_log(disk, LOG) if report.problems]
+    message = f"{LOG}/{segment_name(base)}: was removed while this ran"
+    problem = Problem(LOG, 0, base, end, message)
+    assert report == SegmentReport(LOG, base, base, 0, 0, 0, sealed=False, problems=(problem,))
+
+
+def test_a_failed_open_of_a_segment_that_exists_is_reported(log: LogUnderTest) -> None:
+    log.disk.fail("open", when=lambda path: path.endswith(segment_name(4)), error=errno.ENOENT)
+    with pytest.raises(StorageFailed, match="verifying /data/log"):
+        list(verify_log(log.disk, LOG))
 
 
 def test_a_missing_index_is_a_problem(log: LogUnderTest) -> None:
@@ -159,7 +169,8 @@ def test_a_torn_tail_is_not_a_problem(log: LogUnderTest) -> None:
 def test_a_directory_without_segments_is_a_problem(log: LogUnderTest) -> None:
     log.disk.make_dir("/data/empty")
     (report,) = verify_log(log.disk, "/data/empty")
-    assert "without a segment" in report.problems[0].message
+    problem = Problem("/data/empty", 0, None, None, "/data/empty: a log without a segment")
+    assert report == SegmentReport("/data/empty", 0, 0, 0, 0, 0, sealed=False, problems=(problem,))
 
 
 def test_a_failed_read_is_reported(log: LogUnderTest) -> None:

@@ -148,16 +148,18 @@ def test_waiting_polls_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest
     monkeypatch.setattr(broker_limits, "MAX_WAITERS", 1)
     request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
     asked = filled.begin(request)
-    assert filled.refused(request).reason == w.OVERLOADED
+    refused = filled.refused(request)
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
     rig.sleep(broker_limits.MAX_WAIT_S + 1)
     assert asked.answered
 
 
 def test_names_in_waiting_polls_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 8)
+    monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 6)  # in `resources`, in `after`, and those found
     request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
     asked = filled.begin(request)
-    assert filled.refused(request).reason == w.OVERLOADED
+    refused = filled.refused(structs.replace(request))
+    assert (refused.status, refused.reason, asked.answered) == (503, w.OVERLOADED, False)
     filled.rig.sleep(2)
     assert asked.answered
     assert not filled.begin(request).answered
