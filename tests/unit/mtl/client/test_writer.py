@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -38,6 +39,16 @@ def test_all_contents_are_confirmed_at_the_end_of_the_block(
     with pytest.raises(Closed):
         writer.send(b"late")
     writer.close()
+
+
+@pytest.mark.parametrize("end", [Writer.close, Writer.abandon])
+def test_a_writer_that_has_ended_gives_its_session_back(
+    connection: Connection, memory_broker: MemoryBroker, end: Callable[[Writer], None]
+) -> None:
+    for _ in range(3):
+        end(connection.writer(RESOURCE))
+    assert sum(isinstance(request, w.ConnectionOpen) for request in memory_broker.asked) == 2
+    assert not connection._users
 
 
 def test_mutable_bodies_are_copied(connection: Connection, memory_broker: MemoryBroker) -> None:

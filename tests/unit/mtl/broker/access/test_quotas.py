@@ -133,6 +133,7 @@ def test_quota_of_waits() -> None:
     me.create("a")
     asks = w.ResourceDescribe(resource="a", after={"a": 1}, wait=20_000)
     waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
+    assert not any(request.answered for request in waiting)
     above(me, asks, Quota.WAITS, 2)
     you.begin(asks)
     me.fill("a", [b"x"])
