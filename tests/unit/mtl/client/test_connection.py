@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -185,6 +186,14 @@ def test_close_closes_all_leases_and_reports_unconfirmed_contents(
         with pytest.raises(Closed):
             use()
     connection.close()
+
+
+@pytest.mark.parametrize("profile", ["log", "test"])
+def test_a_closed_connection_opens_no_writer(connection: Connection, profile: str) -> None:
+    connection.settings = replace(connection.settings, profile=profile)
+    connection.close()
+    with pytest.raises(Closed):
+        connection.writer(RESOURCE)
 
 
 def test_an_error_of_the_block_is_not_hidden_by_unconfirmed_contents(

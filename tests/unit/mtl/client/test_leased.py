@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -42,12 +43,32 @@ def test_a_leased_object_is_closed_once_for_any_answer(
 ) -> None:
     side = Side(outcome)
     thing, closed = opened(side, monkeypatch)
-    with thing:
-        thing._check()
+    with thing as entered:
+        entered._check()
+    assert (side.closed, closed) == (1, [1])
     thing.close()
     assert (side.closed, closed) == (1, [1])
     with pytest.raises(Closed, match="the thing is closed"):
         thing._check()
+
+
+def test_close_returns_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(Side):
+        answered = False
+
+        def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
+            self.timer = threading.Timer(0.01, self.answer, [then])
+            self.timer.start()
+
+        def answer(self, then: Callable[[Outcome], None]) -> None:
+            self.answered = True
+            then(self.outcome)
+
+    side = Later(w.LeaseClosed())
+    thing, closed = opened(side, monkeypatch)
+    thing.close()
+    assert (side.answered, closed) == (True, [1])
+    side.timer.join()
 
 
 def test_a_forked_process_does_not_close_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
