@@ -99,7 +99,7 @@ def run_segment(data: bytes) -> None:
         if header is None:
             return
         assert decode_segment_header(encode_segment_header(header), "segment") == header
-        decode_snapshot(image[HEADER_SIZE:], header)
+        decode_snapshot(image, header)
         file: File = _Octets(image)  # type: ignore[assignment]  # it is only read
         end = header.start
         for found in scan(file, header, "segment", len(image)):

@@ -23,7 +23,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from mtl.errors import DirectoryInUse
 from mtl.log.files import Mapped, Mode
@@ -364,6 +364,7 @@ class FaultyDisk:
         return not name or name in parent.names
 
     def open(self, path: str, mode: Mode) -> FaultyFile:
+        assert mode in get_args(Mode)
         parent, name = self._parent(path)
         if mode != "create":
             self.maybe_fail("open", path)

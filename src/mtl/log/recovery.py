@@ -427,7 +427,7 @@ def _count(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:
 
 
 def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest, earliest: int) -> Recovered:
-    if plan.below and earliest > manifest.earliest:
+    if plan.below:
         manifest = structs.replace(manifest, earliest=earliest)
         store.write_manifest(manifest)
     removed = _remove_leavings(store, plan)
@@ -435,19 +435,19 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest
         store.write_index(index)
     newest = plan.bases[-1]
     kept = {base: sizes[base] for base in plan.bases}
-    active, cut, scanned_bytes = None, 0, 0
+    active = None
     if plan.scanned is not None:
-        scanned_bytes, cut = sizes[newest], plan.scanned.cut
         active = _reopen(store, plan.header, plan.scanned, sizes[newest])
         kept[newest] = plan.index.length
+    scanned = plan.scanned or Scanned(plan.index)
     report = RecoveryReport(
         segments=len(plan.bases),
-        scanned_bytes=scanned_bytes,
-        cut_bytes=cut,
-        cut_file=store.segment_path(newest) if cut else None,
+        scanned_bytes=0 if plan.scanned is None else sizes[newest],
+        cut_bytes=scanned.cut,
+        cut_file=store.segment_path(newest) if scanned.cut else None,
         cut_at=plan.index.length,
         cut_first=plan.index.base + plan.index.contents,
-        cut_end=plan.scanned.cut_end if plan.scanned is not None and cut else 0,
+        cut_end=scanned.cut_end,
         rebuilt=tuple(index_name(index.base) for index in plan.rebuilt),
         removed=removed,
     )

@@ -116,9 +116,9 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader | None:
 
 
 def decode_snapshot(data: bytes, header: SegmentHeader) -> dict[int, int] | None:
-    """The dedup table at the head of a segment (the octets after its header), None when they do not verify."""
-    table = data[: header.start - HEADER_SIZE]
-    if len(table) < header.start - HEADER_SIZE or checksum(table) != header.snapshot_crc:
+    """The dedup table at the head of a segment file that begins with `data`, None when it does not verify."""
+    table = data[HEADER_SIZE : header.start]
+    if len(data) < header.start or checksum(table) != header.snapshot_crc:
         return None
     return dict(_WRITER.iter_unpack(table[: header.writers * _WRITER.size]))
 

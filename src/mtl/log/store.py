@@ -96,7 +96,7 @@ class Store:
         path = self.path(name)
         file = self.disk.open(path, "read")
         try:
-            numbers = decode_snapshot(file.pread(header.start - HEADER_SIZE, HEADER_SIZE), header)
+            numbers = decode_snapshot(file.pread(header.start, 0), header)
         finally:
             file.close()
         if numbers is None:

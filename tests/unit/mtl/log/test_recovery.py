@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mtl.errors import Damaged, NewerVersion
+from mtl.errors import Damaged, NewerVersion, StorageError
 from mtl.log.cache import ReadCache
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, RunEntry, padded
@@ -185,6 +185,40 @@ def test_reopening_a_log_does_not_grow_its_files(log: LogUnderTest) -> None:
         log.close()
         log.open()
     assert len(log.disk.content(FIRST)) == size == 64 + STORED
+
+
+def test_a_log_without_a_tail_is_not_truncated(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.close()
+    log.disk.fail("truncate")
+    log.open()
+
+
+def test_a_failed_recovery_leaves_no_file_open(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.disk.kill()
+    log.disk.fail("sync")
+    with pytest.raises(StorageError):
+        open_log(log.disk, LOG, now_us=0)
+    assert log.disk.open_files == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_contents_of_a_failed_sync_are_durable_after_recovery(seed: int) -> None:
+    """The system shows them, but the disk may not have all their pages."""
+    disk = FaultyDisk(random.Random(seed))
+    log = LogUnderTest(disk, LogOptions(segment_bytes=1 << 20))
+    log.append(chunk())
+    disk.fail("sync")
+    disk.fail("create")  # else the writer ends the segment before the group
+    with pytest.raises(StorageError):
+        log.append(NewChunk(1, BODY * 300))
+    disk.kill()
+    disk.heal()
+    for _ in range(2):
+        reader, _, _ = open_log(disk, LOG, now_us=0)
+        assert reader.contents == 2
+        disk.crash(keep="none")
 
 
 def test_chunks_inside_a_body_are_not_chunks_of_the_log(log: LogUnderTest) -> None:
@@ -394,6 +428,9 @@ def test_the_table_of_writers_survives_adopted_segments_that_are_the_newest(log:
     log.open()
     assert log.writer.last_numbers == {1: 2}
     assert files(log.disk)[-1] == segment_name(6)
+    report = log.report
+    assert (report.scanned_bytes, report.cut_bytes, report.cut_file) == (0, 0, None)
+    assert report.cut_first == report.cut_end == 6
 
 
 @pytest.mark.parametrize("left", [128, 192, 256])

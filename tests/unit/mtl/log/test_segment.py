@@ -77,7 +77,7 @@ def test_a_segment_starts_with_its_header_and_the_table_of_writers(
     assert header[:4] == (base, time, salt, len(numbers))
     assert len(data) == header.start
     assert header.start % 64 == 0
-    assert decode_snapshot(data[HEADER_SIZE:], header) == numbers
+    assert decode_snapshot(data, header) == numbers
 
 
 @given(st.dictionaries(u64, u64, max_size=9), st.data())
@@ -88,14 +88,14 @@ def test_a_flipped_bit_of_header_or_snapshot_is_detected(
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     header = decode_segment_header(bytes(whole), "x")
-    assert header is None or decode_snapshot(bytes(whole[HEADER_SIZE:]), header) is None
+    assert header is None or decode_snapshot(bytes(whole), header) is None
 
 
 def test_a_truncated_snapshot_does_not_verify() -> None:
     data = encode_segment(1, 2, 3, {1: 1})
     header = decode_segment_header(data, "x")
     assert header is not None
-    assert decode_snapshot(data[HEADER_SIZE:-1], header) is None
+    assert decode_snapshot(data[:-1], header) is None
 
 
 def resign(data: bytearray, size: int) -> bytes:
