@@ -187,7 +187,9 @@ class Flows:
         try:
             flow.session.received(command)
         except OutOfTurn as e:
-            self._out_of_turn(flow, command, e.code)
+            self.counts["out-of-turn"] += 1
+            if e.response is not None:
+                flow.send(e.response)
             return
         event = self._events.get(type(command))
         if event is not None:
@@ -254,7 +256,7 @@ class Flows:
             flow.session.received(command)
         except OutOfTurn:
             self.counts["out-of-turn"] += 1
-            return  # the same command sequence twice without an answer: cannot happen, each is answered at once
+            return  # its sequence is that of a Summon without a Response yet; a Response would be taken for that one's
         flow.send(c.Response(command.sequence, self._presented(flow, lease)))
 
     def _presented(self, flow: DataFlow, lease: Lease | None) -> int:
@@ -287,11 +289,6 @@ class Flows:
         self.counts["unbound"] += 1
         if isinstance(command, c.Summon | c.Dismiss):
             self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
-
-    def _out_of_turn(self, flow: DataFlow, command: c.Command, code: int | None) -> None:
-        self.counts["out-of-turn"] += 1
-        if code is not None and isinstance(command, c.Summon | c.Dismiss):
-            flow.send(c.Response(command.sequence, code))
 
     def _content(self, flow: DataFlow, command: c.Content) -> None:
         if flow.writer is None:

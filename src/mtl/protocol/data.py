@@ -18,11 +18,15 @@ Asked = c.Lease | c.Summon | c.Dismiss
 
 
 class OutOfTurn(LocalError):
-    """A command without a row in the tables. `code` is that of the Response to it, None where there is no Response."""
+    """A command without a row in the tables. `response` refuses a Summon or Dismiss with `code`. It is None for other
+    commands, which are dropped.
+    """
 
-    def __init__(self, command: c.Command, state: object, code: int | None) -> None:
+    def __init__(self, command: c.Command, state: object, code: int) -> None:
         super().__init__(f"{type(command).__name__} is not allowed in state {state}")
-        self.code = code
+        self.response = (
+            c.Response(command.sequence, code) if isinstance(command, c.Summon | c.Dismiss) else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class DataSession:
     """The state of one data flow at `role`'s end (RFC 11 "Data Flow").
 
     Raises `OutOfTurn` for a step that the tables do not have: from `sending` it is a mistake of the caller; from
-    `received` its `code` is the answer to the peer.
+    `received` its `response` is the answer to the peer.
     """
 
     __slots__ = ("_resources", "_unanswered", "role", "state")
@@ -83,9 +87,7 @@ class DataSession:
         kind = type(command)
         after = states.FLOW[self.state].get((sender, kind))
         if after is None:
-            raise OutOfTurn(
-                command, self.state, FORBIDDEN if isinstance(command, c.Summon | c.Dismiss) else None
-            )
+            raise OutOfTurn(command, self.state, FORBIDDEN)
         if kind is c.Content:
             self._content(sender, command)  # type: ignore[arg-type]
         elif isinstance(command, c.Response):
@@ -101,7 +103,7 @@ class DataSession:
         if sender is End.BROKER and content.resource:
             at = self._resources.get(content.resource, ResourceState.DISMISSED)
             if (End.BROKER, c.Content) not in states.RESOURCE[at]:
-                raise OutOfTurn(content, at, None)
+                raise OutOfTurn(content, at, CANNOT)
 
     def _note_request(self, sender: End, command: Asked) -> None:
         if command.sequence in self._unanswered:

@@ -73,12 +73,11 @@ class Consumers:
             )
 
     def _summoned(self, lease: QueueLease, resource: str) -> bool:
-        found = self._resources.find(lease.terms.vhost, resource)
-        if found is None:
-            return False
         try:
+            found = self._resources.need(lease.terms.vhost, resource)  # it may have been deleted meanwhile
             queue = self._queues.of(found).get(lease.queue)
-            queue = queue or self._queues.open(found, lease.queue, found.resolve(lease.start))
+            if queue is None or queue.deleting:
+                queue = self._queues.open(found, lease.queue, found.resolve(lease.start))
         except Refused:
             return False
         lease.summoned[resource] = queue
@@ -89,10 +88,8 @@ class Consumers:
     def dismiss(self, lease: QueueLease, resource: str) -> None:
         """Send no further content of `resource`. Contents on their way may still be settled."""
         queue = lease.summoned.pop(resource, None)
-        if queue is not None:
-            self._remove_consumer(queue, lease)
-
-    def _remove_consumer(self, queue: Queue, lease: QueueLease) -> None:
+        if queue is None:
+            return
         queue.consumers.pop(lease.terms.token, None)
         self.wake(queue)  # contents that this consumer sent back may go to another one
         if not queue.consumers:
@@ -136,7 +133,7 @@ class Consumers:
         lease.delivered = min(lease.delivered, number - 1)
         for queue, sequences in _places(lease.unsettled.cut(number)).items():
             queue.state.release(sequences, left=False)
-            self.wake(queue)
+            self._changed(queue)
 
     def unread(self, lease: QueueLease, resource: str, first: int, end: int, error: StorageError) -> None:
         """Contents [first, end) cannot be read, or do not verify. No content is skipped: the lease ends, and
@@ -159,11 +156,9 @@ class Consumers:
             else:
                 queue.state.return_lost(sequences)
             self._changed(queue)
-        for queue in lease.summoned.values():
-            self._remove_consumer(queue, lease)
-        lease.summoned.clear()
+        for resource in list(lease.summoned):
+            self.dismiss(lease, resource)
         self._sent_now.pop(lease, None)
-        self._sent_before.pop(lease, None)
         self._pauses.end(lease)
 
     def _changed(self, queue: Queue) -> None:
@@ -208,7 +203,7 @@ class Consumers:
         """Give every ready queue one turn of bounded length."""
         self._settle_sent()
         for queue in list(self._ready):
-            if not self._deliver_turn(queue):
+            if queue.resource.log is None or not self._deliver_turn(queue):
                 self._ready.pop(queue, None)
 
     def _settle_sent(self) -> None:
@@ -219,13 +214,10 @@ class Consumers:
         for lease in sent:
             for queue, sequences in _places(lease.unsettled.clear()).items():
                 queue.state.sent(sequences)
-                self._queues.touch(queue)
             self._wake_all(lease)
 
     def _deliver_turn(self, queue: Queue) -> bool:
         """Deliver up to one turn's octets. Returns whether more contents may be deliverable at once."""
-        if queue.resource.log is None:
-            return False
         octets = 0
         for _ in range(broker_limits.TURN_SENDS):
             sent = self._round(queue)
@@ -242,7 +234,9 @@ class Consumers:
         if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
             self._queues.raise_ahead(queue)
         able = [x for x in queue.consumers.values() if x.flow and x not in self._pauses and x.room(0)]
-        share = max(1, queue.state.waiting(queue.end) // max(1, len(able)))
+        if not able:
+            return 0
+        share = max(1, queue.state.waiting(queue.end) // len(able))
         octets = 0
         for lease in able:
             sent = self._deliver_run(queue, lease, share, alone=len(able) == 1)
@@ -257,8 +251,7 @@ class Consumers:
         chunk = self._chunk(queue, lease, first) if first is not None else None
         if first is None or chunk is None:
             return 0
-        ref = chunk.ref
-        size = ref.size // ref.count or 1
+        ref, size = chunk.ref, _share(chunk)
         most = min(share, lease.room(size), broker_limits.TURN_CONTENTS)
         last = min(first + most, ref.base + ref.count, queue.end) - 1
         if last < first:
@@ -301,26 +294,27 @@ class Consumers:
     def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
         """Settle contents durably before they are sent to a consumer without confirmation: at most once."""
         lease.claiming = True
-        flow = lease.flow
 
         def saved(no: Refused | None) -> None:
             lease.claiming = False
-            if no is None and lease.flow is flow and queue in lease.summoned.values():
+            consumes = queue in lease.summoned.values()
+            if consumes and no is None:
                 self._deliver(queue, lease, chunk, run)
                 self._sent_now[lease] = None
-            else:
+                return
+            if consumes:
                 self._pauses.pause(lease)
-                queue.state.release(range(run.first, run.last + 1), left=False)
-                self._queues.touch(queue)
-            self._wake_all(lease)
-            self.wake(queue)
+            else:
+                self._wake_all(lease)  # its other queues had to wait
+            queue.state.release(range(run.first, run.last + 1), left=False)
+            self._changed(queue)
 
         self._queues.save(queue, saved)
 
     def _deliver(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
         assert lease.flow is not None
         number = lease.delivered + 1
-        size = chunk.ref.size // chunk.ref.count or 1
+        size = _share(chunk)
         for sequence in range(run.first, run.last + 1):
             lease.delivered += 1
             lease.unsettled.add(Sent(lease.delivered, lease.delivered, size, (queue, sequence)))
@@ -338,6 +332,11 @@ class Consumers:
                 again=run.again,
             )
         )
+
+
+def _share(chunk: Chunk) -> int:
+    """The octets of one content of a chunk, on average. Not 0 for empty contents: a pack has the offset of each."""
+    return chunk.ref.size // chunk.ref.count
 
 
 def _places(settled: Iterable[Sent[Place]]) -> dict[Queue, list[int]]:

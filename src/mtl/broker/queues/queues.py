@@ -191,12 +191,12 @@ class Queues:
         return bool(self._dirty)
 
     def _write(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
-        records = [q.record(q.state.next + self._ahead if self._ahead else 0) for q in queues]
-        for queue, record in zip(queues, records, strict=True):
+        records = {q: q.record(q.state.next + self._ahead) for q in queues}
+        for queue, record in records.items():
             queue.saving_ahead = record.ahead
 
         def saved(result: Result) -> None:
-            for queue, record in zip(queues, records, strict=True):
+            for queue, record in records.items():
                 if isinstance(result, StorageError):
                     queue.saving_ahead = queue.ahead
                     self.touch(queue)
@@ -206,7 +206,7 @@ class Queues:
                     self.deliverable(queue)
             then(refusal(result))
 
-        self._outbox.save(records, (), saved)
+        self._outbox.save(tuple(records.values()), (), saved)
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -234,7 +234,6 @@ class Queues:
         return Deletion([q.record(q.ahead) for q in chosen], over)
 
     def _forget(self, queue: Queue) -> None:
-        self._dirty.pop(queue, None)
         self._queues.pop(queue, None)
         queue.deleted = True
         others = self._of.get(queue.resource, {})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.net.ports import Port
-from mtl.storage.api import Append
+from mtl.storage.api import Append, OpenLog
 from mtl.wire import commands
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -80,6 +80,7 @@ def test_commands_of_an_unknown_peer_are_not_answered(rig: Rig, client: Client, 
     flow.send(command)
     assert flow.sent() == []
     assert len(rig.broker.parts.flows) == 0
+    assert counts(rig)["unbound"] == 1
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,9 @@ def test_lease_is_answered_by_200_or_403(rig: Rig, client: Client) -> None:
     flow = Flow(rig, lease.port)
     flow.send(c.Lease(77, "0" * 32))
     flow.send(c.Lease(78, lease.lease))
-    assert flow.sent() == [c.Response(77, 403), c.Response(78, 200)]
+    flow.send(c.Lease(79, "0" * 32))
+    assert flow.sent() == [c.Response(77, 403), c.Response(78, 200), c.Response(79, 403)]
+    assert flow.ponged(), "the lease stays bound"
 
 
 def test_the_response_has_201_if_it_bound_the_lease_and_200_if_not(rig: Rig, client: Client) -> None:
@@ -181,6 +184,18 @@ def test_a_lease_replaces_an_ended_one_of_its_kind(client: Client, kind: str) ->
     else:
         flow.content(1, b"y")
         assert flow.sent() == [c.Confirm(1, True)]
+
+
+def test_a_reader_beside_a_writer_is_replaced_by_another_one(client: Client) -> None:
+    flow = client.flow(client.writer("a"))
+    first = client.reader("a")
+    client.flow(first, on=flow)
+    assert flow.summon("a") == 200
+    assert flow.bodies() == [b"x"]
+    client.close_lease(first)
+    client.flow(client.reader("a"), on=flow)
+    assert flow.summon("a") == 200
+    assert flow.bodies() == [b"x"]
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
@@ -261,6 +276,23 @@ def test_reader_commands_without_a_reader_lease_are_refused(
     assert writing.sent() == [c.Response(3, 400)]
 
 
+def test_a_lease_with_the_sequence_of_an_unanswered_summon_gets_no_response(rig: Rig) -> None:
+    """The client would take it for that of the Summon."""
+    rig.stop()
+    rig.start(OpenLog)
+    client = rig.client("queue")
+    lease = client.reader(start=None)
+    flow = client.flow(lease)
+    flow.send(c.Summon(5, "a"))
+    flow.send(c.Lease(5, lease.lease))
+    assert (flow.sent(), counts(rig)["out-of-turn"]) == ([], 1)
+    rig.let_go()
+    response, content = flow.sent()
+    assert (response, type(content)) == (c.Response(5, 200), c.Content)
+    flow.send(c.Lease(5, lease.lease))
+    assert flow.sent() == [c.Response(5, 200)], "the sequence is free again"
+
+
 # --- heartbeats ---------------------------------------------------------------------------------------------
 
 
@@ -290,11 +322,16 @@ def test_a_silent_peer_is_pinged_and_then_loses_its_flow(interval: float) -> Non
     assert not flow.ponged()
 
 
-def test_any_command_keeps_a_flow_alive(rig: Rig, client: Client) -> None:
-    flow = client.flow(client.writer("a"))
+@pytest.mark.parametrize("kind", [c.Content, c.Lease])
+def test_any_command_keeps_a_flow_alive(rig: Rig, client: Client, kind: type[c.Command]) -> None:
+    lease = client.writer("a")
+    flow = client.flow(lease)
     for number in range(1, 20):
         rig.sleep(4)
-        flow.content(number, b"")
+        if kind is c.Content:
+            flow.content(number, b"")
+        else:
+            assert flow.lease(lease.lease) == 200
     assert counts(rig)["dead"] == 0
 
 
@@ -305,6 +342,14 @@ def test_an_unreachable_peer_frees_its_leases(rig: Rig, client: Client) -> None:
     flow.send(c.Ping())
     assert len(rig.broker.parts.flows) == 0
     assert client.flow(lease).ponged()
+
+
+def test_a_flow_without_a_lease_is_forgotten_at_its_next_command(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    client.close_lease(lease)
+    assert not flow.ponged()
+    assert len(rig.broker.parts.flows) == 0
 
 
 def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> None:

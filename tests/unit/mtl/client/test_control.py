@@ -345,6 +345,40 @@ def test_a_401_at_any_time_is_answered_with_credentials() -> None:
     assert "secret" not in str(error) + repr(bench.settings)
 
 
+@pytest.mark.requirement("MTL-29")
+@pytest.mark.parametrize("step", ["profile", "request"])
+def test_a_request_answered_by_401_is_repeated_after_the_log_in(step: str) -> None:
+    """With the token of the second log-in, and after the profile was selected again."""
+    bench = login("PLAIN")
+    outcomes = ask(bench)
+    link = bench.last("request")
+
+    def answer(kind: type[w.Request], reply: w.Reply) -> w.Request:
+        """Answer the next request, which has to be of this kind."""
+        request = link.asked()
+        assert isinstance(request, kind)
+        link.answer(reply)
+        bench.run()
+        return request
+
+    def log_in(token: str) -> None:
+        answer(w.ConnectionAuthorize, w.Ready(profiles=["log"], session=token))
+
+    unauthorized = w.Unauthorized(mechanisms=["PLAIN"])
+    answer(w.ConnectionOpen, unauthorized)
+    log_in("first")
+    if step == "request":
+        answer(w.ConnectionProfile, w.Ok())
+        assert answer(w.ResourceList, unauthorized).session == "first"
+    else:
+        answer(w.ConnectionProfile, unauthorized)
+    log_in("second")
+    answer(w.ConnectionProfile, w.Ok())
+    assert outcomes == []
+    assert answer(w.ResourceList, LISTED).session == "second"
+    assert outcomes == [LISTED]
+
+
 def test_credentials_are_sent_to_a_broker_that_requires_none() -> None:
     """The broker's grants depend on the user, and it has to prove that it has the verifier of the password."""
     bench = login()

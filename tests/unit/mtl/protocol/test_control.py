@@ -61,10 +61,35 @@ def test_sasl_may_have_several_steps() -> None:
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
 def test_a_401_leads_back_to_authentication_from_anywhere() -> None:
-    made = session((OPEN, 201), (PROFILE, 200), (LIST, 401))
-    assert made.state is Control.UNAUTHORIZED
-    again = session((OPEN, 201), (PROFILE, 200), (LIST, 401), (AUTHORIZE, 201), (PROFILE, 200))
+    opened, profiled = ((OPEN, 201),), ((OPEN, 201), (PROFILE, 200))
+    for steps in [(), opened, ((OPEN, 401), (AUTHORIZE, 402)), profiled]:
+        for request in (OPEN, AUTHORIZE, PROFILE, READER, LIST):
+            made = session(*steps)
+            made.replied(kind_of(request), 401)
+            assert made.state is Control.UNAUTHORIZED
+    again = session(*profiled, (LIST, 401), (AUTHORIZE, 201), (PROFILE, 200))
     assert again.state is Control.PROFILED
+
+
+@pytest.mark.requirement("MTL-29")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(OPEN, 401)],
+        [(OPEN, 401), (AUTHORIZE, 401)],
+        [(OPEN, 401), (AUTHORIZE, 402)],
+        [(OPEN, 201)],
+        [(OPEN, 201), (PROFILE, 200)],
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(201, Control.READY), (402, Control.CHALLENGED), (401, Control.UNAUTHORIZED)],
+)
+def test_authorize_is_allowed_in_every_state_after_open(
+    steps: list[tuple[w.Request, int]], status: int, state: Control
+) -> None:
+    assert session(*steps, (AUTHORIZE, status)).state is state
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 501, 503])

@@ -51,7 +51,8 @@ def test_a_refused_lease_does_not_change_the_binding() -> None:
 def test_commands_before_the_lease_are_out_of_turn(command: c.Command) -> None:
     with pytest.raises(OutOfTurn, match=f"{type(command).__name__} is not allowed in state") as error:
         session().sending(command)
-    assert error.value.code == (403 if isinstance(command, c.Summon | c.Dismiss) else None)
+    refused = c.Response(command.sequence, 403) if isinstance(command, c.Summon | c.Dismiss) else None
+    assert error.value.response == refused
 
 
 @pytest.mark.requirement("MTL-65", "MTL-66")
@@ -72,17 +73,27 @@ def test_a_resource_is_not_summoned_or_dismissed_twice() -> None:
     for again in (c.Summon(7, "a"), c.Dismiss(7, "b")):
         with pytest.raises(OutOfTurn) as error:
             session(*SUMMONED, role=BROKER).received(again)
-        assert error.value.code == 400
+        assert error.value.response == c.Response(7, 400)
     flow = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 200)))
     assert flow.summoned == []
     flow.sending(c.Summon(8, "a"))
 
 
-def test_a_command_sequence_is_not_used_twice_at_once() -> None:
+def test_after_the_end_of_a_lease_another_one_may_summon_the_same_resource() -> None:
+    flow = session(*SUMMONED, role=BROKER)
+    flow.released()
+    assert flow.summoned == []
+    flow.received(c.Summon(7, "a"))
+
+
+@pytest.mark.parametrize(
+    ("again", "response"), [(c.Summon(1, "a"), c.Response(1, 400)), (c.Lease(1, "token"), None)]
+)
+def test_a_command_sequence_is_not_used_twice_at_once(again: c.Command, response: c.Response | None) -> None:
     with pytest.raises(OutOfTurn) as error:
-        session((CLIENT, LEASE)).sending(c.Summon(1, "a"))
-    assert error.value.code == 400
-    session(*BOUND).sending(c.Summon(1, "a"))
+        session((CLIENT, LEASE)).sending(again)
+    assert error.value.response == response
+    session(*BOUND).sending(again)
 
 
 @pytest.mark.requirement("MTL-81")
@@ -135,7 +146,7 @@ def test_both_ends_agree_about_every_step(steps: list[tuple[End, c.Command]]) ->
             try:
                 outcomes.append(step(end, sender, command))
             except OutOfTurn as error:
-                outcomes.append(error.code)
+                outcomes.append(error.response)
         assert outcomes[0] == outcomes[1]
         assert ends[0].state is ends[1].state
         assert ends[0].summoned == ends[1].summoned

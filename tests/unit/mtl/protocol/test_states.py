@@ -63,8 +63,9 @@ def test_a_session_starts_only_with_open() -> None:
 def test_a_401_is_possible_in_every_state_and_authorize_after_it() -> None:
     for state in (Control.READY, Control.PROFILED):
         assert all(row[401] is Control.UNAUTHORIZED for row in CONTROL[state].values())
+    after = {201: Control.READY, 402: Control.CHALLENGED, 401: Control.UNAUTHORIZED}
     for state in set(Control) - {Control.NEW}:
-        assert RequestKind.AUTHORIZE in CONTROL[state]
+        assert CONTROL[state][RequestKind.AUTHORIZE] == after
 
 
 @pytest.mark.requirement("MTL-45")

@@ -9,7 +9,7 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.protocol.sasl import plain
-from mtl.protocol.sasl.client import Authentication, Credentials
+from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import decode, encode
 from mtl.protocol.sasl.scram import ScramClient
 from mtl.protocol.sasl.server import ANONYMOUS_USER
@@ -23,6 +23,11 @@ ME = Credentials("me", "secret")
 
 def authorize(mechanism: str, response: bytes = b"") -> w.ConnectionAuthorize:
     return w.ConnectionAuthorize(mechanism=mechanism, response=encode(response))
+
+
+def unauthorized_with(mechanism: str) -> w.Unauthorized:
+    """A 401 for `authenticate`, for a client that authenticates without one."""
+    return w.Unauthorized(mechanisms=[mechanism])
 
 
 def plainly(name: str, password: str) -> w.ConnectionAuthorize:
@@ -333,6 +338,45 @@ def test_after_a_new_password_the_same_user_keeps_profile_and_leases() -> None:
         login(Client(rig), ME)
 
 
+@pytest.mark.requirement("MTL-29")
+@pytest.mark.parametrize("state", ["failed", "challenged", "ready", "profiled"])
+def test_a_client_authenticates_in_every_state_after_open(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Each log-in makes a new token. Only a client with a profile keeps it."""
+    monkeypatch.setattr(broker_limits, "MAX_PASSWORD_CHECKS", 1)
+    client = Client(rig_with(user("me", "secret"), protected=True))
+    client.ask(OPEN, w.Unauthorized)
+    if state == "failed":
+        client.ask(plainly("me", "wrong"), w.Unauthorized)
+    elif state == "challenged":
+        client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), w.Challenged)
+    else:
+        authenticate(client, ME, unauthorized_with("SCRAM-SHA-256"))
+    if state == "profiled":
+        client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    for _ in range(2):
+        former = client.session
+        assert authenticate(client, ME, unauthorized_with("PLAIN")).session != former
+    if state != "profiled":
+        assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
+        client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.create("a")
+
+
+@pytest.mark.requirement("MTL-29")
+def test_a_failed_log_in_of_an_authenticated_client_requires_another_one() -> None:
+    """The session loses its rights until then, and keeps its leases."""
+    client = logged_in(rig_with(user("me", "secret")), "me")
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    attempt(client, "me", "wrong")
+    client.ask(w.ResourceList(), w.Unauthorized)
+    flow.content(1, b"x")
+    authenticate(client, ME, unauthorized_with("SCRAM-SHA-256"))
+    assert client.describe("a").next == 2
+
+
 @pytest.mark.requirement("MTL-28")
 def test_a_removed_user_loses_session_and_leases() -> None:
     rig = rig_with(user("me", "secret"), user("you", "secret"))
@@ -353,9 +397,7 @@ def test_a_session_of_another_principal_inherits_no_profile_or_leases() -> None:
     client = logged_in(rig, "me")
     client.create("a")
     lease = client.writer("a")
-    first = Authentication(Credentials("you", "secret")).begin(["SCRAM-SHA-256"])
-    assert isinstance(first, w.ConnectionAuthorize)
-    authenticate(client, Credentials("you", "secret"), w.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
+    authenticate(client, Credentials("you", "secret"), unauthorized_with("SCRAM-SHA-256"))
     assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
     client.ask(w.ConnectionProfile(profile="log"), w.Ok)
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404

@@ -69,6 +69,16 @@ def test_a_dead_letter_has_the_origin_of_the_rejected_content(rig: Rig, client: 
     assert (position(client).position, position(client).dead) == (3, 1)
 
 
+def test_a_deleted_queue_writes_no_dead_letters(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(1))
+    flow = consumer(client, "a")
+    flow.reject(1)
+    flow.dismiss("a")
+    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    rig.sleep(1, 0.1)
+    assert client.refused(w.ResourceDescribe(resource="a.dead")).reason == w.UNKNOWN_RESOURCE
+
+
 @pytest.mark.requirement("MTL-96")
 def test_limit_of_deliveries_and_dead_letter_resource_are_set_per_resource(rig: Rig) -> None:
     client = rig.client("queue")

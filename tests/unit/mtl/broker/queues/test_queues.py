@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
-from mtl.storage.api import Save
-from mtl.storage.records import QueueRecord
+from mtl.errors import Refused
+from mtl.storage.api import OpenLog, Save
+from mtl.storage.records import AnyRecord, QueueRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -72,6 +75,19 @@ def test_the_delivery_limit_is_durable_before_contents_are_sent(rig: Rig, client
     assert len(places) >= queue_limits.QUEUE_AHEAD + 5 + sent, "everything that was delivered is marked"
 
 
+def test_the_delivery_limit_is_raised_only_for_new_contents(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_limits, "QUEUE_AHEAD", 1)
+    rig.restart()
+    client = rig.client("queue")
+    flow = consumer(client, "a")
+    for number in (1, 2):
+        client.fill("a", bodies(1, number))
+        assert flow.bodies() == bodies(1, number)
+        assert records(rig)[0].ahead == number + 1
+
+
 def test_after_a_clean_stop_only_delivered_contents_are_marked(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(4))
     flow = consumer(client, "a", window=window(2))
@@ -80,6 +96,34 @@ def test_after_a_clean_stop_only_delivered_contents_are_marked(rig: Rig, client:
     rig.restart()
     flow = consumer(rig.client("queue"), "a")
     assert deliveries_of(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
+
+
+def test_after_a_clean_stop_without_new_settlements_only_delivered_contents_are_marked(
+    rig: Rig, client: Client
+) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a", window=window(1))
+    flow.contents()
+    rig.sleep(0.2)
+    rig.restart()
+    flow = consumer(rig.client("queue"), "a")
+    assert deliveries_of(flow.contents()) == [(1, "a", 1, True), (2, "a", 2, False)]
+
+
+def test_a_broker_that_stops_before_the_log_is_open_leaves_the_record(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.confirm(1)
+    rig.sleep(0.2)
+    rig.kill()
+    rig.stop()
+    before = records(rig)
+    assert before[0].ahead > before[0].low
+    rig.start(OpenLog)
+    rig.broker.close(rig.now())
+    rig.run()
+    assert records(rig) == before
 
 
 def test_a_stopping_broker_delivers_no_new_contents(rig: Rig, client: Client) -> None:
@@ -108,6 +152,35 @@ def test_confirms_are_saved_in_batches(rig: Rig, client: Client) -> None:
     rig.sleep(0.1)
     assert rig.store.saves - saves <= 2
     assert records(rig)[0].low == 501
+
+
+def test_the_broker_is_not_idle_until_its_queues_are_written(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(1))
+    flow = consumer(client, "a")
+    flow.contents()
+    idle = [rig.broker.idle]
+    flow.confirm(1)
+    idle.append(rig.broker.idle)
+    rig.sleep(0.1)
+    idle.append(rig.broker.idle)
+    assert idle == [True, False, True]
+
+
+def test_a_queue_that_was_just_written_is_not_written_again(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_limits, "QUEUE_AHEAD", 1)
+    rig.restart()
+    client = rig.client("queue")
+    client.fill("a", bodies(1))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.confirm(1)
+    client.fill("a", bodies(1, 2))
+    assert flow.bodies() == bodies(1, 2), "its delivery limit was raised"
+    saves = rig.store.saves
+    rig.sleep(0.2)
+    assert rig.store.saves == saves
 
 
 def test_a_failed_save_of_a_record_is_retried(rig: Rig, client: Client) -> None:
@@ -219,6 +292,38 @@ def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> N
     assert deliveries_of(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
 
 
+def test_a_deleted_queue_is_not_written_again(rig: Rig, client: Client) -> None:
+    """A consumer that dismissed it may still settle its contents."""
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.dismiss("a")
+    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    flow.confirm(2)
+    rig.sleep(0.2)
+    assert records(rig) == []
+    rig.restart()
+    assert deliveries_of(consumer(rig.client("queue"), "a").contents()) == [
+        (1, "a", 1, False),
+        (2, "a", 2, False),
+    ]
+
+
+def test_a_queue_that_is_being_deleted_cannot_be_summoned(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a", window=window(1))
+    assert flow.numbers() == [1]
+    flow.dismiss("a")
+    rig.hold(Save)
+    deletion = client.begin(w.QueueDelete(group="default", resource="a"))
+    assert flow.summon("a") == 400
+    rig.let_go()
+    deletion.reply(w.Ok)
+    assert flow.summon("a") == 200
+    flow.confirm(1)
+    assert deliveries_of(flow.contents()) == [(2, "a", 1, False)]
+
+
 def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     client.close_lease(client.reader("a", start=None))
@@ -239,6 +344,60 @@ def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
     client.close_lease(client.reader("a", start=None))
 
 
+def test_settlements_during_a_delete_that_fails_are_saved(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.dismiss("a")
+
+    def fail(at: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = fail
+    deletion = client.begin(w.QueueDelete(group="default", resource="a"))
+    flow.confirm(2)
+    rig.sleep(0.2)
+    assert not deletion.answered
+    rig.store.hook = lambda _: None
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
+    with pytest.raises(Refused):
+        deletion.reply(w.Ok)
+    rig.sleep(queue_limits.QUEUE_TICK_S)
+    assert records(rig)[0].low == 3
+
+
+def test_a_deleted_queue_leaves_room_for_another_one_and_keeps_others(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_limits, "MAX_QUEUES", 2)
+    for group in ("one", "two"):
+        client.close_lease(client.reader("a", start=None, group=group))
+    client.ask(w.QueueDelete(group="one", resource="a"), w.Ok)
+    client.close_lease(client.reader("a", start=None, group="three"))
+    assert [q.group for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == ["three", "two"]
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert not rig.broker.parts.queues.has_queues
+    assert not rig.broker.parts.queues._of, "nor is anything kept of its resource"
+
+
+def test_a_queue_that_did_not_change_is_not_written_when_the_broker_stops(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.fill("a", bodies(1))
+    consumer(client, "a").confirm(1)
+    rig.restart()
+    saved: list[AnyRecord] = []
+    save = rig.store.save
+
+    def watched(put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
+        saved.extend(put)
+        save(put, forget)
+
+    monkeypatch.setattr(rig.store, "save", watched)
+    rig.restart()
+    assert not [x for x in saved if isinstance(x, QueueRecord)]
+
+
 def test_a_queue_is_deleted_with_its_resource(rig: Rig, client: Client) -> None:
     client.create("b")
     client.fill("a", bodies(2))
@@ -254,6 +413,33 @@ def test_a_queue_is_deleted_with_its_resource(rig: Rig, client: Client) -> None:
     assert flow.dismiss("a") == 200
     assert flow.summon("a") == 200
     assert deliveries_of(flow.contents()) == [(4, "a", 1, False), (5, "a", 2, False)]
+
+
+def test_consumers_of_a_queue_that_is_being_deleted_get_no_further_contents(rig: Rig, client: Client) -> None:
+    """Leases that do not name the resource go on."""
+    client.fill("a", bodies(2))
+    flow = consumer(client, summon=["a"], window=window(1))
+    assert flow.numbers() == [1]
+    rig.hold(Save)
+    client.begin(w.ResourceDelete(resource="a"))
+    flow.confirm(1)
+    assert flow.sent() == []
+    rig.let_go()
+    assert flow.sent() == []
+
+
+def test_contents_settled_for_a_consumer_of_a_queue_that_is_being_deleted_are_not_sent(
+    rig: Rig, client: Client
+) -> None:
+    flow = consumer(client, summon=["a"], confirm="none")
+    client.fill("a", bodies(1))
+    assert flow.bodies() == bodies(1)
+    rig.hold(Save)
+    client.fill("a", bodies(1, 2))
+    deletion = client.begin(w.ResourceDelete(resource="a"))
+    rig.let_go()
+    deletion.reply(w.Ok)
+    assert flow.sent() == []
 
 
 def test_a_queue_of_another_incarnation_starts_from_the_beginning(rig: Rig, client: Client) -> None:
