@@ -140,10 +140,17 @@ class MinimalClient:
         assert (code, lease["status"]) == (202, "Data Lease"), lease
         return lease
 
-    def connect(self, port: int, hwm: int = 1_000) -> Flow:
-        """A data connection without a lease."""
+    def connect(self, port: int, hwm: int = 1_000, identity: bytes = b"") -> Flow:
+        """A data connection without a lease. With an identity it is returned after its handshake."""
         dealer = self.socket(zmq.DEALER, hwm)
+        events = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED) if identity else None
+        if identity:
+            dealer.setsockopt(zmq.IDENTITY, identity)
         dealer.connect(f"{self.endpoint.rpartition(':')[0]}:{port}")
+        if events is not None:
+            assert events.poll(PATIENCE_MS)
+            dealer.disable_monitor()
+            events.close()
         return Flow(dealer)
 
     def lease(self, kind: str, **body: Any) -> Flow:

@@ -209,3 +209,23 @@ def test_a_lease_that_moves_redelivers_unsettled_contents_in_order(client: Minim
     assert [(x[0], x[3]) for x in received] == [(n, b"%d" % n) for n in (4, 5, 6, 7)]
     first.send(PING)  # commands of the former flow are dropped; the lease does not move
     second.quiet()
+
+
+def test_the_next_peer_with_an_identity_gets_nothing_of_the_former_one(client: MinimalClient) -> None:
+    writer = written(client, "private")
+    lease = client.granted("Reader", resources=["private"], confirm="none", **earliest())
+    former = client.connect(lease["port"], identity=b"announced")
+    former.lease(lease["lease"])
+    former.summon("private")
+    former.quiet()
+    former.dealer.close()
+    for attempt in range(1, 21):
+        other = client.connect(lease["port"], identity=b"announced")
+        writer.content(attempt, b"for the former peer")
+        writer.await_confirm(attempt)
+        asked = other.ask(LEASE, "of nobody")
+        if other.dealer.poll(1_000):  # otherwise the identity was not free yet
+            other.responded(asked, b"403")
+            return
+        other.dealer.close()
+    pytest.fail("the identity of a closed connection was never free")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -18,8 +18,10 @@ from mtl.doors.micromessage.negotiation import Extension, ExtensionOffer
 from mtl.doors.micromessage.peer import MicroPeer
 from mtl.doors.micromessage.session import Acked, Ended, Event, MessageArrived, MicroRole, MicroSession
 from mtl.doors.runs import ContentRun
+from mtl.errors import Closed
 from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop, until
+from tests.support.bridge import turns
 
 WITH_ACK = ExtensionOffer((Extension("ack"), Extension("pub-sub")))
 WITHOUT_ACK = ExtensionOffer((Extension("pub-sub"),))
@@ -39,18 +41,19 @@ class Log:
 
 
 class Broker:
-    """Records runs and starts; every run is confirmed at once."""
+    """Records runs and starts. `settle` is called with the result of each run: it confirms it at once."""
 
     def __init__(self) -> None:
+        self.settle: Callable[[asyncio.Future[None]], None] = lambda result: result.set_result(None)
         self.runs: list[ContentRun] = []
         self.starts: list[Start] = []
         self.log = Log()
 
     async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
         self.runs.append(run)
-        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        confirmed.set_result(None)
-        return confirmed
+        result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settle(result)
+        return result
 
     async def subscribe(self, _: PeerAddress, __: str, start: Start) -> Log:
         self.starts.append(start)
@@ -64,6 +67,7 @@ class Wire:
 
     def __init__(self, session: MicroSession) -> None:
         self.session = session
+        self.peer: MicroPeer
         self.reader = asyncio.StreamReader()
         self.events: list[Event] = []
 
@@ -93,7 +97,7 @@ async def opened(offer: ExtensionOffer) -> AsyncIterator[tuple[Wire, Broker]]:
     wire, broker = Wire(MicroSession(MicroRole.CLIENT, offer, "hulk")), Broker()
     writer = cast(asyncio.StreamWriter, wire)
     bridge = cast(Bridge, broker)
-    peer = MicroPeer(bridge, wire.reader, writer, PeerAddress(), OFFER, "mtl", lambda: None)
+    wire.peer = peer = MicroPeer(bridge, wire.reader, writer, PeerAddress(), OFFER, "mtl", lambda: None)
     try:
         wire.send()
         await until(lambda: bool(wire.events))
@@ -177,3 +181,46 @@ async def test_a_published_message_is_acknowledged() -> None:
         wire.send()
         await until(lambda: bool(wire.events))
         assert wire.events == [Acked(1)]
+
+
+@pytest.mark.requirement("MM2-40")
+@in_loop
+async def test_a_failed_message_ends_the_connection_with_an_error() -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        broker.settle = lambda result: result.set_exception(Closed("the broker stops"))
+        wire.session.send("a", b"1")
+        wire.send()
+        await until(lambda: bool(wire.events))
+        assert [type(event) for event in wire.events] == [Ended]
+
+
+@in_loop
+async def test_a_cancelled_message_is_not_acknowledged() -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        results: list[asyncio.Future[None]] = []
+        broker.settle = results.append
+        wire.session.send("a", b"1")
+        wire.send()
+        await until(lambda: bool(results))
+        results[0].cancel()
+        await turns()
+        assert wire.events == []
+
+
+@pytest.mark.requirement("MM2-47")
+@in_loop
+async def test_a_peer_that_stops_reading_acknowledges_the_messages_under_way() -> None:
+    async with opened(WITH_ACK) as (wire, broker):
+        results: list[asyncio.Future[None]] = []
+        broker.settle = results.append
+        wire.session.send("a", b"1")
+        wire.send()
+        await until(lambda: bool(results))
+        wire.peer.stop_reading()
+        results[0].set_result(None)
+        await until(lambda: bool(wire.events))
+        assert wire.events == [Acked(1)]
+        wire.session.send("a", b"2")
+        wire.send()
+        await turns()
+        assert len(broker.runs) == 1
