@@ -257,9 +257,25 @@ def test_a_bare_refusal_of_an_rfc_server() -> None:
         w.decode_reply([b"501", b'{"status": "Not implemented"}'], w.ConnectionReader)
     refused = caught.value
     assert (refused.status, refused.reason, refused.message) == (501, w.UNSUPPORTED, "Not implemented")
+
+
+@pytest.mark.requirement("MTL-49")
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (400, w.BAD_ARGUMENTS),
+        (403, w.NOT_AUTHORIZED),
+        (404, w.UNKNOWN_RESOURCE),
+        (413, w.TOO_LARGE),
+        (418, "refused"),
+        (500, w.INTERNAL),
+        (503, w.OVERLOADED),
+    ],
+)
+def test_a_status_without_a_reason_has_its_usual_one(status: int, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"418", b"{}"], w.ConnectionReader)
-    assert (caught.value.status, caught.value.reason) == (418, "refused")
+        w.decode_reply([b"%d" % status, b"{}"], w.ConnectionReader)
+    assert (caught.value.status, caught.value.reason) == (status, reason)
 
 
 @pytest.mark.requirement("MTL-52")

@@ -240,6 +240,16 @@ def test_truncate_of_an_unknown_or_stopped_resource_is_refused(rig: Rig, client:
     assert applications(client) == {}
 
 
+def test_a_commit_into_a_stopped_resource_is_refused(rig: Rig, client: Client) -> None:
+    stage = client.staged("app", 1, "a", [b"x"])
+    found = rig.broker.parts.resources.find("/", "a")
+    assert found is not None
+    found.intake.stop(refuse(full=True))
+    refused = client.refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert applications(client) == {}
+
+
 # --- once per version ---------------------------------------------------------------------------------------
 
 

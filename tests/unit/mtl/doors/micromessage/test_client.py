@@ -22,6 +22,7 @@ from mtl.doors.micromessage.session import (
 )
 from mtl.errors import Closed
 from tests.support.aio import in_loop, until
+from tests.support.bridge import turns
 
 UNSUBSCRIBE = CommandArrived(CommandFrame("unsubscribe", {"destination": "jobs"}))
 SUBSCRIBE = CommandArrived(CommandFrame("subscribe", {"destination": "jobs"}))
@@ -103,3 +104,39 @@ async def test_the_next_content_of_a_closed_reader_is_the_error_closed() -> None
         with pytest.raises(Closed, match="the reader is closed"):
             await asyncio.wait_for(reader.next(), 10)
         assert await server.events_until(2) == [SUBSCRIBE, UNSUBSCRIBE]
+
+
+class Stream:
+    """Records the sizes of what is written."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def write(self, octets: bytes) -> None:
+        self.sizes.append(len(octets))
+
+    def is_closing(self) -> bool:
+        return False
+
+    async def drain(self) -> None:
+        """The server reads at once."""
+
+
+@pytest.mark.requirement("MM2-55")
+@in_loop
+async def test_contents_of_one_turn_are_written_together_up_to_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "MM2_READ", 10)
+    async with connected() as (connection, _):
+        stream = Stream()
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "_stream", stream)
+            await connection.send("jobs", bytes(5), {})
+            assert stream.sizes == []
+            await connection.send("jobs", bytes(5), {})
+            assert len(stream.sizes) == 1
+            await connection.send("jobs", bytes(5), {})
+            assert len(stream.sizes) == 1
+            await turns()
+            assert len(stream.sizes) == 2

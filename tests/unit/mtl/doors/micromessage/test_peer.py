@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.bridge import Bridge
@@ -19,6 +20,7 @@ from mtl.doors.micromessage.peer import MicroPeer
 from mtl.doors.micromessage.session import Acked, Ended, Event, MessageArrived, MicroRole, MicroSession
 from mtl.doors.runs import ContentRun
 from mtl.errors import Closed
+from mtl.protocol.consuming import ConsumerAnswer, Hand
 from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop, until
 from tests.support.bridge import turns
@@ -57,6 +59,9 @@ class Broker:
 
     async def subscribe(self, _: PeerAddress, __: str, start: Start) -> Log:
         self.starts.append(start)
+        return self.log
+
+    async def consume(self, _: PeerAddress, __: str, window: int) -> Log:
         return self.log
 
 
@@ -224,3 +229,24 @@ async def test_a_peer_that_stops_reading_acknowledges_the_messages_under_way() -
         wire.send()
         await turns()
         assert len(broker.runs) == 1
+
+
+@pytest.mark.requirement("MM2-63")
+@pytest.mark.parametrize(("stopped", "answers"), [(False, [ConsumerAnswer.RECYCLE]), (True, [])])
+@in_loop
+async def test_a_peer_that_stops_reading_leaves_its_contents_to_the_broker(
+    *, stopped: bool, answers: list[ConsumerAnswer]
+) -> None:
+    """The broker knows which contents a door had at its stop; a peer that goes has had each of its contents once."""
+    given: list[ConsumerAnswer] = []
+    content = QueuedContent(
+        "jobs", Hand(1, 1, 1, False), EMPTY, b"1", lambda _, answer, __: given.append(answer)
+    )
+    async with opened(WITH_ACK) as (wire, broker):
+        wire.session.command("subscribe", {"destination": "jobs"})
+        wire.send()
+        await broker.log.contents.put([content])
+        await until(lambda: bool(wire.events))
+        if stopped:
+            wire.peer.stop_reading()
+    assert given == answers

@@ -13,6 +13,8 @@ from tests.support.aio import in_loop
 class SlowSocket:
     """A WebSocket whose peer reads nothing until `read` is done."""
 
+    remote_address = ("192.0.2.1", 7)
+
     def __init__(self) -> None:
         self.read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -35,6 +37,12 @@ async def test_a_transport_is_drained_when_the_peer_has_read() -> None:
     assert not draining.done()
     socket.read.set_result(None)
     await draining
+
+
+@in_loop
+async def test_a_transport_has_the_address_of_its_peer() -> None:
+    transport, socket = slow()
+    assert transport.peer == socket.remote_address
 
 
 @in_loop

@@ -188,3 +188,11 @@ def test_elements_sent_together_have_a_length_only_without_a_fixed_size(size: in
     publishing, sent = begun(2, size)
     publishing.publish_all(7, [b"x" * size] * 2)
     assert sent.fixed[-1] is fixed
+
+
+@pytest.mark.requirement("RS-48")
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_elements_of_a_fixed_size_are_sent_as_such(size: int) -> None:
+    publishing, sent = begun(1, size)
+    publish(publishing, bytes(size))
+    assert sent.fixed[-1] is (size > 0)
