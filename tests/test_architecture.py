@@ -56,7 +56,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",
     "mtl.doors.micromessage.door": "tests/integration/test_door_micromessage.py",
     "mtl.doors.reactive.door": "tests/integration/test_door_reactive.py",
-    "mtl.doors.reactive.intake": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.peer": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.streams": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.transports": "tests/integration/test_door_reactive.py, tests/integration/test_door_tls.py",

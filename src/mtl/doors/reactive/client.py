@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 
 from mtl.client.aio.opening import Opening
 from mtl.client.incoming import Start
@@ -44,10 +43,11 @@ class ReactiveConnection:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams: dict[int, Stream] = {}
         """By our Ids: the contents for a reader, and the confirmations for a writer."""
-        self._waiting_writers: dict[str, deque[ReactiveWriter]] = {}
-        """Writers to whose elements the door has not subscribed yet, in the order of their opening."""
+        self._waiting_writers: dict[ReactiveWriter, str] = {}
+        """Writers to whose elements the door has not subscribed yet, in the order of their opening, with the name to
+        which it subscribes."""
         self._publishing: dict[int, ReactiveWriter] = {}
-        """By the door's Ids."""
+        """By the door's Ids. A writer stays here after its end, until the door uses the Id again."""
         self._task = asyncio.create_task(self._run())
 
     async def wait_hello(self) -> None:
@@ -83,7 +83,7 @@ class ReactiveConnection:
             name = names.confirmations(resource)
             writer = ReactiveWriter(self._link, resource, self._forget)
             self._begin_stream(writer, names.PUBLISH + name.back, UNBOUNDED)
-            self._waiting_writers.setdefault(name.back, deque()).append(writer)
+            self._waiting_writers[writer] = name.back
             await self._wait_opened(writer)
             return writer
 
@@ -128,10 +128,8 @@ class ReactiveConnection:
                 settle(self._opened)
             case m.Subscribe():
                 self._handle_subscribe(event)
-            case Demanded(subscriber) if subscriber in self._publishing:
+            case Demanded(subscriber):
                 self._publishing[subscriber].handle_demand()
-            case m.Cancel(subscriber):
-                self._publishing.pop(subscriber, None)
             case m.Subscribed(subscriber) if subscriber in self._streams:
                 self._streams[subscriber].subscribed()
             case Elements(subscriber, elements) if subscriber in self._streams:
@@ -141,28 +139,21 @@ class ReactiveConnection:
             case m.OnError(subscriber, error) if subscriber in self._streams:
                 stream = self._streams.pop(subscriber)
                 stream.failed(Refused(400, "error", error))
-                self._remove_waiting_writer(stream)
+                if isinstance(stream, ReactiveWriter):
+                    self._waiting_writers.pop(stream, None)  # the door does not subscribe to a refused writer
 
     def _handle_subscribe(self, request: m.Subscribe) -> None:
         """The door subscribes to our writers in the order of our subscriptions. One may have been cancelled."""
-        waiting = self._waiting_writers.get(request.publisher)
-        writer = waiting.popleft() if waiting else None
-        if not waiting:
-            self._waiting_writers.pop(request.publisher, None)
+        waiting = (writer for writer, name in self._waiting_writers.items() if name == request.publisher)
+        writer = next(waiting, None)
+        if writer is not None:
+            del self._waiting_writers[writer]
         if writer is None or writer.error is not None:
             self._link.session.publishing.fail(request.subscriber, "there is no such publisher here")
             return
         self._publishing[request.subscriber] = writer
         self._link.session.publishing.accept(request.subscriber)
         writer.accepted(request.subscriber)
-
-    def _remove_waiting_writer(self, stream: Stream) -> None:
-        """Remove a writer that the door refused: the door does not subscribe to it."""
-        for name, waiting in list(self._waiting_writers.items()):
-            if isinstance(stream, ReactiveWriter) and stream in waiting:
-                waiting.remove(stream)
-                if not waiting:
-                    del self._waiting_writers[name]
 
     def _fail(self, error: MtlError) -> None:
         self.error = error

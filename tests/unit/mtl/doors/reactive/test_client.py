@@ -172,8 +172,77 @@ async def test_both_ends_publish_and_subscribe_on_one_connection() -> None:
         await asyncio.gather(*sent, await waiting)
 
 
-async def _writer(connection: ReactiveConnection) -> ReactiveWriter:
-    return await connection.writer("orders")
+@in_loop
+async def test_a_refused_writer_leaves_the_id_of_its_contents_to_the_next_one() -> None:
+    async with connected() as (connection, door):
+        first = await writing(connection, door)
+        door.send(m.OnError(0, "there is no room"), m.Cancel(0))
+        with pytest.raises(Refused, match="there is no room") as refused:
+            await first.send(b"a")
+        assert (refused.value.status, refused.value.reason) == (400, "error")
+        second = await writing(connection, door)
+        sending = asyncio.ensure_future(second.send(b"b"))
+        await _turns()
+        assert not sending.done()
+        door.send(m.RequestMore(0, 1))
+        await sending
+        assert await door.next_message() == m.OnNext(0, b"b")
+
+
+@in_loop
+async def test_the_door_subscribes_to_waiting_writers_of_its_name_in_their_order() -> None:
+    async with connected() as (connection, door):
+        names = ("orders", "pears", "orders")
+        writers = [asyncio.ensure_future(_writer(connection, name)) for name in names]
+        for subscriber, name in enumerate(names):
+            assert await door.next_message() == m.Subscribe(f"$publish/{name}", subscriber, UNBOUNDED)
+            door.send(m.Subscribed(subscriber))
+        for subscriber, (name, opened) in enumerate((("orders", 0), ("orders", 2), ("pears", 1))):
+            door.send(m.Subscribe(name, subscriber, 1))
+            assert await door.next_message() == m.Subscribed(subscriber)
+            await (await writers[opened]).send(name.encode())
+            assert await door.next_message() == m.OnNext(subscriber, name.encode())
+
+
+@in_loop
+async def test_the_door_does_not_subscribe_to_a_writer_that_it_refused() -> None:
+    async with connected() as (connection, door):
+        refused, opening = (asyncio.ensure_future(_writer(connection)) for _ in range(2))
+        for subscriber in (0, 1):
+            assert await door.next_message() == m.Subscribe("$publish/orders", subscriber, UNBOUNDED)
+        door.send(
+            m.Subscribed(0), m.OnError(0, "there is no room"), m.Subscribed(1), m.Subscribe("orders", 0, 1)
+        )
+        with pytest.raises(Refused, match="there is no room"):
+            await refused
+        assert await door.next_message() == m.Subscribed(0)
+        await opening
+
+
+@in_loop
+async def test_a_subscription_to_a_cancelled_or_unknown_writer_is_refused() -> None:
+    async with connected() as (connection, door):
+        opening = asyncio.ensure_future(_writer(connection))
+        assert await door.next_message() == m.Subscribe("$publish/orders", 0, UNBOUNDED)
+        opening.cancel()
+        assert await door.next_message() == m.Cancel(0)
+        for subscriber in (0, 1):
+            door.send(m.Subscribe("orders", subscriber, 1))
+            assert await door.next_message() == m.Subscribed(subscriber)
+            assert await door.next_message() == m.OnError(subscriber, "there is no such publisher here")
+
+
+async def writing(connection: ReactiveConnection, door: Door) -> ReactiveWriter:
+    """A writer without demand. The Id of the confirmations is 0, and so is that of the contents."""
+    opening = asyncio.ensure_future(_writer(connection))
+    assert await door.next_message() == m.Subscribe("$publish/orders", 0, UNBOUNDED)
+    door.send(m.Subscribed(0), m.Subscribe("orders", 0, 0))
+    assert await door.next_message() == m.Subscribed(0)
+    return await opening
+
+
+async def _writer(connection: ReactiveConnection, resource: str = "orders") -> ReactiveWriter:
+    return await connection.writer(resource)
 
 
 @pytest.mark.requirement("RS-38")
