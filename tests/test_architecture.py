@@ -64,7 +64,6 @@ TESTED_ELSEWHERE = {
     "mtl.pytest_plugin": "every test that asks for a broker",
     "mtl.client.connecting": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.consuming": "tests/unit/mtl/client/test_consumer.py, tests/unit/mtl/client/aio/test_consumer.py",
-    "mtl.client.leases": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.questions": "tests/unit/mtl/client/test_resources.py",
     "mtl.client.reading": "tests/unit/mtl/client/test_reader.py, tests/unit/mtl/client/aio/test_reader.py",
     "mtl.client.sessions": "tests/unit/mtl/client/test_connection.py",

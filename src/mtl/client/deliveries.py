@@ -138,7 +138,7 @@ class Deliveries:
             self._arrived.append((self._state.received(command), command))
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """Returns 0: contents are handled one by one, because each has its own position."""
+        """Returns 0: contents are handled one by one, because each is answered on its own."""
         return 0
 
     def drained(self) -> None:

@@ -31,7 +31,7 @@ class Consumer(ConsumingLease, AwaitingLease):
         deadline = None if timeout is None else time.monotonic() + timeout
         while (content := self._next()) is None:
             left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not await self._notifier.wait(left):
+            if not await self._notifier.wait(left):
                 return None
         return content
 

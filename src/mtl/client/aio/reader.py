@@ -96,7 +96,7 @@ class Reader(ReadingLease, AwaitingLease):
         try:
             while not self._is_wait_over:
                 left = None if deadline is None else deadline - time.monotonic()
-                if (left is not None and left <= 0) or not await self._notifier.wait(left):
+                if not await self._notifier.wait(left):
                     return False
         finally:
             if credit is not None:
@@ -104,7 +104,7 @@ class Reader(ReadingLease, AwaitingLease):
         return not self._is_over
 
     def _post_late_credit(self) -> None:
-        if self._unposted_contents and self._loop.running:
+        if self._loop.running:
             self._post_credit()
 
     def _in_loop(self, call: Callable[[], None]) -> None:

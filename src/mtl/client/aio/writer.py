@@ -46,7 +46,6 @@ class Writer(WritingLease):
         self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
         self._refused: dict[int, str] = {}
-        self._patience: Patience | None = None
         self._watch: asyncio.TimerHandle | None = None
         pump.listener = self._settle_futures
 
@@ -229,16 +228,15 @@ class Writer(WritingLease):
 
     def _expect(self) -> None:
         """Start the watch for progress if a task waits: without progress for the retry deadline it fails."""
-        if self._watch is None and (self._awaited or self._room is not None):
-            self._patience = Patience(self._settings.retry_deadline)
-            self._check_progress()
+        if self._watch is None:
+            self._check_progress(Patience(self._settings.retry_deadline))
 
-    def _check_progress(self) -> None:
+    def _check_progress(self, patience: Patience) -> None:
         self._watch = None
-        if self._patience is None or not (self._awaited or self._room is not None):
+        if not self._awaited and self._room is None:
             return
-        left = self._patience.seconds_left(self._pump.writer.progressed)
+        left = patience.seconds_left(self._pump.writer.progressed)
         if left <= 0:
-            self._fail(self._stalled(self._patience, "waiting for Confirms"))
+            self._fail(self._stalled(patience, "waiting for Confirms"))
         else:
-            self._watch = self._events.call_later(left, self._check_progress)
+            self._watch = self._events.call_later(left, self._check_progress, patience)

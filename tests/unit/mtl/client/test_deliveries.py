@@ -9,7 +9,7 @@ from mtl.errors import Closed, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import encode_table
+from mtl.wire.fields import EMPTY, encode_table
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = ConsumerOptions(("a", "b"), "q", "latest", 10, 1_000)
@@ -83,6 +83,19 @@ def test_resources_are_summoned_and_contents_answered() -> None:
     at.deliveries.answers += [(hands[0], ConsumerAnswer.CONFIRM, ""), (hands[2], ConsumerAnswer.RECYCLE, "")]
     at.deliveries.answer()
     assert at.sent(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
+
+
+def test_contents_of_a_server_of_rfc_11_only_are_handled_one_by_one() -> None:
+    at = Setting(extended=False, queue=None, start=None)
+    data = at.summoned()
+    for number in (1, 2, 3):  # without properties: a reader handles such contents together
+        data.command(c.Content(number, "a", EMPTY, b"x"))
+    at.bench.run()
+    hands = [hand for hand, _ in at.deliveries.queue]
+    assert [hand.position for hand in hands] == [1, 2, 3]
+    at.deliveries.answers += [(hand, ConsumerAnswer.CONFIRM, "") for hand in hands[1:]]
+    at.deliveries.answer()
+    assert at.sent(data) == [c.Confirm(2, False), c.Confirm(3, False)]
 
 
 def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped() -> None:

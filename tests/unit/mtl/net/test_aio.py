@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import time
 
 import pytest
 import zmq
@@ -110,6 +112,81 @@ async def test_waiting_messages_are_received_together_grouped_by_peer() -> None:
     assert list(received.values()) == [[[b"%d" % n, b""] for n in range(50)]] * 2
     for dealer in (first, second):
         dealer.close()
+    router.close()
+
+
+@in_loop
+async def test_a_send_of_a_dealer_leaves_the_event_of_an_earlier_message() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
+    dealer.send_soon([b"hello"])
+    way, _ = await receive_one(router)
+    waiting = asyncio.create_task(dealer.receive(10))
+    await asyncio.sleep(0)  # it has begun to wait
+    router.send(*way, [b"earlier"])
+    wait_for_event(dealer._socket)
+    dealer.send_soon([b"later"])
+    async with asyncio.timeout(20):
+        assert await waiting == [[b"earlier"]]
+    dealer.close()
+    router.close()
+
+
+@in_loop
+async def test_a_send_of_a_router_leaves_the_event_of_an_earlier_message() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
+    dealer.send_soon([b"hello"])
+    way, _ = await receive_one(router)
+    waiting = asyncio.create_task(receive_one(router))
+    await asyncio.sleep(0)  # it has begun to wait
+    dealer.send_soon([b"earlier"])
+    wait_for_event(router._router.socket)
+    router.send(*way, [b"later"])
+    async with asyncio.timeout(20):
+        assert await waiting == (way, [b"earlier"])
+    dealer.close()
+    router.close()
+
+
+def wait_for_event(socket: zmq.Socket[bytes]) -> None:
+    """Wait, in this turn of the event loop, for an event that the next send takes from the socket's descriptor: it
+    does so some milliseconds after the send before.
+    """
+    assert select.select([int(socket.fd)], [], [], 20)[0]
+    time.sleep(0.01)
+
+
+@in_loop
+async def test_a_close_right_after_a_send_ends_the_waiting_task() -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
+    waiting = asyncio.create_task(dealer.receive(10))
+    await asyncio.sleep(0)  # it has begun to wait
+    dealer.send_soon([b"hello"])
+    dealer.close()
+    async with asyncio.timeout(20):
+        assert await waiting == []
+    await asyncio.sleep(0)
+    assert failures == []
+    router.close()
+
+
+@in_loop
+async def test_a_connection_that_is_marked_as_lost_ends_the_waiting_task() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
+    dealer.send_soon([b"hello"])
+    await receive_one(router)
+    waiting = asyncio.create_task(dealer.receive(10))
+    await asyncio.sleep(0)  # it has begun to wait
+    dealer.mark_lost()
+    async with asyncio.timeout(20):
+        assert await waiting == []
+        assert await dealer.receive(10) == []
+    dealer.close()
     router.close()
 
 

@@ -24,7 +24,7 @@ async def test_next_returns_a_content_that_arrives_during_the_wait() -> None:
     assert consumer.queue == "q"
     assert await consumer.next(timeout=0.0) is None
     assert await consumer.next(timeout=0.01) is None
-    waiting = asyncio.create_task(consumer.next())
+    waiting = asyncio.create_task(consumer.next(timeout=60.0))
     await asyncio.sleep(0)
     at.deliver(at.data, 1, 2)
     first = await waiting

@@ -10,6 +10,7 @@ from mtl.client.aio.opening import Opening
 from mtl.errors import Closed, Fenced
 from mtl.wire import control as w
 from tests.support.aio import in_loop, until
+from tests.support.bridge import turns
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 Connect = Callable[..., Opening[Connection]]
@@ -56,7 +57,7 @@ async def test_next_returns_a_content_or_none_after_its_timeout(
         reader = await connection.reader(RESOURCE, start=1, packed=False)
         assert await reader.next(timeout=0.0) is None
         assert await reader.next(timeout=0.02) is None
-        waiting = asyncio.create_task(reader.next())
+        waiting = asyncio.create_task(reader.next(timeout=60.0))
         await asyncio.sleep(0)
         memory_broker.stored.append(b"new")
         connection._loop.post(memory_broker.deliver)
@@ -99,6 +100,54 @@ async def test_consumed_contents_are_confirmed_by_the_next_wait(
         await until(lambda: memory_broker.confirmed[-1:] == [10])
         waiting.cancel()
         await reader.close()
+
+
+@pytest.fixture
+def rfc_only(memory_broker: MemoryBroker) -> None:
+    """A broker of RFC 11 only: consumed contents are confirmed in the next turn of a wait, without a delay."""
+    greeting = w.Ready(profiles=["log"])
+    memory_broker.answers[w.ConnectionOpen] = lambda: w.encode_reply(201, greeting)
+
+
+@pytest.mark.usefixtures("rfc_only")
+@in_loop
+async def test_a_cancelled_wait_confirms_nothing(
+    connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE)
+        for _ in stored:
+            assert await reader.next() is not None
+        waiting = asyncio.create_task(reader.next())
+        await asyncio.sleep(0)  # it has begun to wait
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await turns()
+        assert memory_broker.confirmed == []
+        assert await reader.next(timeout=0.01) is None
+        assert memory_broker.confirmed != []
+
+
+@pytest.mark.usefixtures("rfc_only")
+@in_loop
+async def test_consumed_contents_are_not_confirmed_after_the_end_of_the_connection(
+    connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    connection = await connected()
+    reader = await connection.reader(RESOURCE)
+    for _ in stored:
+        assert await reader.next() is not None
+    waiting = asyncio.create_task(reader.next())
+    await asyncio.sleep(0)  # it has begun to wait
+    dropping = asyncio.create_task(connection.drop())  # in the turn of the Confirm, and before it
+    with pytest.raises(Closed):
+        await waiting
+    await dropping
+    assert memory_broker.confirmed == []
+    assert failures == []
 
 
 @in_loop

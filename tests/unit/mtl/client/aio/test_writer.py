@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -98,12 +99,28 @@ async def test_a_broker_without_progress_is_unreachable(
         memory_broker.holding = True
         writer = await connection.writer(RESOURCE, window_contents=1)
         number = await writer.send(b"0")
+        began = time.monotonic()
         with pytest.raises(Unreachable, match="1 contents unconfirmed"):
             await writer.settled(number)
+        assert time.monotonic() - began >= 0.3
         with pytest.raises(Unreachable):
             await writer.send(b"1")
         await writer.abandon()
         assert isinstance(writer.error, Closed)
+
+
+@in_loop
+async def test_a_closed_writer_leaves_no_timer(connected: Connect, memory_broker: MemoryBroker) -> None:
+    async with connected() as connection:
+        memory_broker.holding = True
+        writer = await connection.writer(RESOURCE)
+        wait = writer.settled(await writer.send(b"0"))
+        watch = writer._watch
+        assert watch is not None
+        await writer.abandon()
+        assert watch.cancelled()
+        with pytest.raises(Closed):
+            await wait
 
 
 @in_loop
