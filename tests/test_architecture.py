@@ -51,7 +51,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.logins": "tests/integration/test_door_peers.py, with a real broker",
     "mtl.doors.listening": "tests/integration/test_door_tls.py, tests/unit/mtl/doors/test_websocket.py",
     "mtl.doors.mbws.door": "tests/integration/test_door_mbws.py",
-    "mtl.doors.mbws.link": "tests/integration/test_door_mbws_client.py",
     "mtl.doors.mbws.peering": "tests/integration/test_door_mbws_peering.py",
     "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",
     "mtl.doors.micromessage.door": "tests/integration/test_door_micromessage.py",

@@ -93,13 +93,13 @@ class MbwsLink:
         self._outgoing: Outgoing[_Sent] = Outgoing(MBWS_CLIENT_WINDOW)
         self._settled = 0
         self._settled_more = asyncio.Event()
-        self._written = 0
-        self._received = 0
-        self._consumed = 0
-        self._acked = 0
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
+
+    def _restart_sequences(self) -> None:
+        """Count from the beginning in both directions. Nothing counts before the first connection."""
+        self._outgoing.acked = self._written = self._received = self._consumed = self._acked = 0
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
@@ -217,16 +217,18 @@ class MbwsLink:
         await socket.send(session.to_message(Connect(self.name, numbers)))
         reply = session.received(await socket.recv())
         assert isinstance(reply, Connect), "the session's table"
+        if not reply.name:
+            raise Malformed("the reply to a Connect has no name")
         if reply.name == self.name:
             if len(reply.numbers) != 1:
                 raise Malformed(f"the reply to a reconnect has 1 number, not {len(reply.numbers)}")
             self._settle(*reply.numbers)
+            self._written = self._outgoing.acked
             self.recoveries += 1
         else:  # a new connection, possibly instead of the requested one (MBWS-32)
             self.name = reply.name
             self.beginnings += 1
-            self._outgoing.acked = self._received = self._consumed = self._acked = 0
-        self._written = self._outgoing.acked
+            self._restart_sequences()
         settle(self.opened)
 
     async def _handle_frames(self, session: MbwsSession, frames: Sequence[str | bytes]) -> None:
@@ -303,9 +305,8 @@ class MbwsLink:
 
     async def close(self) -> None:
         """Close the connection, and drop unsent messages. Harmless when repeated."""
-        if self.error is None and self._consumed > self._acked:
-            self._wake.set()
-            await asyncio.sleep(0)  # the last acknowledgement is sent before the Close
+        self._wake.set()
+        await asyncio.sleep(0)  # the last acknowledgement is sent before the Close
         if self._socket is not None:
             await self._socket.close()
         self.fail(Closed("the connection is closed"))
