@@ -63,7 +63,7 @@ def parse(path: str) -> SubscriptionQuery:
                 addresses[address] = "latest"
             case "from", "earliest" | "latest" if address:
                 addresses[address] = "earliest" if value == "earliest" else "latest"
-            case "from", _ if address and _is_sequence(value):
+            case "from", _ if address and is_sequence(value):
                 addresses[address] = int(value)
             case "frames", "text" | "binary":
                 kind = Kind(value)
@@ -83,7 +83,8 @@ def _is_name(value: str) -> bool:
         return False
 
 
-def _is_sequence(value: str) -> bool:
+def is_sequence(value: str) -> bool:
+    """Whether a text is the sequence of a content, in digits."""
     return value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE and int(value) > 0
 
 

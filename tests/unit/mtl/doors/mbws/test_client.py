@@ -23,6 +23,8 @@ from mtl.wire.fields import Value
 from tests.support.scripted_mbws_door import ScriptedDoor, ScriptedSocket
 from tests.support.virtual_time import idle, in_virtual_time, now
 
+NO_SEQUENCES = ("", "x", "-1", "0", "²", "٣", "1" * 19, "1" * 5000)
+"""Values of `mtl-sequence` that are no number, or that no log has."""
 TARGET = LinkTarget("ws://door", Kind.BINARY, None, 100.0)
 
 
@@ -263,10 +265,7 @@ async def test_the_octets_before_the_body_are_limited() -> None:
         (message(b"1", n="1", mtl_sequence="12"), Received("a", 12, b"1", {"n": "1"})),
         (Message(("a",), b"1", "text/plain"), Received("a", None, b"1", {"content-type": "text/plain"})),
         (message(b"1"), Received("a", None, b"1")),
-        *(
-            (message(b"1", mtl_sequence=other), Received("a", None, b"1"))
-            for other in ("", "x", "-1", "²", "٣")
-        ),
+        *((message(b"1", mtl_sequence=other), Received("a", None, b"1")) for other in NO_SEQUENCES),
     ],
 )
 @in_virtual_time
@@ -292,6 +291,22 @@ async def test_a_content_is_acknowledged_when_the_next_one_is_requested(door: Sc
         assert await socket.frame() == Acknowledge(2)
         socket.deliver(message(b"3"))
         assert (await next_one).body == b"3"
+
+
+@in_virtual_time
+async def test_a_content_is_acknowledged_once_although_the_request_of_the_next_one_is_cancelled(
+    door: ScriptedDoor,
+) -> None:
+    async with reading(door) as (reader, socket):
+        socket.deliver(message(b"1"))
+        await reader.next()
+        waiting = asyncio.create_task(reader.next())
+        await idle()
+        waiting.cancel()
+        socket.deliver(message(b"2"))
+        assert (await reader.next()).body == b"2"
+        assert await socket.frame() == Acknowledge(1)
+        assert reader._octets.held == 1
 
 
 @pytest.mark.requirement("MBWS-18")
