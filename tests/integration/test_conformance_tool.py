@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
+from mtl.conformance import frames
 from mtl.conformance.peer import Target
 from mtl.conformance.report import CheckResult, CheckVerdict, NotSeen, RequirementLevel
 from mtl.conformance.server import check_server, fetch_profiles
+from mtl.conformance.twin import Twin
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from tests.support.defective_server import DEFECTS
@@ -215,6 +219,17 @@ def test_violations_of_a_client_are_reported() -> None:
     early = next(finding for finding in findings if finding["requirement"] == "MTL-60")
     assert any(frame.startswith("> 202 | ") for frame in early["frames"]), "the reply that granted the lease"
     assert code == 1
+
+
+def test_a_lease_of_a_client_that_was_not_granted_violates_mtl_60() -> None:
+    with Twin() as twin, zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.connect(twin.endpoint)
+        dealer.send_multipart([struct.pack(">BQB", frames.LEASE, 1, 5) + b"other", b""])
+        assert dealer.poll(5_000)
+        assert dealer.recv_multipart() == [frames.numbered(frames.RESPONSE, 1), b"403"]
+        (found,) = twin.wrong
+        assert (found.requirement, found.reason) == ("MTL-60", "a Lease with 'other', which was in no 202")
 
 
 CLIENT_WITHOUT_LOGIN = """

@@ -162,7 +162,7 @@ def recover(store: Store, manifest: Manifest, earliest: int | None) -> Recovered
     """
     names = store.disk.sizes(store.directory)
     sizes = {base: size for name, size in names.items() if (base := segment_base(name)) is not None}
-    earliest = max(earliest or 0, manifest.earliest)
+    earliest = manifest.earliest if earliest is None else max(earliest, manifest.earliest)
     plan = _examine(store, names, sizes, earliest, manifest)
     return _repair(store, sizes, plan, manifest, earliest)
 

@@ -11,6 +11,7 @@ from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk
 from mtl.log.log import create_log, open_log
 from mtl.log.manifest import Manifest
+from mtl.log.segment import segment_base
 from mtl.log.store import Store
 from mtl.log.verify import verify_log
 from tests.support.faulty_disk import Crashed, FaultyDisk
@@ -52,8 +53,11 @@ def make_other(log: LogUnderTest, *sizes: int) -> None:
 def assert_strange(log: LogUnderTest, name: str) -> None:
     """Opening and verifying report damage for both logs."""
     for directory in (LOG, OTHER):
-        with pytest.raises(Damaged, match=f"{directory}/{name}: this is not the segment"):
+        path = f"{directory}/{name}"
+        with pytest.raises(Damaged, match=f"{path}: this is not the segment") as caught:
             open_log(log.disk, directory, now_us=0)
+        damage = caught.value
+        assert (damage.file, damage.offset, damage.first) == (path, 0, segment_base(name))
         problems = [p for report in verify_log(log.disk, directory) for p in report.problems]
         assert any("this is not the segment" in p.message for p in problems)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mtl.log.cache import ReadCache
 from mtl.log.chunk import NewChunk
-from mtl.log.log import open_log
+from mtl.log.log import create_log, open_log
 from mtl.log.questions import ByTime, Chunk, Contents, NewestTime, NotInMemory, RangeFrom
 from mtl.log.retention import Hold, RetentionPlan, RetentionPolicy, plan
+from mtl.log.segment import INDEX_ENTRY
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of
 
@@ -100,6 +102,20 @@ def test_retention_plans_over_the_reader_with_few_index_reads(twin: FaultyDisk) 
     assert by_age() == RetentionPlan(13, unknown=13)
     assert isinstance(reader.snapshot().answer(NewestTime(13)), int)
     assert by_age() == RetentionPlan([info.base for info in reader.segments()][-1])
+
+
+def test_the_index_of_a_sealed_segment_counts_with_its_octets(twin: FaultyDisk) -> None:
+    create_log(twin, LOG, 0)
+    two_indexes = 2 * 3 * INDEX_ENTRY
+    for limit, kept in ((two_indexes, [True, True, True]), (two_indexes - 1, [False, True, True])):
+        reader, writer, _ = open_log(twin, LOG, now_us=0, cache=ReadCache(index_bytes=limit))
+        first = len(reader._segments) - 1
+        for _ in range(2):
+            for change in (writer.append([NewChunk(1, BODY)] * 3, 0), writer.roll(0)):
+                reader.apply(change)
+        assert [segment.index is not None for segment in reader._segments[first:]] == kept
+        reader.close()
+        writer.close()
 
 
 def test_opening_a_log_of_many_segments_scans_only_the_newest(twin: FaultyDisk) -> None:

@@ -15,7 +15,7 @@ from mtl.log.manifest import MANIFEST
 from mtl.log.segment import index_name, segment_name
 from mtl.log.verify import verify_log
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import LOG, LogUnderTest, files, make_dirs, read_all
+from tests.support.logs import LOG, LogUnderTest, files, filled_log, make_dirs, read_all
 
 BODY = bytes(range(100))
 STORED = 64 + padded(len(BODY))
@@ -311,6 +311,17 @@ def test_a_log_without_files_is_damage(log: LogUnderTest) -> None:
     log.disk.unlink(FIRST)
     with pytest.raises(Damaged, match=r"contents from 1 on should be there, but 0+1\.segment is missing"):
         log.open()
+
+
+@pytest.mark.parametrize(("metadata", "applied"), [(None, 15), (1, 15), (16, 16)])
+def test_the_later_beginning_of_metadata_and_manifest_applies(
+    twin: FaultyDisk, metadata: int | None, applied: int
+) -> None:
+    log = filled_log(twin)
+    log.trim(15)
+    log.close()
+    reader, _, _ = open_log(log.disk, LOG, now_us=0, earliest=metadata)
+    assert reader.earliest == applied
 
 
 def test_contents_of_the_metadata_missing_in_the_files_are_damage(log: LogUnderTest) -> None:

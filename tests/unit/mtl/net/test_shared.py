@@ -68,7 +68,7 @@ def test_memory_is_held_until_the_end_of_the_writers_process(lent: Lent) -> None
     assert not lent.is_abandoned()  # not borrowed yet
     memory = borrow(lent.place)
     assert memory is not None
-    assert not lent.is_abandoned()
+    assert lent.is_abandoned() is False
     assert borrow(lent.place) is None  # one writer for each
 
     memory.close()

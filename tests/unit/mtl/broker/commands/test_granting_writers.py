@@ -80,6 +80,16 @@ def test_refusals(client: Client, request_: w.ConnectionWriter, status: int, rea
         assert refused.members["missing"] == [n for n in request_.resources if n != "a"]
 
 
+@pytest.mark.parametrize("change", [{}, {"packed": True}, {"writer": "w"}])
+def test_a_writer_for_a_stopped_resource_is_refused(rig: Rig, client: Client, change: dict[str, Any]) -> None:
+    found = rig.broker.parts.resources.find("/", "a")
+    assert found is not None
+    found.intake.stop(refuse(full=True))
+    request = w.ConnectionWriter(resources=["a"], confirm="full")
+    refused = client.refused(msgspec.structs.replace(request, **change))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+
+
 # --- named writers ------------------------------------------------------------------------------------------
 
 

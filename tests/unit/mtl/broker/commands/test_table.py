@@ -72,6 +72,11 @@ def test_every_client_method_that_sends_a_command_is_in_a_row() -> None:
     assert public - made_of_others == {x.client for x in COMMANDS.values() if x.client is not None}
 
 
+def test_the_session_itself_carries_out_the_commands_that_change_it() -> None:
+    changing = {w.ConnectionOpen, w.ConnectionAuthorize, w.ConnectionProfile}
+    assert {kind for kind, command in COMMANDS.items() if command.session} == changing
+
+
 @pytest.mark.requirement("MTL-40")
 def test_each_profile_has_its_commands() -> None:
     of = {

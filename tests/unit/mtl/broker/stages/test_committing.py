@@ -11,6 +11,7 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import Append, Publish, Roll, Save, Trim
+from mtl.storage.records import record_key
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig
@@ -475,6 +476,17 @@ def test_a_query_continues_under_a_name_prefixed_by_its_user(rig: Rig, client: C
     assert client.commit("q", 5, query="q").already, "the former name is left as it was"
     rig.restart()
     assert rig.client().commit("etl.q", 6, query="q").already
+
+
+def test_a_query_whose_commits_under_its_former_name_are_unknown_is_refused(rig: Rig, client: Client) -> None:
+    """Its version may have been committed already."""
+    client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
+    rig.store.damage("application", record_key("/", "q"))
+    rig.restart()
+    client = rig.client()
+    refused = client.refused(commit(5, query="q", application="etl.q"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert applications(client) == {}
 
 
 def test_other_names_start_without_commits(client: Client) -> None:

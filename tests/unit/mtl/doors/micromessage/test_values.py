@@ -72,7 +72,7 @@ def test_an_invalid_value_is_malformed(text: str) -> None:
         decode_value(text)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1 << 63, "\ud800"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1 << 63, -(1 << 63) - 1, "\ud800"])
 def test_a_value_without_text_form_is_a_field_error(value: FilterValue) -> None:
     with pytest.raises(FieldError):
         encode_value(value)
