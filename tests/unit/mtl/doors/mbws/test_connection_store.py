@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from mtl.doors.bridge import Bridge
-from mtl.doors.limits import MBWS_RETAINED
+from mtl.doors.limits import MBWS_KEPT_S, MBWS_RETAINED
 from mtl.doors.mbws.connection_records import CONNECTIONS, ConnectionRecord, digest, encode
 from mtl.doors.mbws.connection_store import ConnectionStore
 from mtl.doors.mbws.recovery import Client
 from mtl.errors import Refused
-from mtl.wire.control import UNKNOWN_RESOURCE
+from mtl.wire.control import UNKNOWN_RESOURCE, Retention
 from tests.support.aio import in_loop
 
 ALICE = Client("https://example.org", "alice")
@@ -58,18 +58,26 @@ class ResourceBridge:
     def __init__(self, *names: str) -> None:
         self.incarnation: str | None = "first"
         self.bodies = [encode(record(name)) for name in names]
+        self.may_create = False
 
     async def connection(self) -> ResourceBridge:
         return self
 
     def creates(self, resource: str) -> bool:
-        return False
+        return self.may_create
 
     async def describe(self, names: list[str]) -> dict[str, Any]:
         assert names == [CONNECTIONS]
         if self.incarnation is None:
             raise Refused(404, UNKNOWN_RESOURCE, "there is no such resource")
         return {CONNECTIONS: SimpleNamespace(incarnation=self.incarnation, next=len(self.bodies) + 1)}
+
+    async def create_resource(self, resource: str, *, retention: Retention, exist_ok: bool) -> Any:
+        assert (resource, retention.age) == (CONNECTIONS, MBWS_KEPT_S)
+        if self.incarnation is not None and not exist_ok:
+            raise Refused(409, "exists", "the resource exists")
+        self.incarnation = "first"
+        return SimpleNamespace(incarnation=self.incarnation, next=1)
 
     def reader(self, resource: str, *, start: int, until: int, incarnation: str, skip_lost: bool) -> Reading:
         assert (resource, incarnation, skip_lost) == (CONNECTIONS, self.incarnation, True)
@@ -137,3 +145,21 @@ async def test_the_failure_to_store_connections_is_logged_once(caplog: pytest.Lo
             await store.store(record(name))
     (line,) = caplog.messages
     assert "it is not kept over a restart: there is no resource 'mbws.connections'" in line
+
+
+class SharedBridge(ResourceBridge):
+    """Another door creates the resource just before this one does."""
+
+    def creates(self, resource: str) -> bool:
+        self.incarnation = "first"
+        return True
+
+
+@pytest.mark.parametrize("kind", [ResourceBridge, SharedBridge])
+@in_loop
+async def test_a_missing_resource_is_created_where_the_door_may(kind: type[ResourceBridge]) -> None:
+    bridge = kind()
+    bridge.incarnation = None
+    bridge.may_create = True
+    await store_at(bridge).store(record("one"))
+    assert bridge.bodies == [encode(record("one"))]
