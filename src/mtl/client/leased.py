@@ -62,7 +62,8 @@ class BlockingLease(Leased):
         waiter = Waiter(self._loop)
         try:
             self._end(waiter.done)
-            waiter.wait()
+            # Bounded: an interrupted application (Ctrl-C) has to end, and the lease expires by itself.
+            waiter.within(3 * self._settings.request_timeout)
         except MtlError:
             pass  # the lease was closed already, or expires
         self._closed()
