@@ -24,7 +24,7 @@ with ".hold" added, the sink waits."""
 LONGEST_S = 60.0
 """The longest wait, so that a leftover file cannot stop a query forever."""
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class HeldWriter(StreamWriter):
@@ -52,7 +52,7 @@ def answered(mark: Path, batch: int) -> None:
     draft.rename(mark)
     held, until = mark.with_name(f"{mark.name}.hold"), time.monotonic() + LONGEST_S
     while held.exists() and time.monotonic() < until:
-        time.sleep(_LOOK_S)  # another process removes the file, or kills this one
+        time.sleep(_POLL_S)  # another process removes the file, or kills this one
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ VARIABLE = "KILLS_HOLDS"
 PATIENCE_S = 180.0
 """A timeout for a process to reach a step, on a busy machine."""
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
 def hold(name: str) -> None:
@@ -31,7 +31,7 @@ def hold(name: str) -> None:
     taken.write_text(str(os.getpid()), encoding="ascii")
     taken.rename(held)
     while held.exists():
-        time.sleep(_LOOK_S)  # another process removes the file, or kills this one
+        time.sleep(_POLL_S)  # another process removes the file, or kills this one
 
 
 class Holds:
@@ -68,4 +68,4 @@ def await_(there: Callable[[], bool], otherwise: str, alive: Callable[[], str | 
         over = alive()
         assert over is None, f"{otherwise}: {over}"
         assert time.monotonic() < deadline, f"{otherwise} within {PATIENCE_S:.0f} s"
-        time.sleep(_LOOK_S)  # another process changes the condition
+        time.sleep(_POLL_S)  # another process changes the condition

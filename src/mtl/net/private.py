@@ -22,7 +22,7 @@ _EVERYBODY_EXECUTES = 0o111
 
 def check_password_file(path: Path, displayed: str, content: str = "password") -> None:
     """Raises `OptionError` for a file that others can read, OSError for a missing one. The message names the file as
-    `shown` and its content as `content`.
+    `displayed` and its content as `content`.
 
     Accepted are also pipes and terminals, secrets mounted into a container (root's, on a read-only mount), and files
     below a directory that only its owner can enter. A file that everybody may execute is accepted because its owner

@@ -255,7 +255,7 @@ def _meaningful(given: Given, use: Use) -> None:
     for name in given.values:
         option = BY_KEY[name.lower()]
         if not option.use & use:
-            places = " or ".join(use.words for use in Use.ALL if use & option.use)
+            places = " or ".join(place.words for place in Use.ALL if place & option.use)
             hint = "; did you mean 'resources'?" if name == "resource" else ""
             raise OptionError(f"option {name} has no meaning in {use.words}, only in {places}{hint}")
 

@@ -16,7 +16,7 @@ STUCK_S = 15.0
 """Seconds without progress of a stopping broker's loop after which its disk counts as hanging. A slow disk syncs a
 segment in less time."""
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 _NAMED = 10
 """Most logs named in the one line; there may be thousands."""
@@ -63,7 +63,7 @@ class StopGuard:
         self._over.set()
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOK_S):
+        while not self._over.wait(_POLL_S):
             if time.monotonic() - self._alive() > STUCK_S:
                 self._abandon(not_synced(self._waiting()))
                 return

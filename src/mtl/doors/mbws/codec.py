@@ -117,7 +117,8 @@ class _BinaryWriter:
         self._characters = characters
 
     def write_number(self, value: int) -> None:
-        _check_number(value)
+        if not 0 <= value < 0x80:  # most are small, and every message has several
+            _check_number(value)
         while value > 0x7F:
             self._out.append(value & 0x7F | 0x80)
             value >>= 7

@@ -93,12 +93,13 @@ class MbwsLink:
         self._outgoing: Outgoing[_Sent] = Outgoing(MBWS_CLIENT_WINDOW)
         self._settled = 0
         self._settled_more = asyncio.Event()
+        self._restart_sequences()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
 
     def _restart_sequences(self) -> None:
-        """Count from the beginning in both directions. Nothing counts before the first connection."""
+        """Count from the beginning in both directions."""
         self._outgoing.acked = self._written = self._received = self._consumed = self._acked = 0
 
     # --- for readers and writers ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
@@ -182,7 +182,7 @@ class Mc0Connection:
                     except BadMessage:
                         continue
                 self._paused = True
-                for reader in [inner for readers in self._readers.values() for inner in readers]:
+                for reader in list(chain.from_iterable(self._readers.values())):
                     await reader.inbox.room()
                 self._paused = False
         finally:

@@ -47,7 +47,7 @@ class ReactiveConnection:
         """Writers to whose elements the door has not subscribed yet, in the order of their opening, with the name to
         which it subscribes."""
         self._publishing: dict[int, ReactiveWriter] = {}
-        """By the door's Ids. A writer stays here after its end, until the door uses the Id again."""
+        """By the door's Ids, until the door cancels its subscription or uses the Id again."""
         self._task = asyncio.create_task(self._run())
 
     async def wait_hello(self) -> None:
@@ -128,8 +128,10 @@ class ReactiveConnection:
                 settle(self._opened)
             case m.Subscribe():
                 self._handle_subscribe(event)
-            case Demanded(subscriber):
+            case Demanded(subscriber) if subscriber in self._publishing:
                 self._publishing[subscriber].handle_demand()
+            case m.Cancel(subscriber):
+                self._publishing.pop(subscriber, None)
             case m.Subscribed(subscriber) if subscriber in self._streams:
                 self._streams[subscriber].subscribed()
             case Elements(subscriber, elements) if subscriber in self._streams:

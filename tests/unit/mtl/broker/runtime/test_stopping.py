@@ -14,7 +14,7 @@ from mtl.broker.runtime.stopping import StopGuard, not_synced
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "STUCK_S", 0.5)
-    monkeypatch.setattr(stopping, "_LOOK_S", 0.01)
+    monkeypatch.setattr(stopping, "_POLL_S", 0.01)
 
 
 def test_a_stop_without_progress_is_abandoned_and_names_unsynced_logs() -> None:

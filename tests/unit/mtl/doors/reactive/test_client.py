@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -230,6 +232,15 @@ async def test_a_subscription_to_a_cancelled_or_unknown_writer_is_refused() -> N
             door.send(m.Subscribe("orders", subscriber, 1))
             assert await door.next_message() == m.Subscribed(subscriber)
             assert await door.next_message() == m.OnError(subscriber, "there is no such publisher here")
+
+
+@in_loop
+async def test_a_writer_whose_contents_the_door_cancels_is_not_kept() -> None:
+    async with connected() as (connection, door):
+        kept = weakref.WeakSet([await writing(connection, door)])
+        assert len(kept) == 1
+        door.send(m.Cancel(0), m.OnComplete(0))
+        await until(lambda: gc.collect() >= 0 and not kept)
 
 
 async def writing(connection: ReactiveConnection, door: Door) -> ReactiveWriter:
