@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 from mutation.mutants import Mutant, mutants
@@ -150,13 +151,9 @@ def module_of(test: str) -> str:
 
 
 def _distance(module: str, path: str) -> int:
-    """The number of steps from one file to the other in the tree of directories; 0 for the same file."""
+    """The steps from one file to the other in the tree of directories; 0 for the same file."""
     ours, others = module.split("/"), path.split("/")
-    shared = 0
-    for name, other in zip(ours, others, strict=False):
-        if name != other:
-            break
-        shared += 1
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, others, strict=False)))
     return len(ours) + len(others) - 2 * shared
 
 

@@ -20,6 +20,19 @@ BAD_PROPERTIES = "bad-properties"
 """The reason of a refusal by `from_texts`."""
 
 
+_LARGEST_SEQUENCE = (1 << 63) - 1
+_LONGEST_SEQUENCE = len(str(_LARGEST_SEQUENCE))
+"""Digits that are converted; Python refuses thousands."""
+
+
+def sequence_of(digits: str) -> int | None:
+    """The sequence of a content in decimal digits; None for another text, and for a number that cannot be one."""
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _LONGEST_SEQUENCE):
+        return None
+    sequence = int(digits)
+    return sequence if 1 <= sequence <= _LARGEST_SEQUENCE else None
+
+
 def to_texts(properties: Mapping[str, Value]) -> dict[str, str]:
     """Properties as headers; a null value becomes an empty text."""
     return {name: text(value) or "" for name, value in properties.items()}

@@ -27,8 +27,8 @@ from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
 from mtl.doors.mbws.codec import Kind, Message
 from mtl.doors.mbws.contents import MessageEncoder
 from mtl.doors.mbws.link import LinkTarget, MbwsLink
-from mtl.doors.mbws.subscription_query import SubscriptionQuery, is_sequence
-from mtl.doors.properties import CONTENT_TYPE, SEQUENCE
+from mtl.doors.mbws.subscription_query import SubscriptionQuery
+from mtl.doors.properties import CONTENT_TYPE, SEQUENCE, sequence_of
 from mtl.doors.received import Received
 from mtl.errors import Closed, ContentTooLarge, FieldError, OptionError
 from mtl.limits import MAX_CONTENT, RETRY_DEADLINE_S
@@ -164,8 +164,7 @@ class MbwsReader(ContentReader):
         properties = dict(message.properties)
         if message.content_type:
             properties[CONTENT_TYPE] = message.content_type
-        place = properties.pop(SEQUENCE, "")
-        sequence = int(place) if is_sequence(place) else None
+        sequence = sequence_of(properties.pop(SEQUENCE, ""))
         return Received(self.address, sequence, message.body, properties)
 
     def _acknowledge_current(self) -> None:

@@ -15,11 +15,9 @@ from mtl.client.incoming import Start
 from mtl.doors.limits import MBWS_ADDRESSES
 from mtl.doors.mbws.codec import Kind
 from mtl.doors.peer_messages import DoorRefusal
+from mtl.doors.properties import sequence_of
 from mtl.errors import FieldError, Refused
 from mtl.wire.fields import encode_short
-
-_LONGEST_SEQUENCE = 18
-"""Maximum of digits of a sequence, which is below 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,8 @@ def parse(path: str) -> SubscriptionQuery:
                 addresses[address] = "latest"
             case "from", "earliest" | "latest" if address:
                 addresses[address] = "earliest" if value == "earliest" else "latest"
-            case "from", _ if address and is_sequence(value):
-                addresses[address] = int(value)
+            case "from", _ if address and (sequence := sequence_of(value)) is not None:
+                addresses[address] = sequence
             case "frames", "text" | "binary":
                 kind = Kind(value)
             case "lengths", "octets" | "characters":
@@ -81,11 +79,6 @@ def _is_name(value: str) -> bool:
         return len(encode_short(value)) > 1
     except FieldError:
         return False
-
-
-def is_sequence(value: str) -> bool:
-    """Whether a text is the sequence of a content, in digits."""
-    return value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE and int(value) > 0
 
 
 def _wrong(text: str) -> Refused:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from mtl.client.contents import Content
 from mtl.doors.mc0.codec import FREE, TOPIC, Mc0Message, Verb, encode
 from mtl.doors.mc0.session import Put
-from mtl.doors.properties import SEQUENCE, from_texts, to_texts
+from mtl.doors.properties import SEQUENCE, from_texts, sequence_of, to_texts
 from mtl.wire.fields import EMPTY, Value, encode_properties
 
 FRAMES = "mc0-frames"
@@ -98,6 +98,5 @@ def from_message(message: Mc0Message) -> tuple[str, int | None, dict[str, str], 
     """Topic, sequence, properties and body (frames joined) of a MESSAGE, for a client."""
     headers: Mapping[str, str] = message.headers
     properties = {n.removeprefix(FREE): v for n, v in headers.items() if n.startswith(FREE)}
-    sequence = properties.pop(SEQUENCE, "")
-    place = int(sequence) if sequence.isascii() and sequence.isdecimal() else None
-    return headers.get(TOPIC, ""), place, properties, b"".join(message.positional or ())
+    sequence = sequence_of(properties.pop(SEQUENCE, ""))
+    return headers.get(TOPIC, ""), sequence, properties, b"".join(message.positional or ())

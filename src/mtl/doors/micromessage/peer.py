@@ -30,6 +30,7 @@ from mtl.doors.micromessage.session import (
     MicroState,
 )
 from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.properties import sequence_of
 from mtl.doors.runs import ContentRun
 from mtl.errors import Closed, FieldError, MtlError
 
@@ -314,6 +315,7 @@ def _parse_start(given: str | None) -> Start:
         return "latest"
     if given == "earliest":
         return "earliest"
-    if given.isascii() and given.isdecimal() and len(given) < 19 and int(given):
-        return int(given)
+    sequence = sequence_of(given)
+    if sequence is not None:
+        return sequence
     raise DoorRefusal(400, "bad-command", f"{FROM} is earliest, latest or a sequence above 0")

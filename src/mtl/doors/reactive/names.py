@@ -14,12 +14,11 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from mtl.client.incoming import Start
 from mtl.doors.peer_messages import DoorRefusal
+from mtl.doors.properties import sequence_of
 from mtl.errors import Refused
 
 PUBLISH = "$publish/"
 SEQUENCE_OCTETS = 8
-_LONGEST_SEQUENCE = 19
-"""Digits of 2^63 - 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ def parse(publisher: str) -> ResourceContents | Confirmations:
         match key, value:
             case "from", "earliest" | "latest":
                 start = "earliest" if value == "earliest" else "latest"
-            case "from", _ if value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE:
-                start = int(value)
+            case "from", _ if (sequence := sequence_of(value)) is not None:
+                start = sequence
             case "envelope", "seq":
                 enveloped = True
             case _:

@@ -23,7 +23,7 @@ from mtl.wire.fields import Value
 from tests.support.scripted_mbws_door import ScriptedDoor, ScriptedSocket
 from tests.support.virtual_time import idle, in_virtual_time, now
 
-NO_SEQUENCES = ("", "x", "-1", "0", "²", "٣", "1" * 19, "1" * 5000)
+NO_SEQUENCES = ("", "x", "-1", "0", "²", "٣", "9" * 19, "1" * 5000)
 """Values of `mtl-sequence` that are no number, or that no log has."""
 TARGET = LinkTarget("ws://door", Kind.BINARY, None, 100.0)
 

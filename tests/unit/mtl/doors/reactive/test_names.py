@@ -12,7 +12,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: not name.startswith("$publish/")
 )
 STARTS: st.SearchStrategy[Start] = st.one_of(
-    st.just("earliest"), st.just("latest"), st.integers(0, 2**63 - 1)
+    st.just("earliest"), st.just("latest"), st.integers(1, 2**63 - 1)
 )
 
 
