@@ -67,7 +67,6 @@ TESTED_ELSEWHERE = {
     "mtl.client.reading": "tests/unit/mtl/client/test_reader.py, tests/unit/mtl/client/aio/test_reader.py",
     "mtl.client.sessions": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.writing": "tests/unit/mtl/client/test_writer.py, tests/unit/mtl/client/aio/test_writer.py",
-    "mtl.errors": "definitions; every refusal's test raises them",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",
     "mtl.net.network": "tests/unit/mtl/net/test_link.py",
     "mtl.net.origin": "definitions",

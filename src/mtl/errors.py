@@ -34,7 +34,11 @@ from typing import Any
 
 
 class MtlError(Exception):
-    """The root of the tree above."""
+    """The root of the tree above. Errors can be pickled and copied: a process pool pickles them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to make an equal error. `args` are not the arguments of a subclass's constructor, so it is not called."""
+        return _again, (type(self), self.args), vars(self)
 
 
 class Malformed(MtlError):
@@ -249,3 +253,9 @@ class StorageFailed(StorageError):
 
 class LogStopped(StorageFailed):
     """A failure after which the state of the disk is unknown: the log accepts no contents until it is opened again."""
+
+
+def _again(kind: type[MtlError], args: tuple[Any, ...]) -> MtlError:
+    error = kind.__new__(kind, *args)
+    super(MtlError, error).__init__(*args)  # an ImportError sets its `msg`
+    return error

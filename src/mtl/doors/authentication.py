@@ -33,7 +33,7 @@ class AccessDenied(Exception):
     """Access denied: the status and the text of the answer, and the challenges for its WWW-Authenticate."""
 
     def __init__(self, status: HTTPStatus, words: str, challenges: tuple[str, ...] = ()) -> None:
-        super().__init__(words)
+        super().__init__(status, words, challenges)
         self.status = status
         self.words = words
         self.challenges = challenges
