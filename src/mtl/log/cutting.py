@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl.errors import Damaged
-from mtl.log.recovery import foreign_segment, scan_segment
+from mtl.log.recovery import foreign_segment
+from mtl.log.scanned import scan_segment
 from mtl.log.segment import Index, segment_name
 from mtl.log.store import Store
 

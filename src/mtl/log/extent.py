@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mtl.errors import Damaged, MtlError
 from mtl.log.files import Disk, failure
 from mtl.log.manifest import Manifest
-from mtl.log.recovery import scan_segment
+from mtl.log.scanned import scan_segment
 from mtl.log.segment import segment_base, segment_name
 from mtl.log.store import Store
 
@@ -36,9 +36,9 @@ def extent(disk: Disk, directory: str) -> Extent:
     """The extent of the log in a directory; without segments it is empty. StorageFailed when the disk fails."""
     store = Store(disk, directory)
     try:
+        manifest = _manifest(store)  # before the sizes: a broker may write to the log meanwhile
         sizes = disk.sizes(directory)
         bases = [base for name in sizes if (base := segment_base(name)) is not None]
-        manifest = _manifest(store)
         first = max(manifest.earliest if manifest is not None else 1, bases[0] if bases else 1)
         if not bases:
             gone = None if manifest is None or manifest.end <= 1 else "its segments are missing"

@@ -18,39 +18,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from msgspec import structs
 
 from mtl.errors import Damaged
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
-from mtl.log.chunk import RunEntry, decode_runs
+from mtl.log.chunk import decode_runs
 from mtl.log.files import File, write_fully
-from mtl.log.flips import find_flipped_header
 from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import NEW_MANIFEST, Manifest
-from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
+from mtl.log.scanned import Scanned, count_runs, damaged, scan_segment
 from mtl.log.segment import (
     HEADER_SIZE,
     NEW_INDEX,
     NEW_LINK,
     STASHED,
     TEMPORARY,
-    Entry,
     Index,
     SegmentHeader,
-    empty_index,
     index_base,
     index_name,
     segment_base,
     segment_name,
 )
 from mtl.log.store import Store, read_header
-
-_NUMBERS = 1 << 64
-"""Publishing numbers are below this bound. No writer reaches it, but octets of a damaged disk may decode to a
-larger number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,33 +105,6 @@ class Recovered:
     @property
     def last_time(self) -> int:
         return self.index.newest_time
-
-
-@dataclass(slots=True)
-class Scanned:
-    """A segment read to its end, or to the first bad chunk; `flipped`: one bit of that chunk has changed."""
-
-    index: Index
-    durable: int = 0
-    bad: Bad | None = None
-    beyond: Beyond = field(default_factory=Beyond)
-    flipped: bool = False
-    numbers: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def cut(self) -> int:
-        """Octets of an unfinished group."""
-        return 0 if self.bad is None else self.beyond.end - self.index.length
-
-    @property
-    def was_durable(self) -> bool:
-        """Whether the bad chunk, if there is one, was written and has changed since."""
-        return self.bad is not None and (self.flipped or self.bad.offset < self.durable)
-
-    @property
-    def cut_end(self) -> int:
-        """The sequence after the last content that a header of the unfinished group names."""
-        return self.index.base + max(self.index.contents, self.beyond.contents)
 
 
 @dataclass(slots=True)
@@ -292,68 +258,6 @@ def _base_time_after(store: Store, start: int) -> int:
     )
 
 
-def scan_segment(
-    store: Store, base: int, header: SegmentHeader, size: int, contents: int | None = None
-) -> Scanned:
-    """Read a segment up to its end, a bad chunk, or `contents` contents."""
-    path = store.segment_path(base)
-    numbers = store.snapshot(segment_name(base), header)
-    result = Scanned(replace(empty_index(header), base=base), numbers=numbers)
-    file = store.disk.open(path, "read")
-    try:
-        for item in scan(file, header, path, size):
-            if isinstance(item, Bad):
-                result.bad = item
-                result.beyond = scan_beyond(file, header, item.offset, size)
-                result.durable = max(result.durable, result.beyond.durable)
-                if contents is None and item.offset >= result.durable:
-                    _find_flip(result, file, header, size)
-            elif contents is not None and item.header.sequence >= contents:
-                break
-            else:
-                _add_chunk(result, item, path)
-    finally:
-        file.close()
-    return result
-
-
-def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
-    assert result.bad is not None
-    offset, contents = result.bad.offset, result.index.contents
-    header = find_flipped_header(file, offset, size, segment.salt, contents)
-    if header is not None and header.contents:
-        result.flipped = True
-        result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
-
-
-def _add_chunk(result: Scanned, item: Found, path: str) -> None:
-    header = item.header
-    result.durable = max(result.durable, header.durable)
-    if not header.contents:
-        result.index.length = item.end
-        return
-    result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
-    _count(result.numbers, item.runs(), path)
-
-
-def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
-    """The error for a segment whose durable part has a bad chunk."""
-    index = scanned.index
-    offset, reason = scanned.bad or (index.length, "the segment ends too early")
-    first = index.base + index.contents
-    if scanned.beyond.sequence is not None:
-        end = index.base + scanned.beyond.sequence
-    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
-    return Damaged(
-        f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
-        "`mtl verify` shows the intact parts, a copy of the file can replace it",
-        file=path,
-        offset=offset,
-        first=first,
-        end=end,
-    )
-
-
 def shortened(path: str, index: Index, size: int) -> Damaged:
     """The error for a sealed segment whose file is shorter than its index says."""
     at = index.find_offset(size)
@@ -409,18 +313,10 @@ def _numbers(store: Store, header: SegmentHeader, index: Index) -> dict[int, int
         for place in range(len(index)):
             if runs := index.runs(place):
                 table = file.pread(index.table(place), index.offsets[place] + CHUNK_HEADER_SIZE)
-                _count(numbers, decode_runs(table, runs), store.segment_path(index.base))
+                count_runs(numbers, decode_runs(table, runs), store.segment_path(index.base))
     finally:
         file.close()
     return numbers
-
-
-def _count(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:
-    for run in runs:
-        last = run.first + run.count - 1
-        if last >= _NUMBERS:
-            raise Damaged(f"{path}: a table of writers holds a number above 64 bits", file=path)
-        numbers[run.writer] = max(numbers.get(run.writer, 0), last)
 
 
 # --- repairing ----------------------------------------------------------------------------------------------

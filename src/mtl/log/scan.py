@@ -81,10 +81,15 @@ class _Blocks:
         return self._block[at : at + size]
 
 
-def scan(file: File, segment: SegmentHeader, path: str, size: int) -> Iterator[Found | Bad]:
-    """The chunks of the first `size` octets in order; the last item is a Bad if they do not end with a valid chunk."""
+def scan(
+    file: File, segment: SegmentHeader, path: str, size: int, *, start: int | None = None, sequence: int = 0
+) -> Iterator[Found | Bad]:
+    """The chunks of the first `size` octets in order; the last item is a Bad if they do not end with a valid chunk.
+
+    `start`: the offset of the first one, which has the relative sequence `sequence`; by default that of the segment.
+    """
     blocks = _Blocks(file, size)
-    at, sequence = segment.start, 0
+    at = segment.start if start is None else start
     while at < size:
         try:
             header = decode_header(blocks.get(HEADER_SIZE, at), at, segment.salt)

@@ -91,6 +91,14 @@ class Store:
             raise Damaged(f"{path}: the segment's header does not verify", file=path, offset=0, first=base)
         return header
 
+    def segment_size(self, base: int) -> int:
+        """Octets of a segment's file."""
+        file = self.disk.open(self.segment_path(base), "read")
+        try:
+            return file.size()
+        finally:
+            file.close()
+
     def snapshot(self, name: str, header: SegmentHeader) -> dict[int, int]:
         """The dedup table at the head of a segment file."""
         path = self.path(name)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from mtl.errors import Damaged
 from mtl.log.files import Disk, failure
 from mtl.log.manifest import MANIFEST, Manifest, decode_manifest, unusable
-from mtl.log.recovery import damaged, exchanged, missing, newest_missing, scan_segment
-from mtl.log.segment import Index, index_base, index_name, segment_base, segment_name
+from mtl.log.recovery import exchanged, missing, newest_missing
+from mtl.log.scanned import damaged, scan_segment
+from mtl.log.segment import Index, index_base, index_name, segment_base
 from mtl.log.store import Store
 
 
@@ -53,16 +54,16 @@ def verify_log(disk: Disk, directory: str, *, manifest: bool = True) -> Iterator
 
 
 def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
-    manifest, sizes = _survey(store)
-    bases = [base for name in sizes if (base := segment_base(name)) is not None]
+    manifest, names = _survey(store)
+    bases = [base for name in names if (base := segment_base(name)) is not None]
     problems = list(_log_problems(store, manifest, bases, required=required))
     if problems:
         yield SegmentReport(store.directory, 0, 0, 0, 0, 0, sealed=False, problems=tuple(problems))
-    indexed = {base for name in sizes if (base := index_base(name)) is not None}
+    indexed = {base for name in names if (base := index_base(name)) is not None}
     least = manifest.end if isinstance(manifest, Manifest) and not problems else 1
     for base, end in zip_longest(bases, bases[1:]):
         try:
-            yield _segment(store, base, end, sizes[segment_name(base)], base in indexed, least)
+            yield _segment_twice(store, base, end, base in indexed, least)
         except FileNotFoundError:
             if store.disk.exists(store.segment_path(base)):
                 raise
@@ -73,21 +74,21 @@ def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
                 yield SegmentReport(store.directory, base, base, 0, 0, 0, sealed=False, problems=(problem,))
 
 
-def _survey(store: Store) -> tuple[Manifest | Damaged, dict[str, int]]:
-    """The manifest, and the sizes of the files at a time when it was valid."""
+def _survey(store: Store) -> tuple[Manifest | Damaged, list[str]]:
+    """The manifest, and the names of the files at a time when it was valid."""
     before = store.read(MANIFEST)
     while True:
-        sizes = store.disk.sizes(store.directory)
+        names = store.disk.list_dir(store.directory)
         after = store.read(MANIFEST)
         if before == after:
             break
         before = after
     if after is None:
-        return unusable(store.path(MANIFEST), "the file is missing"), sizes
+        return unusable(store.path(MANIFEST), "the file is missing"), names
     try:
-        return decode_manifest(after, store.path(MANIFEST)), sizes
+        return decode_manifest(after, store.path(MANIFEST)), names
     except Damaged as error:
-        return error, sizes
+        return error, names
 
 
 def _log_problems(
@@ -109,11 +110,22 @@ def _log_problems(
         yield _problem(stranger)
 
 
-def _segment(store: Store, base: int, end: int | None, size: int, indexed: bool, least: int) -> SegmentReport:
-    path = store.segment_path(base)
+def _segment_twice(store: Store, base: int, end: int | None, indexed: bool, least: int) -> SegmentReport:
+    """A problem counts when it is found twice: a broker may replace the files of a segment while they are read."""
+    report = _segment(store, base, end, indexed, least)
+    if not report.problems:
+        return report
+    first = {(problem.path, problem.offset) for problem in report.problems}
+    again = _segment(store, base, end, indexed, least)
+    return again._replace(problems=tuple(x for x in again.problems if (x.path, x.offset) in first))
+
+
+def _segment(store: Store, base: int, end: int | None, indexed: bool, least: int) -> SegmentReport:
+    path, size = store.segment_path(base), store.segment_size(base)
     try:
         header = store.header(base)
         index = store.index(base)
+        size = store.segment_size(base)  # after the index, so that it is not smaller than that says
         scanned = scan_segment(store, base, header, size, _contents(index, base, end))
     except Damaged as error:
         problem = Problem(path, error.offset or 0, base, end, str(error))

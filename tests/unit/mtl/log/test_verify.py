@@ -115,6 +115,83 @@ class _Meanwhile(FaultyDisk):
         return super().open(path, mode)
 
 
+class _Writing(FaultyDisk):
+    """A disk that runs a function after each read of a file with this in its name."""
+
+    def __init__(self, disk: FaultyDisk, where: str, then: Callable[[], None]) -> None:
+        self.__dict__ = disk.__dict__
+        self._where, self._then = where, then
+
+    def open(self, path: str, mode: Mode) -> FaultyFile:
+        file = super().open(path, mode)
+        if self._where in path and mode == "read":
+            read = file.pread
+
+            def pread(size: int, offset: int) -> bytes:
+                octets = read(size, offset)
+                self._then()
+                return octets
+
+            file.pread = pread  # type: ignore[method-assign]
+        return file
+
+
+def small_group(log: LogUnderTest) -> None:
+    """Zeros follow it, as room for the next ones."""
+    log.append(NewChunk(1, b"small"))
+
+
+def small_groups(log: LogUnderTest) -> None:
+    """The later ones attest the first one."""
+    for _ in range(3):
+        small_group(log)
+
+
+def test_groups_written_during_verification_are_not_damage(log: LogUnderTest) -> None:
+    log.open()
+    small_group(log)
+    small_group(log)
+    disk = _Writing(log.disk, segment_name(7), lambda: small_groups(log))
+    assert not problems(disk)
+    assert not problems(log.disk)
+
+
+def test_damage_is_found_beside_a_writer(log: LogUnderTest) -> None:
+    log.open()
+    for _ in range(9):
+        small_group(log)
+    path = f"{LOG}/{segment_name(7)}"
+    at = log.disk.content(path).rindex(b"small")
+    small_group(log)
+    log.disk.flip(path, at)
+    disk = _Writing(log.disk, segment_name(7), lambda: small_groups(log))
+    (message,) = problems(disk)
+    assert "damaged at octet" in message
+
+
+@pytest.mark.parametrize("name", [MANIFEST, index_name(7), segment_name(7)])
+@pytest.mark.parametrize("change", ["roll", "commit", "adopt", "mark"])
+def test_segments_replaced_during_verification_are_not_damage(
+    log: LogUnderTest, name: str, change: str
+) -> None:
+    log.open()
+    log.append(NewChunk(1, b"small"))
+    log.roll()  # the newest segment is empty: a commit replaces it
+
+    def grow() -> None:
+        if change == "roll":
+            small_group(log)
+            log.roll()
+        elif change == "mark":
+            small_group(log)
+            log.mark()
+        else:
+            log.commit([[NewChunk(3, b"staged" * 10)]], adopt=change == "adopt")
+
+    for at in (name, segment_name(10), index_name(10)):
+        assert not problems(_Meanwhile(log.disk, at, grow))
+
+
 @pytest.mark.parametrize("name", [MANIFEST, index_name(1), segment_name(1), segment_name(4), segment_name(7)])
 def test_a_log_deleted_during_verification_has_no_problem(log: LogUnderTest, name: str) -> None:
     disk = _Meanwhile(log.disk, name, lambda: delete_log(log.disk, LOG))

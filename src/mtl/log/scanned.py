@@ -1,0 +1,129 @@
+"""Scans one segment: its index, its writers' numbers, and where it ends or is damaged. A broker may write meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from mtl.errors import Damaged
+from mtl.log.chunk import RunEntry
+from mtl.log.files import File
+from mtl.log.flips import find_flipped_header
+from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
+from mtl.log.segment import Entry, Index, SegmentHeader, empty_index, segment_name
+from mtl.log.store import Store
+
+_NUMBERS = 1 << 64
+"""Publishing numbers are below this bound. No writer reaches it, but octets of a damaged disk may decode to a
+larger number."""
+
+
+@dataclass(slots=True)
+class Scanned:
+    """A segment read to its end, or to the first bad chunk; `flipped`: one bit of that chunk has changed."""
+
+    index: Index
+    durable: int = 0
+    bad: Bad | None = None
+    beyond: Beyond = field(default_factory=Beyond)
+    flipped: bool = False
+    numbers: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> int:
+        """Octets of an unfinished group."""
+        return 0 if self.bad is None else self.beyond.end - self.index.length
+
+    @property
+    def was_durable(self) -> bool:
+        """Whether the bad chunk, if there is one, was written and has changed since."""
+        return self.bad is not None and (self.flipped or self.bad.offset < self.durable)
+
+    @property
+    def cut_end(self) -> int:
+        """The sequence after the last content that a header of the unfinished group names."""
+        return self.index.base + max(self.index.contents, self.beyond.contents)
+
+
+def scan_segment(
+    store: Store, base: int, header: SegmentHeader, size: int, contents: int | None = None
+) -> Scanned:
+    """Read a segment up to its end, a bad chunk, or `contents` contents."""
+    path = store.segment_path(base)
+    numbers = store.snapshot(segment_name(base), header)
+    result = Scanned(replace(empty_index(header), base=base), numbers=numbers)
+    file = store.disk.open(path, "read")
+    try:
+        while (bad := _add_chunks(result, file, header, path, size, contents)) is not None:
+            seen, result.bad = result.bad, bad
+            result.beyond = scan_beyond(file, header, bad.offset, size)
+            result.durable = max(result.durable, result.beyond.durable)
+            # A chunk was complete before a later header attested it. So it is read again: a broker may have written
+            # both since the first time.
+            if bad.offset >= result.durable or (seen is not None and seen.offset == bad.offset):
+                if contents is None and bad.offset >= result.durable:
+                    _find_flip(result, file, header, size)
+                return result
+        result.bad, result.beyond = None, Beyond()
+    finally:
+        file.close()
+    return result
+
+
+def _add_chunks(
+    result: Scanned, file: File, segment: SegmentHeader, path: str, size: int, contents: int | None
+) -> Bad | None:
+    """Add the chunks that follow. Returns the bad one at which this ends."""
+    index = result.index
+    for item in scan(file, segment, path, size, start=index.length, sequence=index.contents):
+        if isinstance(item, Bad):
+            return item
+        if contents is not None and item.header.sequence >= contents:
+            break
+        _add_chunk(result, item, path)
+    return None
+
+
+def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
+    assert result.bad is not None
+    offset, contents = result.bad.offset, result.index.contents
+    header = find_flipped_header(file, offset, size, segment.salt, contents)
+    if header is not None and header.contents:
+        result.flipped = True
+        result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
+
+
+def _add_chunk(result: Scanned, item: Found, path: str) -> None:
+    header = item.header
+    result.durable = max(result.durable, header.durable)
+    if not header.contents:
+        result.index.length = item.end
+        return
+    result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
+    count_runs(result.numbers, item.runs(), path)
+
+
+def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
+    """The error for a segment whose durable part has a bad chunk."""
+    index = scanned.index
+    offset, reason = scanned.bad or (index.length, "the segment ends too early")
+    first = index.base + index.contents
+    if scanned.beyond.sequence is not None:
+        end = index.base + scanned.beyond.sequence
+    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
+    return Damaged(
+        f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
+        "`mtl verify` shows the intact parts, a copy of the file can replace it",
+        file=path,
+        offset=offset,
+        first=first,
+        end=end,
+    )
+
+
+def count_runs(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:
+    """Add the runs of a chunk to the table of writers' last numbers. Damaged for an impossible number."""
+    for run in runs:
+        last = run.first + run.count - 1
+        if last >= _NUMBERS:
+            raise Damaged(f"{path}: a table of writers holds a number above 64 bits", file=path)
+        numbers[run.writer] = max(numbers.get(run.writer, 0), last)
