@@ -60,6 +60,7 @@ _STAGE = w.StageInfo(
     expires=AT + 86_400_000_000,
 )
 _PUBLISHED = {"orders": w.Published(first=9, contents=3)}
+_DIGEST = {"rows": "3", "contents": "9c1d5a06e2b4f781"}
 
 CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     (
@@ -176,8 +177,10 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     ),
     (w.QueueDelete(session=SESSION, group="default", resource="orders"), w.Ok()),
     (
-        w.StageCommit(session=SESSION, application="copy", version=4, stages=[STAGE], query="q-1"),
-        w.Committed(resources=_PUBLISHED, digest="orders:9+3"),
+        w.StageCommit(
+            session=SESSION, application="copy", version=4, stages=[STAGE], query="q-1", digest=_DIGEST
+        ),
+        w.Committed(resources=_PUBLISHED, digest=_DIGEST),
     ),
     (w.StageAbort(session=SESSION, stages=[STAGE]), w.Ok()),
     (

@@ -110,7 +110,10 @@ REPLIES = (
             ("Resource.Locate", w.Located(sequence=1, timestamp=2)),
             ("Cursor.Open", w.CursorOpened(position=1, created=True, incarnation="i")),
             ("Cursor.Reset", w.CursorWasReset(position=1, before=2, incarnation="i")),
-            ("Stage.Commit", w.Committed(resources={"a": w.Published(first=1, contents=2)}, digest="d")),
+            (
+                "Stage.Commit",
+                w.Committed(resources={"a": w.Published(first=1, contents=2)}, digest={"rows": "2"}),
+            ),
         )
     ),
     b'Connection.Reader 404\n{"status":"Not Found","reason":"unknown-resource","message":"m","missing":["a"]}',

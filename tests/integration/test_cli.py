@@ -170,12 +170,13 @@ def test_stages_are_shown_aborted_and_forgotten(mtl_broker: RunningBroker, at: t
             with connection.writer("orders", stage=StageSpec(application="app", version=version)) as writer:
                 writer.send(b"x")
                 stages.append(writer.seal().stage)
-        connection.stage_commit("app", 1, stages[:1])
+        connection.stage_commit("app", 1, stages[:1], digest={"rows": "1"})
     waiting, committed = [json.loads(text) for text in run("stages", "list", "--json", *at).splitlines()]
     assert (waiting["stage"], waiting["contents"]) == (stages[1], {"orders": 1})
     assert (committed["application"], committed["version"]) == ("app", 1)
+    assert committed["digest"] == {"rows": "1"}
     printed = run("stages", "list", "app", *at)
-    assert "orders: 1" in printed
+    assert "rows: 1" in printed
     assert re.search(r"AGE .*\n.* orders: 1 +\d+ B +\d+\.\d s +20", printed)
     run("stages", "abort", stages[1], *at)
     run("stages", "forget", "app", *at)

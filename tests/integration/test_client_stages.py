@@ -18,10 +18,12 @@ def test_a_stage_is_invisible_until_it_is_committed_once(connection: Connection)
         sealed = writer.seal()
     assert sealed.contents == {"orders": 100}
     assert connection.describe(["orders"])["orders"].next == 1
-    result = connection.stage_commit("app", 0, [sealed.stage])
+    result = connection.stage_commit("app", 0, [sealed.stage], digest={"hash": "1"})
     assert not result.already
     assert result.resources["orders"].contents == 100
-    assert connection.stage_commit("app", 0, [sealed.stage]).already
+    assert connection.stage_commit("app", 0, [sealed.stage], digest={"hash": "1"}).already
+    with pytest.raises(Refused, match=r"other-contents.*hash 1, now 2"):
+        connection.stage_commit("app", 0, [], digest={"hash": "2"})
     assert bodies(connection.reader("orders", until=101)) == numbered(100)
     with connection.writer("orders", stage=StageSpec(application="app", version=2)) as later:
         later.send(b"later")

@@ -164,13 +164,13 @@ def check_visible(process: BrokerProcess) -> None:
             raise Violation(f"without any damage readers of {opened.name} are refused: {opened.unread.why}")
     for record in broker.parts.committing._applications.values():
         visible: dict[bool, str] = {}
-        for name, (first, count) in record.digest.items():
+        for name, (first, count) in record.published.items():
             resource = broker.parts.resources.find(record.vhost, name)
             # A stopped resource shows no contents, and a commit without contents for it adds none.
             if count and resource is not None and resource.log is not None:
                 visible[resource.end >= first + count] = name
                 if first < resource.end < first + count:
-                    raise Violation(f"{record.application} is visible in part in {name}: {record.digest}")
+                    raise Violation(f"{record.application} is visible in part in {name}: {record.published}")
         if len(visible) > 1:
             raise Violation(f"{record.application} is visible in {visible[True]} and not in {visible[False]}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mtl.storage.records import PublishRecord, StageRecord
 from mtl.wire import control as w
@@ -35,9 +35,15 @@ def commit(
     query: str | None = None,
     application: str = "app",
     truncate: Sequence[str] = (),
+    digest: Mapping[str, str] | None = None,
 ) -> w.StageCommit:
     return w.StageCommit(
-        application=application, version=version, stages=list(stages), query=query, truncate=list(truncate)
+        application=application,
+        version=version,
+        stages=list(stages),
+        query=query,
+        truncate=list(truncate),
+        digest=dict(digest or {}),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -50,7 +51,7 @@ def list_(
                 s.application,
                 s.version,
                 s.state,
-                _counts(s.contents),
+                _named(s.contents),
                 format_octets(s.bytes),
                 "" if s.created is None else format_duration(max(0.0, time.time() - s.created / 1e6)),
                 format_time(s.expires),
@@ -61,14 +62,15 @@ def list_(
         right=["VERSION", "SIZE", "AGE"],
     )
     print_table(
-        ["APPLICATION", "COMMITTED", "AT", "REPLAYS", "CONTENTS"],
+        ["APPLICATION", "COMMITTED", "AT", "REPLAYS", "CONTENTS", "DIGEST"],
         [
             (
                 a.application,
                 a.version,
                 format_time(a.committed),
                 a.replays,
-                _counts({n: p.contents for n, p in a.resources.items()}),
+                _named({n: p.contents for n, p in a.resources.items()}),
+                _named(a.digest),
             )
             for a in found.applications
         ],
@@ -98,5 +100,5 @@ def abort(
         connection.stage_abort(stages)
 
 
-def _counts(contents: dict[str, int]) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in contents.items())
+def _named(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -211,12 +211,16 @@ class Administration:
         query: str | None = None,
         *,
         truncate: str | Iterable[str] = (),
+        digest: Mapping[str, str] | None = None,
     ) -> Question[w.Committed]:
         """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
         of the resources in `truncate` are removed in the same step.
 
-        Idempotent: a repetition has no effect and gets the same answer, with `already`. `Refused` 409 "rolled-back" if
-        the application has committed a later version, 404 "unknown-stage" if a stage is gone.
+        Idempotent: a repetition has no effect and gets the same answer, with `already`. `digest` describes the contents
+        by at most 16 named texts of 255 characters, such as a count and a hash. The broker keeps them with the version.
+        A repetition has to have the same values for the names that both have, else it is `Refused` 409
+        "other-contents". `Refused` 409 "rolled-back" if the application has committed a later version, 404
+        "unknown-stage" if a stage is gone.
         """
         request = w.StageCommit(
             application=application,
@@ -224,6 +228,7 @@ class Administration:
             stages=listed(stages),
             query=query,
             truncate=listed(truncate),
+            digest=dict(digest or {}),
         )
         return replied(request, w.Committed)
 

@@ -28,7 +28,7 @@ def barred(records: Sequence[AnyRecord], damages: Sequence[RecordDamage]) -> dic
     logs = {(r.vhost, r.name): log_key(r) for r in records if isinstance(r, ResourceRecord)}
     found: dict[LogKey, Damaged] = {}
     for application in _interrupted(records, unreadable):
-        for name in application.digest:
+        for name in application.published:
             key = logs.get((application.vhost, name))
             if key is not None:
                 found[key] = Damaged(

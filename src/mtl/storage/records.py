@@ -153,10 +153,12 @@ class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
     application: str
     version: int
     query: str
-    digest: dict[str, tuple[int, int]]
+    published: dict[str, tuple[int, int]] = msgspec.field(name="digest")
     """Per resource: the first sequence and the number of contents of that commit."""
     committed_us: int
     replays: int = 0
+    digest: dict[str, str] = msgspec.field(name="content-digest", default_factory=dict)
+    """The description of the contents that the commit gave; empty in older records."""
 
     @property
     def key(self) -> str:

@@ -187,7 +187,7 @@ class Recovery:
         for record in records:
             if last is None or not isinstance(record, ResourceRecord) or record.vhost != last.vhost:
                 continue
-            base, _ = last.digest.get(record.name, (0, 0))
+            base, _ = last.published.get(record.name, (0, 0))
             if base:
                 path = f"{self._directory}/{place_of(record)}"
                 reader, writer, _ = open_log(self._disk, path, now_us=0, earliest=record.earliest)

@@ -45,6 +45,7 @@ INCARNATION = "incarnation"  # 409: the resource was deleted and created again
 DATA_LOSS = "data-loss"  # 409: requested contents are lost, with `resource`, `first`, `end`
 IN_USE = "in-use"  # 409
 ROLLED_BACK = "rolled-back"  # 409: the application has committed a later version
+OTHER_CONTENTS = "other-contents"  # 409: this version was committed with other contents: `version`, `digest`
 UNSEALED = "unsealed"  # 409: a stage still has contents that are not durable
 CLOSED = "closed"  # 409: the stage or lease is closed already
 TOO_LARGE = "too-large"  # 413

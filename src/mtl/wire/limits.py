@@ -28,3 +28,6 @@ MAX_PATTERN = 1_000
 
 MAX_STAGES_PER_COMMIT = 20_000
 """Stages of one Stage.Commit: one per task of a Spark job, which has a few thousand. So many ids fit a frame."""
+
+MAX_DIGEST = 16
+"""Values of a commit's digest: counts and hashes, in the forms of a few versions of a client. The broker keeps them."""

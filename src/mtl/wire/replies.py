@@ -236,7 +236,7 @@ class ApplicationInfo(Body, frozen=True, kw_only=True):
 
     application: str
     version: int
-    digest: str | None = None
+    digest: dict[str, str] = msgspec.field(default_factory=dict)
     query: str | None = None
     resources: dict[str, Published] = always({})
     committed: int | None = None
@@ -408,12 +408,12 @@ class QueueList(Reply, frozen=True, kw_only=True):
 class Committed(Reply, frozen=True, kw_only=True):
     """200 to Stage.Commit: the published contents, now or (`already`) by an earlier commit of the same version.
 
-    `digest` is one string for all of `resources`, so that a replay with other contents is detected.
+    `digest` is that of the first request with this version.
     """
 
     already: bool = always(False)
     resources: dict[str, Published] = always({})
-    digest: str = always("")
+    digest: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class StageList(Reply, frozen=True, kw_only=True):

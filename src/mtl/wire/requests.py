@@ -15,7 +15,7 @@ from mtl.errors import FieldError
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
 from mtl.wire import replies as r
 from mtl.wire.fields import encode_short
-from mtl.wire.limits import MAX_PATTERN, MAX_STAGES_PER_COMMIT
+from mtl.wire.limits import MAX_DIGEST, MAX_PATTERN, MAX_STAGES_PER_COMMIT
 from mtl.wire.replies import (
     Body,
     Count,
@@ -41,6 +41,7 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)]
 
 Names = Annotated[list[Text], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
 StageIds = Annotated[list[Name], msgspec.Meta(max_length=MAX_STAGES_PER_COMMIT)]
+Digest = Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_DIGEST)]
 Pattern = Annotated[str, msgspec.Meta(max_length=MAX_PATTERN)]
 Start = Literal["earliest", "latest", "group"] | Count
 
@@ -373,6 +374,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
 
     `query` identifies the query, as a protection against a reused application name. Other stages of the same version
     stay invisible and are removed. Former contents of the resources in `truncate` are removed in the same step.
+    `digest` describes the contents by named values, which a repetition has to match (PROTOCOL.md 5.5).
     """
 
     command: ClassVar[str] = "Stage.Commit"
@@ -382,6 +384,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
     stages: StageIds
     query: Text | None = None
     truncate: Names = msgspec.field(default_factory=list)
+    digest: Digest = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""

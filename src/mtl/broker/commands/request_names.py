@@ -71,7 +71,7 @@ class RequestNames:
         """The resources of the last commit of the request's application."""
         query = request.query if isinstance(request, w.StageCommit) else None
         last = self._committing.last_of(caller.vhost, request.application, query)
-        return () if last is None else last.digest
+        return () if last is None else last.published
 
     def staged_and_committed(self, caller: Caller, request: w.StageCommit) -> Iterable[str]:
         """The resources of the stages and of the last commit."""

@@ -5,14 +5,13 @@ PROTOCOL.md 5.5. This file has the last commit of every application, and the che
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal
+from mtl.broker.stages import repetition
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, stage_of_another, unknown_stage
 from mtl.broker.writing.opening import LogOpening
@@ -22,8 +21,6 @@ from mtl.errors import Refused
 from mtl.storage.records import ApplicationRecord, PublishRecord, record_key
 from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
-
-log = logging.getLogger("mtl.broker")
 
 ApplicationKey = tuple[str, str]
 """(virtual host, application)."""
@@ -178,6 +175,7 @@ class Committing:
                 w.OVERLOADED,
                 f"version {running.version} of {request.application!r} is being committed; try again",
             )
+        repetition.check(request, running.digest)
         if running.delay is not None:
             raise running.delay
         running.answers.append(answer)
@@ -198,8 +196,9 @@ class Committing:
                 f"`mtl stages forget {request.application}` if that is meant",
                 version=last.version,
             )
+        repetition.check(request, last.digest)
         again = self._found(last.vhost, request.stages)
-        _compare(last, again)
+        repetition.warn(request, last, again)
         replayed = msgspec.structs.replace(last, replays=last.replays + 1)
         self.remember(replayed)
         self._stages.discard(again)
@@ -262,6 +261,7 @@ class Committing:
             version=record.version,
             stages=record.stages,
             truncate=[e.resource for e in record.entries if e.truncate],
+            digest=self._applications[(record.vhost, record.application)].digest,
         )
         targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
         stages = self._found(record.vhost, record.stages)
@@ -278,22 +278,6 @@ def _former(vhost: str, application: str, query: str | None) -> ApplicationKey |
     return (vhost, query) if query and application.endswith(f".{query}") else None
 
 
-def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
-    """Log a warning if a repeated commit has other contents than the first."""
-    staged: Counter[str] = Counter()
-    for stage in again:
-        staged.update(stage.contents)
-    committed = {n: contents for n, (_, contents) in last.digest.items() if contents}
-    if staged and dict(staged) != committed:
-        log.warning(
-            "application %r repeats version %d with %s where it committed %s; the first commit is kept",
-            last.application,
-            last.version,
-            dict(staged),
-            committed,
-        )
-
-
 def _reused(request: w.StageCommit, version: int, query: str) -> Refused:
     return Refused(
         409,
@@ -306,22 +290,20 @@ def _reused(request: w.StageCommit, version: int, query: str) -> Refused:
 
 
 def _committed(record: ApplicationRecord, *, already: bool) -> w.Committed:
-    return w.Committed(already=already, resources=_published(record), digest=_digest(record))
+    return w.Committed(already=already, resources=_published(record), digest=record.digest)
 
 
 def _published(record: ApplicationRecord) -> dict[str, w.Published]:
-    return {n: w.Published(first=first, contents=contents) for n, (first, contents) in record.digest.items()}
-
-
-def _digest(record: ApplicationRecord) -> str:
-    return ",".join(f"{n}={contents}" for n, (_, contents) in sorted(record.digest.items()))
+    return {
+        n: w.Published(first=first, contents=contents) for n, (first, contents) in record.published.items()
+    }
 
 
 def _application_info(record: ApplicationRecord) -> w.ApplicationInfo:
     return w.ApplicationInfo(
         application=record.application,
         version=record.version,
-        digest=_digest(record),
+        digest=record.digest,
         query=record.query or None,
         resources=_published(record),
         committed=record.committed_us,

@@ -76,6 +76,7 @@ class Commit:
         self.application = request.application
         self.version = request.version
         self.query = request.query or ""
+        self.digest = request.digest
         self.truncate = frozenset(request.truncate)
         self.stages = stages
         self.targets = targets
@@ -131,16 +132,17 @@ class Commit:
             return
         entries = [self._entry(r) for r in self.targets]
         now = self._outbox.now.wall_us
-        digest = {e.resource: (e.base, e.contents) for e in entries}
+        published = {e.resource: (e.base, e.contents) for e in entries}
         last = self._applications.last(self)
         application = ApplicationRecord(
             self.vhost,
             self.application,
             self.version,
             self.query,
-            digest,
+            published,
             now,
             last.replays if last is not None else 0,
+            self.digest,
         )
         stages = [s.record.stage for s in self.stages]
         publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)

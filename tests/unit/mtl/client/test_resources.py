@@ -97,7 +97,7 @@ def test_a_cursor_is_reset_to_a_position_or_a_time() -> None:
 
 
 def test_requests_for_groups_and_stages() -> None:
-    opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
+    opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest={"d": "1"})
     stages = w.StageList(stages=[], applications=[])
     there = Scripted(opened, w.CursorList(cursors=[]), committed, committed, w.Ok(), stages)
     assert there.cursor_open("g", "a", start="latest") == opened

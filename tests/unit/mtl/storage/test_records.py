@@ -65,6 +65,7 @@ RECORDS: list[AnyRecord] = [
     StageRecord("/", "s2", "app", 5, {"orders": "i1"}, 1, 2, {"orders": 10}),
     StageRecord("/", "s3", "etl.app", 5, {"orders": "i1"}, 1, owner="etl"),
     ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
+    ApplicationRecord("/", "etl.app", 5, "", {"orders": (1, 10)}, 1, digest={"rows": "10"}),
     PublishRecord(
         "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
     ),

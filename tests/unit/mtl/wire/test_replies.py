@@ -162,8 +162,8 @@ GOLDEN: list[tuple[r.Body, str]] = [
     ),
     (r.CursorWasReset(position=3, before=9), '{"status":"OK","position":3,"before":9}'),
     (
-        r.Committed(already=True, resources={"a": r.Published(first=1, contents=2)}, digest="d"),
-        '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":"d"}',
+        r.Committed(already=True, resources={"a": r.Published(first=1, contents=2)}, digest={"rows": "2"}),
+        '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":{"rows":"2"}}',
     ),
     (
         r.StageList(
