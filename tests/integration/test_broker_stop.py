@@ -13,6 +13,8 @@ import pytest
 
 import mtl
 from mtl.errors import MtlError
+from tests.support.processes import killed_after
+from tests.support.unread import full_pipe
 
 BROKER = """
 import sys, threading
@@ -34,6 +36,7 @@ def wrap(kind, name, error):
     def wrapped(*arguments):
         if dead.exists():
             if how == "hangs":
+                dead.with_name("hanging").touch()
                 threading.Event().wait()
             raise error
         return work(*arguments)
@@ -51,13 +54,13 @@ main()
 class Desk:
     """A broker process whose disk can be made dead."""
 
-    def __init__(self, place: Path, what: str, how: str) -> None:
+    def __init__(self, place: Path, what: str, how: str, errors: int = subprocess.PIPE) -> None:
         self._dead = place / "dead"
         arguments = [what, how, str(self._dead), "broker", "--endpoint", "tcp://127.0.0.1:0"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", BROKER, *arguments, "--data", str(place / "data")],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             text=True,
         )
         assert self.process.stdout is not None
@@ -128,3 +131,22 @@ def test_a_broker_with_a_dead_disk_stops(tmp_path: Path, what: str, how: str, na
     assert (code, "not synced" in line) == (1, True), line
     assert all(name in line for name in named), line
     assert seconds < 20
+
+
+def test_a_broker_with_a_dead_disk_stops_although_nobody_reads_its_last_line(tmp_path: Path) -> None:
+    with full_pipe() as unread:
+        desk = Desk(tmp_path, "logs", "hangs", unread.descriptor)
+        with killed_after(desk.process), mtl.connect(desk.endpoint) as connection:
+            connection.create_resource("a")
+            writer = connection.writer("a")
+            desk.die()
+            writer.send(b"x")
+            until = time.monotonic() + 20
+            while not (tmp_path / "hanging").exists():
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            desk.process.send_signal(signal.SIGTERM)
+            try:
+                assert desk.process.wait(20) == 1
+            finally:
+                connection.drop()

@@ -10,6 +10,7 @@ import typer
 from mtl.broker.runtime.config import BrokerConfig, load
 from mtl.cli.door_processes import DoorProcesses
 from mtl.cli.logs import LogFormat, LogLevel, write_lines
+from mtl.cli.queued_output import never_wait
 from mtl.doors.config import load as load_doors
 
 
@@ -43,6 +44,7 @@ def broker(
     """
     from mtl.broker.runtime.serving import serve  # noqa: PLC0415 the other commands need not load it
 
+    output = never_wait()
     options = {"level": log_level, "format": log_format}
     overrides = {name: option.value for name, option in options.items() if option is not None}
 
@@ -58,11 +60,9 @@ def broker(
 
     def reload() -> None:
         lines = loaded().log
-        write_lines(lines.level, lines.format)
+        write_lines(output, lines.level, lines.format)
 
     given = loaded()
-    write_lines(given.log.level, given.log.format)
+    write_lines(output, given.log.level, given.log.format)
     doors = DoorProcesses(load_doors(config), given.log)
-    raise typer.Exit(
-        serve(given, lambda line: print(line, flush=True), doors, reload=reload, until_eof=until_eof)
-    )
+    raise typer.Exit(serve(given, print, doors, reload=reload, until_eof=until_eof))

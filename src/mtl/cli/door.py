@@ -10,6 +10,7 @@ import typer
 
 from mtl.cli.common import settings
 from mtl.cli.logs import Format, Level, LogFormat, LogLevel, write_lines
+from mtl.cli.queued_output import never_wait
 from mtl.doors.config import DoorConfig, parse
 from mtl.doors.places import DEFAULTS
 from mtl.errors import MtlError, OptionError
@@ -115,7 +116,7 @@ def door(
     """
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 
-    write_lines(log_level or Level.INFO, log_format or Format.TEXT)
+    write_lines(never_wait(), log_level or Level.INFO, log_format or Format.TEXT)
     if config is not None:
         given, broker = parse(name, msgspec.json.decode(config), connect or DEFAULT_ENDPOINT)
     else:
@@ -140,6 +141,6 @@ def door(
         except msgspec.ValidationError as wrong:
             raise OptionError(str(wrong)) from wrong
     try:
-        asyncio.run(serve(name, given, broker, lambda line: print(line, flush=True), until_eof=until_eof))
+        asyncio.run(serve(name, given, broker, print, until_eof=until_eof))
     except MtlError as error:
         raise OptionError(f"[doors.{name}]: {error}") if config is not None else error from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,15 +52,16 @@ class DoorProcesses:
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
 
     def stop(self) -> None:
-        """Stop the doors, and wait for their end; kill those that are not done after _GRACE_S."""
+        """Stop the doors, and wait for their end; kill those that are not done within _GRACE_S together."""
         with self._lock:
             processes, self._processes = self._processes, []
             for process in processes:
                 if process.stdin is not None:
                     process.stdin.close()
+            until = time.monotonic() + _GRACE_S
             for process in processes:
                 try:
-                    process.wait(_GRACE_S)
+                    process.wait(max(0.0, until - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

@@ -1,4 +1,8 @@
-"""Writes log lines on standard error: text or JSON; one line per record, also if it contains line ends."""
+"""Writes log lines on standard error: text or JSON; one line per record, also if it contains line ends.
+
+Logging does not wait for the reader of the lines (`queued_output`). Lines of the audit log have a reserve of their own
+there, so that other lines cannot displace them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,12 @@ import msgspec
 import typer
 
 from mtl.cli.printable import printable, printable_json
+from mtl.cli.queued_output import QueuedOutput
+
+log = logging.getLogger("mtl.log")
+
+_AUDIT = "mtl.audit"
+"""The logger of mtl.broker.access.audit, which a door need not load."""
 
 
 class Level(StrEnum):
@@ -70,8 +80,33 @@ class JsonFormatter(logging.Formatter):
 _FORMATTERS = {Format.TEXT: TextFormatter, Format.JSON: JsonFormatter}
 
 
-def write_lines(level: str, form: str) -> None:
-    """Write the lines of this level and above to standard error from now on, in this format."""
-    handler = logging.StreamHandler()
+class QueuedLines(logging.Handler):
+    """Puts lines into a queued output."""
+
+    def __init__(self, output: QueuedOutput) -> None:
+        super().__init__()
+        self._output = output
+        output.report = self._report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the base class."""
+        try:
+            self._output.put(f"{self.format(record)}\n", reserved=record.name == _AUDIT)
+        except Exception:  # noqa: BLE001 as in every handler of the library: a wrong call of `log` is reported
+            self.handleError(record)
+
+    def _report(self, lines: int, audit: int) -> str:
+        message = (
+            f"{lines} lines were dropped here, {audit} of them of the audit log: nobody read standard error, or it "
+            "could not be written"
+        )
+        record = log.makeRecord(log.name, logging.WARNING, __file__, 0, message, (), None)
+        record.fields = {"message": message, "dropped": lines, "dropped-audit": audit}
+        return f"{self.format(record)}\n"
+
+
+def write_lines(output: QueuedOutput, level: str, form: str) -> None:
+    """Write the lines of this level and above to an output from now on, in this format."""
+    handler = QueuedLines(output)
     handler.setFormatter(_FORMATTERS[Format(form)]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

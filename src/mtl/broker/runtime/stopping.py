@@ -16,6 +16,9 @@ STUCK_S = 15.0
 """Seconds without progress of a stopping broker's loop after which its disk counts as hanging. A slow disk syncs a
 segment in less time."""
 
+LAST_LINE_S = 2.0
+"""Seconds for which the last line may wait for the reader of standard error."""
+
 _POLL_S = 0.2
 
 _NAMED = 10
@@ -30,10 +33,19 @@ def not_synced(names: Sequence[str]) -> str:
 
 
 def exit_at_once(line: str) -> None:
-    """End this process with exit status 1: threads that hang in the disk would keep it alive."""
-    sys.stderr.write(f"mtl: {line}\n")
-    sys.stderr.flush()
+    """End this process with exit status 1: threads that hang in the disk would keep it alive. The line is written if
+    standard error takes it within LAST_LINE_S.
+    """
+    writing = threading.Thread(target=_write, args=(line,), daemon=True)
+    writing.start()
+    writing.join(LAST_LINE_S)
     os._exit(1)
+
+
+def _write(line: str) -> None:
+    if sys.stderr is not None:  # None: its descriptor was closed at the start
+        sys.stderr.write(f"mtl: {line}\n")
+        sys.stderr.flush()
 
 
 class StopGuard:
