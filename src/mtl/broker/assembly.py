@@ -40,7 +40,7 @@ from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import Ages
-from mtl.broker.writing.idle import Idle
+from mtl.broker.writing.ends import Ends
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
@@ -111,7 +111,7 @@ def assemble(
         resources=logs.resources,
         names=logs.names,
         writers=writers,
-        idle_logs=Idle(base.out),
+        ends=Ends(base.out),
         stages=logs.stages,
         committing=committing,
         readers=reading.readers,
@@ -142,7 +142,7 @@ def _reactions(parts: Parts) -> None:
     p.resources.created.leads_to(p.polls.created)
     p.resources.deleted.leads_to(p.polls.deleted)
     p.resources.opened.leads_to(p.queues.opened, p.readers.grew, p.consumers.grew, p.polls.grew)
-    p.resources.grew.leads_to(p.idle_logs.grew, p.readers.grew, p.consumers.grew, p.polls.grew)
+    p.resources.grew.leads_to(p.ends.grew, p.readers.grew, p.consumers.grew, p.polls.grew)
     p.queues.deliverable.leads_to(p.consumers.wake)
     p.sessions.ended.leads_to(p.cursors.forget_session, p.names.forget_session)
 

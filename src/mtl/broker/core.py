@@ -17,7 +17,7 @@ The parts and their subjects:
     granting*       Reader and Writer requests               polls          requests that wait for changes
     leases          tokens, binding, expiry                  flows          commands on the data ports
     resources       named logs and their incarnations        intake         contents on their way into one log
-    opening         logs that are not open yet               idle           recording the ends of idle logs
+    opening         logs that are not open yet               ends           recording the ends of logs
     writers         contents in                              names          writer names and their holders
     readers         contents out                             cursors        groups, their positions and holders
     stages          staged, invisible contents               committing, publishing   their commit, step by step
@@ -58,7 +58,7 @@ from mtl.broker.recurring import Recurring
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import CLOCK_NOTE_S, Ages
-from mtl.broker.writing.idle import Idle
+from mtl.broker.writing.ends import Ends
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
@@ -92,7 +92,7 @@ class Parts:
     resources: Resources
     names: Names
     writers: Writers
-    idle_logs: Idle
+    ends: Ends
     stages: Stages
     committing: Committing
     readers: Readers
@@ -329,7 +329,7 @@ class Broker:
         recurring.add(queue_limits.QUEUE_TICK_S, self._advance_queues, lambda: self.parts.queues.has_queues)
         recurring.add(min(broker_limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.parts.flows.check)
         recurring.add(broker_limits.EXPIRY_CHECK_S, self._expire)
-        recurring.add(limits.MARK_CHECK_S, self.parts.idle_logs.run, lambda: self.parts.idle_logs.has_logs)
+        recurring.add(limits.MARK_CHECK_S, self.parts.ends.run, lambda: self.parts.ends.any_unrecorded)
         recurring.add(broker_limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
         recurring.add(USAGE_CHECK_S, self.parts.usage.enforce)
         recurring.add(CLOCK_NOTE_S, self.parts.ages.save_clocks)

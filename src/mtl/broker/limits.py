@@ -16,7 +16,7 @@ MAX_PATTERN_WORK = 50_000_000
 # --- the log ------------------------------------------------------------------------------------------------
 
 MARKS_AT_ONCE = 32
-"""Logs whose end is recorded in one check: each takes two syncs in the threads that also commit groups."""
+"""Logs whose end is recorded between two checks: each takes two syncs in the threads that also commit groups."""
 
 SHARED_MEMORIES = 64
 """Writers that share memory with the broker at a time. With more writers the processor is the bottleneck and not the

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mtl.errors import Damaged, MtlError
 from mtl.log.files import Disk, failure
 from mtl.log.manifest import Manifest
-from mtl.log.scanned import scan_segment
+from mtl.log.scanned import contents, scan_segment
 from mtl.log.segment import segment_base, segment_name
 from mtl.log.store import Store
 
@@ -54,7 +54,7 @@ def extent(disk: Disk, directory: str) -> Extent:
         if scanned.bad is not None and scanned.bad.offset < scanned.durable:
             damage = f"its last segment is damaged at octet {scanned.bad.offset}"
         elif manifest is not None and end < manifest.end:
-            damage = f"contents {end} to {manifest.end - 1} are missing"
+            damage = contents(end, manifest.end, "are missing", at_least=True)
         return Extent(first, end, manifest, damage)
     except OSError as error:
         raise failure(error, f"looking at the log {directory}") from error

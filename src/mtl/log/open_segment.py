@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtl.errors import Damaged
 from mtl.log.recovery import rebuild, shortened
+from mtl.log.scanned import contents
 from mtl.log.segment import Index
 from mtl.log.store import Store
 
@@ -65,5 +66,5 @@ class OpenSegment:
         """The error for damage at an offset; of the whole segment unless contents [first, end) are given."""
         path = self.store.segment_path(self.base)
         first, end = first or self.base, end or self.end
-        message = f"{path}: damaged at octet {offset}: {reason}; contents {first} to {end - 1} are affected"
+        message = f"{path}: damaged at octet {offset}: {reason}; {contents(first, end, 'are affected')}"
         return Damaged(message, file=path, offset=offset, first=first, end=end)

@@ -6,8 +6,8 @@
 - Every chunk header states the offset that was durable when its group began. A bad chunk at or above the largest such
   offset belongs to a group that was never acknowledged: it is cut, with all that follows (the pages of an unsynced
   group reach the disk in any order, so valid chunks after a hole are normal). A bad chunk below it was durable and has
-  changed: Damaged, and the log is not changed. The manifest's `end` states the same for contents: it is recorded when
-  a log has been idle, when it is closed, and when it was opened.
+  changed: Damaged, and the log is not changed. The manifest's `end` states the same for contents: it is recorded now
+  and then under load, when a log has been idle, when it is closed, and when it was opened.
 - Zeros after the last chunk are room for small groups (`group`): they are cut, too, but nothing was lost.
 - The last group may have no such evidence. A chunk of it that is complete except for one flipped bit was written, so
   it is Damaged, too (flips.py). Any other chunk of it that does not verify counts as unfinished.
@@ -29,7 +29,7 @@ from mtl.log.chunk import decode_runs
 from mtl.log.files import File, write_fully
 from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import NEW_MANIFEST, Manifest
-from mtl.log.scanned import Scanned, count_runs, damaged, scan_segment
+from mtl.log.scanned import Scanned, contents, count_runs, damaged, scan_segment
 from mtl.log.segment import (
     HEADER_SIZE,
     NEW_INDEX,
@@ -144,7 +144,7 @@ def _examine(
     if len(bases) > 1 and sizes[bases[-1]] < HEADER_SIZE:
         torn = bases.pop()  # it cannot have contents; the next append begins it again
     if not bases or bases[-1] < manifest.newest:
-        raise newest_missing(store, bases, manifest.newest)
+        raise newest_missing(store, bases, manifest)
     below = [base for base, end in pairwise(bases) if end <= earliest]
     bases = bases[len(below) :]
     if bases[0] > earliest:
@@ -174,22 +174,27 @@ def _examine(
     return _Plan(bases, below, rebuilt, index, header, scanned, numbers, orphans)
 
 
-def missing(store: Store, first: int, end: int | None, file: str | None = None) -> Damaged:
-    """The error for contents whose segments are missing; `file` is one that is known to be missing."""
-    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
+def missing(
+    store: Store, first: int, end: int | None, file: str | None = None, *, at_least: bool = False
+) -> Damaged:
+    """The error for contents whose segments are missing; `file` is one that is known to be missing. `at_least`:
+    contents from `end` on may be missing, too.
+    """
+    wanted = contents(first, end, "should be there", at_least=at_least)
     files = "their segments are" if file is None else f"{file} is"
     message = (
-        f"{store.directory}: {affected} should be there, but {files} missing. Nothing was changed: restore the missing "
-        "files from a copy, then restart the broker"
+        f"{store.directory}: {wanted}, but {files} missing. Nothing was changed: restore the missing files from a "
+        "copy, then restart the broker"
     )
     return Damaged(message, file=store.directory, first=first, end=end)
 
 
-def newest_missing(store: Store, bases: list[int], expected: int) -> Damaged:
-    """The error for a log without its newest segments, at least without the one at `expected`."""
+def newest_missing(store: Store, bases: list[int], manifest: Manifest) -> Damaged:
+    """The error for a log without its newest segments, at least without the one that the manifest names."""
     index = store.index(bases[-1]) if bases else None
-    first = expected if index is None else index.base + index.contents
-    return missing(store, first, None, segment_name(expected))
+    first = manifest.newest if index is None else index.base + index.contents
+    end = manifest.end if manifest.end > first else None
+    return missing(store, first, end, segment_name(manifest.newest), at_least=True)
 
 
 def exchanged(store: Store, bases: list[int], manifest: Manifest) -> Damaged | None:
@@ -209,8 +214,8 @@ def foreign_segment(store: Store, base: int) -> Damaged:
     path = store.segment_path(base)
     message = (
         f"{path}: this is not the segment that the log's manifest or index names: the file belongs to another log, or "
-        f"they are older copies; contents from {base} on are affected. Nothing was changed: restore the files as they "
-        "were, then restart the broker"
+        f"they are older copies; {contents(base, None, 'are affected')}. Nothing was changed: restore the files as "
+        "they were, then restart the broker"
     )
     return Damaged(message, file=path, offset=0, first=base)
 
@@ -225,7 +230,7 @@ def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int, end:
         raise Damaged(message, file=path, offset=0, first=base)
     scanned = scan_segment(store, base, header, size)
     if base + scanned.index.contents < end:
-        raise damaged(path, scanned, end)
+        raise damaged(path, scanned, end, at_least=True)
     if scanned.was_durable:
         raise damaged(path, scanned)
     return scanned
@@ -262,12 +267,13 @@ def shortened(path: str, index: Index, size: int) -> Damaged:
     """The error for a sealed segment whose file is shorter than its index says."""
     at = index.find_offset(size)
     first = index.base + (index.sequences[at] if at >= 0 else 0)
+    end = index.base + index.contents
     return Damaged(
-        f"{path}: has {size} octets instead of {index.length}; contents from {first} on are affected",
+        f"{path}: has {size} octets instead of {index.length}; {contents(first, end, 'are affected')}",
         file=path,
         offset=size,
         first=first,
-        end=index.base + index.contents,
+        end=end,
     )
 
 

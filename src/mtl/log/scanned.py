@@ -102,22 +102,31 @@ def _add_chunk(result: Scanned, item: Found, path: str) -> None:
     count_runs(result.numbers, item.runs(), path)
 
 
-def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
-    """The error for a segment whose durable part has a bad chunk."""
+def damaged(path: str, scanned: Scanned, end: int | None = None, *, at_least: bool = False) -> Damaged:
+    """The error for a segment whose durable part has a bad chunk. `at_least`: contents from `end` on may be affected,
+    too.
+    """
     index = scanned.index
     offset, reason = scanned.bad or (index.length, "the segment ends too early")
     first = index.base + index.contents
     if scanned.beyond.sequence is not None:
         end = index.base + scanned.beyond.sequence
-    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
+        at_least = False
     return Damaged(
-        f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
-        "`mtl verify` shows the intact parts, a copy of the file can replace it",
+        f"{path}: damaged at octet {offset}: {reason}; {contents(first, end, 'are affected', at_least=at_least)}. "
+        "Nothing was changed: `mtl verify` shows the intact parts, a copy of the file can replace it",
         file=path,
         offset=offset,
         first=first,
         end=end,
     )
+
+
+def contents(first: int, end: int | None, what: str, *, at_least: bool = False) -> str:
+    """For messages: "contents 3 to 7 are affected (5 in all)". `end` None: up to the log's end, which is not known."""
+    if end is None:
+        return f"contents from {first} on {what}"
+    return f"contents {first} to {end - 1} {what} ({'at least ' if at_least else ''}{end - first:,} in all)"
 
 
 def count_runs(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:

@@ -88,7 +88,8 @@ class Store:
         path = self.segment_path(base)
         header = read_header(self.disk, path)
         if header is None:
-            raise Damaged(f"{path}: the segment's header does not verify", file=path, offset=0, first=base)
+            message = f"{path}: the segment's header does not verify; contents from {base} on are affected"
+            raise Damaged(message, file=path, offset=0, first=base)
         return header
 
     def segment_size(self, base: int) -> int:

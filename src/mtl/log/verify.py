@@ -102,7 +102,7 @@ def _log_problems(
             yield _problem(manifest)
         return
     if not bases or bases[-1] < manifest.newest:
-        yield _problem(newest_missing(store, bases, manifest.newest))
+        yield _problem(newest_missing(store, bases, manifest))
     if bases and bases[0] > manifest.earliest:
         yield _problem(missing(store, manifest.earliest, bases[0]))
     stranger = exchanged(store, bases, manifest)
@@ -137,7 +137,7 @@ def _segment(store: Store, base: int, end: int | None, indexed: bool, least: int
     elif scanned.bad is not None and wanted is None and scanned.was_durable:
         problems.append(_problem(damaged(path, scanned)))
     elif end is None and base + scanned.index.contents < least:
-        problems.append(_problem(damaged(path, scanned, least)))
+        problems.append(_problem(damaged(path, scanned, least, at_least=True)))
     problems += _index_problems(store, base, index, scanned.index, indexed=indexed or end is not None)
     if end is not None and wanted is not None and base + wanted < end:
         problems.append(_problem(missing(store, base + wanted, end)))

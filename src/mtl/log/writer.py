@@ -231,11 +231,11 @@ class LogWriter:
         return Synced(self.next)
 
     def mark(self) -> bool:
-        """Record the log's end in the manifest, when the log has new contents and is idle. False when that fails; the
-        log itself is not affected.
+        """Record the log's end in the manifest, if the log has new contents. False when that fails; the log itself is
+        not affected.
 
-        Until the end is recorded, damage to the last group may be taken for an unfinished write (recovery.py). Later
-        groups and `close` record it, too.
+        Until the end is recorded, a loss at the end may be taken for an unfinished write (recovery.py). New segments
+        and `close` record it, too.
         """
         with self._guard("recording the end"):
             if self._unfinished is None and self._manifest.lacks(self.next):

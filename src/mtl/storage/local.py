@@ -372,12 +372,11 @@ def _log_cut(report: RecoveryReport) -> None:
         log.info("%s: a group that was not finished", where)
         return
     log.warning(
-        "%s: contents %d to %d are not whole. They were not confirmed, unless the broker confirmed them in the last "
-        "%g s before it stopped and the file was damaged after that. Their sequences are assigned again",
+        "%s: contents %d to %d are not whole. They were not confirmed, unless the broker confirmed them shortly before "
+        "it stopped and the file was damaged after that (PROTOCOL.md 9.3). Their sequences are assigned again",
         where,
         report.cut_first,
         report.cut_end - 1,
-        limits.MARK_IDLE_S + limits.MARK_CHECK_S,
     )
 
 

@@ -354,7 +354,7 @@ def test_a_sealed_segment_that_is_too_short_is_damage(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
     reader = reopened(twin)
-    with pytest.raises(Damaged, match=r"500 octets instead of 1024; contents from 3 on"):
+    with pytest.raises(Damaged, match=r"500 octets instead of 1024; contents 3 to 6 are affected"):
         reader.snapshot().find(1)
     assert reader.snapshot().find(7) is not None
 
@@ -364,7 +364,9 @@ def test_a_missing_sealed_segment_is_damage(twin: FaultyDisk) -> None:
     twin.unlink(f"{LOG}/00000000000000000007.segment")
     reader = reopened(twin)
     assert reader.snapshot().find(6) is not None, "contents before it are intact"
-    with pytest.raises(Damaged, match="contents 7 to 12 should be there, but their segments are missing"):
+    with pytest.raises(
+        Damaged, match=r"contents 7 to 12 should be there .6 in all., but their segments are missing"
+    ):
         reader.snapshot().find(8)
 
 

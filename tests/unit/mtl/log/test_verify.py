@@ -70,7 +70,7 @@ def test_verify_changes_no_file(log: LogUnderTest) -> None:
     assert {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)} == before
 
 
-@pytest.mark.parametrize(("base", "affected"), [(1, "1 to 3"), (4, "4 to 6"), (7, "from 7 on")])
+@pytest.mark.parametrize(("base", "affected"), [(1, "1 to 3"), (4, "4 to 6"), (7, "7 to 8")])
 def test_a_missing_segment_is_one_problem(log: LogUnderTest, base: int, affected: str) -> None:
     """The missing segment is reported, its neighbours as intact."""
     log.disk.unlink(f"{LOG}/{segment_name(base)}")
