@@ -20,6 +20,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -118,12 +119,48 @@ class Disk(Protocol):
         """Lock the directory until release() or the end of this process; DirectoryInUse if it is locked already."""
 
 
+_REMEDIES: dict[int, Callable[[], str]] = {
+    errno.ENOSPC: lambda: "free some space, or some inodes (df -h, df -i), nothing else is needed",
+    errno.EDQUOT: lambda: (
+        "raise the disk quota of the broker's user, or free some of it; nothing else is needed"
+    ),
+    errno.EFBIG: lambda: f"{file_limit_text()}; raise the limit, then restart the broker",
+    errno.EMFILE: lambda: (
+        "raise the limit of open files of this process (ulimit -n, LimitNOFILE), then restart it"
+    ),
+    errno.ENFILE: lambda: "raise the system's limit of open files (sysctl fs.file-max)",
+    errno.EROFS: lambda: (
+        "make the file system writable; if the system made it read-only, its disk failed (dmesg)"
+    ),
+    errno.EIO: lambda: "the disk or its connection fails (dmesg)",
+    errno.EACCES: lambda: "give the broker's user the permission",
+    errno.EPERM: lambda: "give the broker's user the permission",
+}
+"""The way out of the errors of a system that people can end."""
+
+
 def failure(error: OSError, doing: str) -> StorageError:
     """The project's error for an error of the system: StorageFull or StorageFailed; `doing` names the failed step."""
     reason = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0)
+    way_out = "" if remedy is None else f"; {remedy()}"
     if error.errno in _FULL:
-        return StorageFull(f"no space left while {doing} ({reason}); free some space, nothing else is needed")
-    return StorageFailed(f"{doing} failed: {reason}")
+        return StorageFull(f"no space left while {doing} ({reason}){way_out}")
+    return StorageFailed(f"{doing} failed: {reason}{way_out}")
+
+
+def file_limit() -> int | None:
+    """The octets that a file of this process may have (ulimit -f); None without a limit."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def file_limit_text() -> str:
+    """A file may not grow further: the limit, for messages."""
+    limit = file_limit()
+    if limit is None:
+        return "the file system does not allow a larger file"
+    return f"a file of this process may have {limit:,} octets (ulimit -f, LimitFSIZE)"
 
 
 def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:

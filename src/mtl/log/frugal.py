@@ -213,10 +213,10 @@ class FrugalDisk:
         self._disk.remove_dir(path)
 
     def list_dir(self, path: str) -> list[str]:
-        return self._disk.list_dir(path)
+        return self._with_files(lambda: self._disk.list_dir(path))
 
     def sizes(self, path: str) -> dict[str, int]:
-        return self._disk.sizes(path)
+        return self._with_files(lambda: self._disk.sizes(path))
 
     def exists(self, path: str) -> bool:
         return self._disk.exists(path)

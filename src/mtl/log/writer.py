@@ -3,7 +3,8 @@
 A call that raises has stored nothing (except `adopt`, see there). After an OSError the log continues or stops,
 depending on the operation that failed:
 
-- a failed write: the segment is cut back to where the group began, durably; if that fails too, the log stops;
+- a failed write: the segment is cut back to where the group began, durably; if that fails too, the log stops. If the
+  file may not grow (EFBIG) the segment is sealed, and the group written to a new one;
 - a failed fdatasync, durability "sync": the segment is abandoned at its last known-good end and a new one begun; the
   group was never acknowledged and is not kept. Durability "os": contents that were acknowledged may be lost from
   the cache at any time, so the log stops, and opening it writes its tail again;
@@ -12,6 +13,7 @@ depending on the operation that failed:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,9 +91,10 @@ class LogWriter:
         for chunk in chunks:
             check(chunk)
         with self._guard("appending"):
-            group = self._group(sum(chunk.stored for chunk in chunks), len(chunks), now_us, sync=self._sync)
-            self._write(group, lambda: _add(group, chunks))
-            self._commit(group)
+            size = sum(chunk.stored for chunk in chunks)
+            group = self._store_group(
+                size, len(chunks), now_us, lambda group: _add(group, chunks), sync=self._sync
+            )
         for chunk in chunks:
             for run in chunk.runs:
                 last = run.first + run.count - 1
@@ -107,9 +110,7 @@ class LogWriter:
             opened = open_parts(self._store.disk, parts)
             size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
             # Synced also under durability "os": the stages are removed next.
-            group = self._group(size, count, now_us, sync=True)
-            self._write(group, lambda: self._copy(group, opened))
-            self._commit(group)
+            group = self._store_group(size, count, now_us, lambda group: self._copy(group, opened), sync=True)
         return self._appended(group, ())
 
     def _copy(self, group: Group, parts: list[Part]) -> None:
@@ -118,6 +119,22 @@ class LogWriter:
                 group.add_copy(found)
                 group.write_ahead()
         group.write()
+
+    def _store_group(
+        self, size: int, count: int, now_us: int, fill: Callable[[Group], None], *, sync: bool
+    ) -> Group:
+        """Write and sync a group. A segment that may not grow further (ulimit -f, the file system) is full."""
+        group = self._group(size, count, now_us, sync=sync)
+        try:
+            self._write(group, fill)
+        except OSError as error:
+            if error.errno != errno.EFBIG or self._stopped or not len(group.active.index):
+                raise
+            self._seal()
+            group = self._group(size, count, now_us, sync=sync)
+            self._write(group, fill)
+        self._commit(group)
+        return group
 
     def _group(self, size: int, count: int, now_us: int, *, sync: bool) -> Group:
         """A group at the end of the newest segment, or of a new one when that is full or old enough."""
@@ -142,11 +159,11 @@ class LogWriter:
             )
         )
 
-    def _write(self, group: Group, fill: Callable[[], None]) -> None:
+    def _write(self, group: Group, fill: Callable[[Group], None]) -> None:
         """Let `fill` write a group; cut the group back if that fails."""
         whole = False
         try:
-            fill()
+            fill(group)
             whole = True
         finally:  # after any exception: the next group must not follow half of this one
             if not whole:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed, StorageFull
+from mtl.log.files import file_limit, file_limit_text
 from mtl.storage.records import KINDS, StateRecord
 from mtl.storage.rows import Row, checksums, encode_row, total
 
@@ -22,6 +23,14 @@ VERSION = 4
 
 WITH_MANIFESTS = 4
 """The first format whose logs have manifests."""
+
+_PAGE = 4096
+_WAL_PAGES = 1000
+"""SQLite's defaults: octets of a page, and pages of the write-ahead log at which a checkpoint empties it."""
+
+_NEAR = 256 << 10
+"""A file that is nearer to the limit of file sizes than this has probably reached it: SQLite does not pass on the
+system's reason. A transaction is smaller."""
 
 BUSY_S = 10.0
 """Seconds for which a transaction waits for one of another process, whose sync may take seconds on a slow disk."""
@@ -54,8 +63,19 @@ def named(path: str, error: sqlite3.Error, *, opening: bool = False) -> StorageE
     primary = None if code is None else code & 0xFF
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"{path}: no space left for the broker's records; free some and try again")
+    limit = file_limit()
+    if primary == sqlite3.SQLITE_IOERR and limit is not None and _largest(path) + _NEAR > limit:
+        return StorageFailed(
+            f"{path}: {error}: {file_limit_text()}; raise the limit, then restart the broker"
+        )
     damaged = primary not in {*_SYSTEM, None} if opening else not isinstance(error, sqlite3.OperationalError)
     return Damaged(f"{path}: {error}", file=path) if damaged else StorageFailed(f"{path}: {error}")
+
+
+def _largest(path: str) -> int:
+    """Octets of the larger one of the database and its write-ahead log."""
+    places = (Path(path), Path(f"{path}-wal"))
+    return max((place.stat().st_size for place in places if place.exists()), default=0)
 
 
 def connect(uri: str) -> sqlite3.Connection:
@@ -66,6 +86,9 @@ def connect(uri: str) -> sqlite3.Connection:
     db.text_factory = lambda octets: octets.decode("utf-8", "surrogateescape")
     try:
         db.execute("PRAGMA synchronous=FULL")
+        if (limit := file_limit()) is not None:
+            # The write-ahead log begins again before it reaches the limit.
+            db.execute(f"PRAGMA wal_autocheckpoint={max(1, min(_WAL_PAGES, limit // 2 // _PAGE))}")
     except sqlite3.Error:
         db.close()
         raise

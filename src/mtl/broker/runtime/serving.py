@@ -15,6 +15,7 @@ from typing import Protocol
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
 from mtl.errors import OptionError
+from mtl.log.files import file_limit, file_limit_text
 
 log = logging.getLogger("mtl.broker")
 
@@ -47,6 +48,7 @@ def serve(
     config.check_exposure()
     config.check_logins()
     raise_file_limit()
+    report_file_sizes(config.segment_bytes)
     started: list[Server] = []
 
     def read_again() -> None:
@@ -94,6 +96,18 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (ValueError, OSError) as error:  # macOS reports no limit, but refuses to set none
         log.warning("this process may have %d files open: %s", now, error)
+
+
+def report_file_sizes(segment_bytes: int) -> None:
+    """Log a limit of file sizes (ulimit -f) below a segment's size: segments end there, and no larger group fits."""
+    limit = file_limit()
+    if limit is not None and limit < segment_bytes:
+        log.warning(
+            "%s: the segments of logs end there instead of at segment-bytes (%d octets). Contents, and records in "
+            "broker.db, that need a larger file are refused",
+            file_limit_text(),
+            segment_bytes,
+        )
 
 
 def _started(config: BrokerConfig) -> Server:

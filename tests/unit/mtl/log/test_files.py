@@ -7,6 +7,7 @@ import errno
 import gc
 import mmap
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -299,3 +300,29 @@ def test_failures_have_a_type_and_name_the_operation(code: int, kind: type[Excep
     assert type(error) is kind
     assert "appending to x" in str(error)
     assert os.strerror(code) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (errno.ENOSPC, "inodes"),
+        (errno.EDQUOT, "quota"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "fs.file-max"),
+        (errno.EROFS, "writable"),
+        (errno.EIO, "dmesg"),
+        (errno.EACCES, "permission"),
+        (errno.EPERM, "permission"),
+    ],
+)
+def test_failures_that_people_can_end_name_the_way_out(
+    code: int, way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtl.log.files.file_limit", lambda: 1_000)
+    assert way_out in str(failure(OSError(code, os.strerror(code)), "appending to x"))
+
+
+def test_a_file_system_may_have_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert "the file system does not allow a larger file" in str(failure(OSError(errno.EFBIG, "large"), "x"))

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from mtl.errors import StorageFailed, StorageFull
-from mtl.log.change import LogOptions, Synced
+from mtl.log.change import Durability, LogOptions, Synced
 from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.group import WRITE_AHEAD
 from mtl.log.log import open_log
+from mtl.log.segment import index_name, segment_name
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, files
 
@@ -209,6 +210,48 @@ def test_a_log_that_cannot_be_truncated_stops(log: LogUnderTest) -> None:
     log.writer.close()
     log.crash(power=False)
     log.append(chunk())
+
+
+# --- a limit of file sizes ----------------------------------------------------------------------------------
+
+
+def too_large(log: LogUnderTest, name: str = ".segment", count: int = 1) -> None:
+    """The next writes to a segment reach the limit of file sizes."""
+    log.disk.fail("write", when=lambda path: name in path, error=errno.EFBIG, count=count)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_segment_that_may_not_grow_is_followed_by_another(durability: Durability) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability=durability))
+    log.append(chunk(3, RunEntry(1, 1, 3)))
+    too_large(log)
+    log.append(chunk(2))
+    assert files(log.disk) == [index_name(1), segment_name(1), segment_name(4)]
+    log.append(chunk())
+    log.check()
+    log.crash(power=False)
+
+
+def test_a_commit_into_a_segment_that_may_not_grow_begins_another(log: LogUnderTest) -> None:
+    log.append(chunk(3))
+    too_large(log, f"log/{segment_name(1)}")
+    log.commit([[chunk(2)]], adopt=False)
+    log.crash()
+
+
+def test_a_group_larger_than_a_file_may_be_is_refused_with_the_limit(
+    log: LogUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtl.log.files.file_limit", lambda: 2_000_000)
+    log.append(chunk(3))
+    too_large(log, "segment", count=2)
+    with pytest.raises(
+        StorageFailed, match=r"may have 2,000,000 octets \(ulimit -f, LimitFSIZE\); raise the limit"
+    ):
+        log.append(chunk(2))
+    assert not log.writer.stopped
+    log.append(chunk())
+    log.crash()
 
 
 def test_short_writes_are_completed() -> None:

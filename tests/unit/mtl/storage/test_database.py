@@ -72,3 +72,16 @@ def test_sqlite_errors_become_named_ones(code: int | None, opening: bool, kind: 
 
 def test_corruption_is_damage_at_any_time() -> None:
     assert isinstance(named("p", sqlite3.DatabaseError("malformed")), Damaged)
+
+
+@pytest.mark.parametrize(("octets", "is_named"), [(1_000_000, True), (100, False)])
+def test_a_reached_limit_of_file_sizes_is_named(
+    octets: int, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("mtl.log.files", "mtl.storage.database"):
+        monkeypatch.setattr(f"{module}.file_limit", lambda: 1_000_000)
+    (tmp_path / "broker.db-wal").write_bytes(bytes(octets))
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    found = str(named(str(tmp_path / "broker.db"), error))
+    assert ("a file of this process may have 1,000,000 octets (ulimit -f" in found) == is_named
