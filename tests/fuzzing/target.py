@@ -19,7 +19,8 @@ FINDINGS = Path(__file__).parent / "findings"
 @dataclass(frozen=True)
 class Target:
     """`run` takes any octets and raises only for a defect of the decoder. `tokens` are words that mutation would
-    rarely produce; `max_len` bounds inputs, in octets.
+    rarely produce; `max_len` bounds inputs, in octets. `apart`: the decoder gives octets to C code that might end the
+    process, so the test suite runs it in another one, too.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Target:
     seeds: tuple[bytes, ...]
     tokens: tuple[bytes, ...] = ()
     max_len: int = 4096
+    apart: bool = False
 
     def known(self) -> list[bytes]:
         """The seeds, and former findings."""

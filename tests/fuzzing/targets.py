@@ -18,7 +18,7 @@ from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
 from pyspark_mtl.source import offsets
-from tests.fuzzing import examples, logs, mbws, mc0, micromessage, reactive, sasl
+from tests.fuzzing import bodies, examples, logs, mbws, mc0, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
 # --- data commands: two octets with the size of the header, the header, the body ----------------------------
@@ -146,6 +146,10 @@ TARGETS = (
     Target("recovery", logs.run_recovery, logs.DIRECTORIES, logs.TOKENS),
     Target("records", codec(decode_record, encode_record, RECORD_ERRORS), examples.RECORDS, examples.MEMBERS),
     Target("reactive", reactive.run, reactive.MESSAGES),
+    Target("text-bodies", bodies.run("text", bodies.of_text), bodies.TEXTS, apart=True),
+    Target("json-bodies", bodies.run("json", bodies.of_json), bodies.JSONS, bodies.JSON_TOKENS, apart=True),
+    Target("msgpack-bodies", bodies.run("msgpack", bodies.of_msgpack), bodies.MSGPACKS, apart=True),
+    Target("arrow-bodies", bodies.run("arrow", bodies.of_arrow), bodies.ARROWS, apart=True),
     Target("offsets", codec(decode_offset, encode_offset, OffsetError), examples.OFFSETS),
     Target("mbws", mbws.run, mbws.MESSAGES, mbws.TOKENS),
     Target("mbws-kept", codec(connection_records.decode, connection_records.encode), mbws.KEPT),

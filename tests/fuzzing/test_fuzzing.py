@@ -5,26 +5,32 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
-import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtl.errors import Malformed
+from tests.fuzzing.apart import CHECKS, Apart
 from tests.fuzzing.target import FINDINGS, Target, codec
 from tests.fuzzing.targets import BY_NAME, TARGETS
 
 ROOT = Path(__file__).parents[2]
 MUTATIONS = 300
 
-PER_OCTET = 200
-"""Octets of memory for each of an input: an empty entry of a field table has three and becomes a string in a dict."""
 
-AT_LEAST = 256 << 10
-"""And for inputs of any size: error messages, tracebacks, objects created at first use."""
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Apart]:
+    with Apart() as process:
+        yield process
 
-SLOWEST_S = 2.0
+
+def checked(name: str, target: Target, apart: Apart) -> Callable[[bytes], None]:
+    """The check of this name of one input; in the other process if the target asks for it."""
+    if target.apart:
+        return lambda data: apart.check(name, target, data)
+    return lambda data: CHECKS[name](target, data)
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
@@ -48,31 +54,24 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.requirement("MTL-50", "MTL-51", "MTL-110", "MTL-111")
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_any_octets_give_a_value_or_the_declared_error(target: Target) -> None:
+def test_any_octets_give_a_value_or_the_declared_error(target: Target, apart: Apart) -> None:
     rng = random.Random(target.name)
     known = target.known()
+    run = checked("run", target, apart)
     for data in [*known, *(mutated(rng, rng.choice(known)) for _ in range(MUTATIONS))]:
-        try:
-            target.run(data)
-        except Exception as error:
-            raise AssertionError(f"{target.name} failed for {data.hex()}") from error
+        run(data)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_memory_and_time_are_bounded_by_the_size_of_the_input(target: Target) -> None:
+def test_memory_and_time_are_bounded_by_the_size_of_the_input(target: Target, apart: Apart) -> None:
     rng = random.Random(target.name)
     known = target.known()
     inputs = [*known, *(mutated(rng, rng.choice(known)) for _ in range(30))]
+    run, check = checked("run", target, apart), checked("bounds", target, apart)
     for data in inputs:
-        target.run(data)  # one-time allocations happen now
+        run(data)  # one-time allocations happen now
     for data in inputs:
-        tracemalloc.start()
-        began = time.perf_counter()
-        target.run(data)
-        took, (_, peak) = time.perf_counter() - began, tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < AT_LEAST + PER_OCTET * len(data), data.hex()
-        assert took < SLOWEST_S, data.hex()
+        check(data)
 
 
 def test_every_finding_belongs_to_a_target() -> None:
@@ -91,6 +90,18 @@ def test_a_value_that_changes_when_encoded_again_is_a_failure() -> None:
     codec(bytes.decode, str.encode)(b"x")
     with pytest.raises(AssertionError, match="came back"):
         codec(bytes.decode, lambda text: text.encode() + b"!")(b"x")
+
+
+def test_an_input_that_ends_the_process_is_a_failure(apart: Apart) -> None:
+    fatal = replace(BY_NAME["short"], name="a name without a target")
+    with pytest.raises(AssertionError, match="KeyError"):
+        apart.check("run", fatal, b"")
+    process = apart._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    with pytest.raises((AssertionError, BrokenPipeError)):
+        apart.check("run", BY_NAME["short"], b"")
 
 
 def test_a_memory_error_is_a_failure() -> None:

@@ -101,6 +101,6 @@ def _time_entries(times: Any) -> Any:
     written = pc.strftime(times.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%SZ")
     lengths = pc.binary_length(written)
     if pc.any(pc.not_equal(lengths, _TIMESTAMP_LENGTH)).as_py():
-        raise FieldError("a timestamp is outside the years 0 to 9999")
+        raise FieldError("the column 'timestamp' has a time outside the years 0 to 9999 in UTC")
     head = encode_properties({TIMESTAMP: "0" * _TIMESTAMP_LENGTH})[4:-_TIMESTAMP_LENGTH]
     return pc.fill_null(pc.binary_join_element_wise(head, written.cast(pa.binary()), b""), b"")

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from mtl.errors import Malformed
 from mtl.wire.flatbuffers import I64, U32, field, follow, length, read
 from pyspark_mtl.limits import MAX_BODY_ROWS
 
-_TEXT = 64
-"""Most octets of a number or a time as text."""
+_BUFFER = 16
+"""Octets of a buffer's place in the metadata: its offset and its length."""
 
 _OFFSET = 4
 """Octets of an offset in Spark's strings, lists and maps."""
@@ -29,7 +30,7 @@ def decompressed(body: Any, names: Collection[str]) -> int:
     """Octets of the columns `names`, and of all dictionaries, after decompression, as the stream states them.
 
     Decompresses nothing, and allocates only the stream's schema. Raises Arrow's errors for a damaged stream, and
-    Malformed for damaged metadata.
+    Malformed for damaged metadata, also for more buffers than a batch has.
     """
     total = 0
     schema: Any = None
@@ -43,7 +44,8 @@ def decompressed(body: Any, names: Collection[str]) -> int:
             wanted = None
             if message.type == "dictionary":
                 batch = follow(meta, field(meta, batch, 1))
-            elif schema is not None:
+            _check_counts(meta, batch)
+            if message.type == "record batch" and schema is not None:
                 wanted = _selected(schema, names, _variadic(meta, batch))
             total += sum(_stated(meta, batch, memoryview(message.body), wanted))
     return total
@@ -68,9 +70,21 @@ def _stated(meta: bytes, batch: int, body: memoryview, wanted: list[bool] | None
     if wanted is None or len(wanted) != count:
         wanted = [True] * count
     for number, is_wanted in enumerate(wanted):
-        at, size = read(I64, meta, first + 16 * number), read(I64, meta, first + 16 * number + 8)
+        at, size = read(I64, meta, first + _BUFFER * number), read(I64, meta, first + _BUFFER * number + 8)
         if is_wanted and size >= I64.size:
             yield max(0, read(I64, bytes(body[at : at + I64.size]), 0))
+
+
+def _check_counts(meta: bytes, batch: int) -> None:
+    """Malformed unless the buffers of a batch, and those of each column of views, have a place in its metadata. Arrow
+    allocates a reference for each before it finds out.
+    """
+    count = length(meta, batch, 2)
+    if count > len(meta) // _BUFFER or length(meta, batch, 4) > len(meta) // I64.size:
+        raise Malformed("a batch that states more buffers than its metadata describes")
+    views = list(_variadic(meta, batch))
+    if any(buffers < 0 for buffers in views) or sum(views) > count:
+        raise Malformed("columns of views that state more buffers than their batch has")
 
 
 def _variadic(meta: bytes, batch: int) -> Iterator[int]:
@@ -118,7 +132,7 @@ def _buffers(kind: Any, variadic: Iterator[int]) -> int:
 
 
 def cast(column: Any, kind: Any) -> int:
-    """Most octets of a valid column after a cast to a Spark type. ValueError if it cannot be cast."""
+    """Most octets of a valid column after a cast to a Spark type, as which it can be read (`arrow_types.check`)."""
     if isinstance(column, pa.ExtensionArray):
         return cast(column.storage, kind)
     if types.is_null(column.type):
@@ -126,12 +140,8 @@ def cast(column: Any, kind: Any) -> int:
     if types.is_struct(kind):
         return _of_struct(column, kind)
     if types.is_map(kind):
-        if not types.is_map(column.type):
-            raise _unfit(column, kind)
         return _OFFSET * len(column) + cast(column.keys, kind.key_type) + cast(column.items, kind.item_type)
     if types.is_list(kind):
-        if not isinstance(column, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-            raise _unfit(column, kind)
         return _OFFSET * len(column) + cast(column.values, kind.value_type)
     if types.is_string(kind) or types.is_binary(kind):
         return _OFFSET * len(column) + _of_text(column)
@@ -149,8 +159,6 @@ def nulls(count: int, kind: Any) -> int:
 
 
 def _of_struct(column: Any, kind: Any) -> int:
-    if not types.is_struct(column.type):
-        raise _unfit(column, kind)
     total = 0
     for at in range(kind.num_fields):
         wanted = kind.field(at)
@@ -167,25 +175,15 @@ def _of_text(column: Any) -> int:
     if types.is_string_view(kind) or types.is_binary_view(kind):
         views = memoryview(column.buffers()[1]).cast("B").cast("i")  # 16 octets each, the length first
         return sum(max(0, size) for size in views[4 * column.offset : 4 * (column.offset + len(column)) : 4])
-    if isinstance(column, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
-        return int(column.nbytes)
-    if types.is_nested(kind):
-        raise _unfit(column, kind)
-    return _TEXT * len(column)
+    return int(column.nbytes)
 
 
 def _of_dictionary(column: Any) -> int:
     """Octets of a dictionary column's values, one copy per row. An upper bound if it exceeds MAX_BODY_ROWS rows."""
     values = column.dictionary
     if not isinstance(values, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
-        if types.is_nested(values.type) or types.is_dictionary(values.type):
-            raise _unfit(column, values.type)
-        return _TEXT * len(column)
+        return len(column) * (int(values.type.bit_width) // 8 + 1)
     sizes = pc.binary_length(values)
     if len(column) > MAX_BODY_ROWS:
         return len(column) * (pc.max(sizes).as_py() or 0)
     return int(pc.sum(pc.take(sizes, column.indices)).as_py() or 0)
-
-
-def _unfit(column: Any, kind: Any) -> ValueError:
-    return ValueError(f"a column of type {column.type} cannot be read as {kind}")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from pyspark_mtl.rows.bodies.fitting import fit_of_row
 from pyspark_mtl.rows.bodies.from_arrow import FromArrow
 from pyspark_mtl.rows.bodies.values import Decoded, decode_rows, row_type
 
@@ -51,8 +52,11 @@ def from_msgpack(schema: Any) -> Callable[[Any], Decoded]:
 
 
 def _one_by_one(decode: Callable[[bytes], Any], schema: Any) -> Callable[[Any], Decoded]:
+    fit = fit_of_row(schema)
+    row = decode if fit is None else lambda body: fit(decode(body))
+
     def rows(bodies: Any) -> Decoded:
-        return decode_rows(bodies.to_pylist(), decode, schema)
+        return decode_rows(bodies.to_pylist(), row, schema)
 
     return rows
 

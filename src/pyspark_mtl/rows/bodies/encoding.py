@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyarrow import types
 
 from mtl.errors import ContentTooLarge, SchemaError
 from mtl.limits import MAX_CONTENT
@@ -17,14 +18,19 @@ _MSGPACK = msgspec.msgpack.Encoder()
 
 
 def encode(name: str, rows: Any) -> Any:
-    """One body (binary) for each row, in format text, json or msgpack. SchemaError for values outside the format.
+    """One body (binary) for each row, in format text, json or msgpack. SchemaError, with the column, for a value that
+    the format cannot express.
 
     In JSON NaN and infinity become null, binary becomes base64, a time RFC 3339 and a decimal a number.
     """
     try:
         return _ENCODERS[name](rows)
-    except (ValueError, TypeError, OverflowError, KeyError) as error:
-        raise SchemaError(f"a row cannot be written as {name}: {error}") from error
+    except _INEXPRESSIBLE as error:
+        place, reason = next(_refused(name, rows), ("", error))
+        raise SchemaError(
+            f"the column {place!r} has a value that cannot be written as {name}: {reason}. Times have to be in the "
+            "years 1 to 9999 in UTC, and the keys of a map distinct"
+        ) from error
 
 
 def _text(rows: Any) -> Any:
@@ -41,6 +47,34 @@ def _msgpack(rows: Any) -> Any:
 
 
 _ENCODERS: dict[str, Callable[[Any], Any]] = {"text": _text, "json": _json, "msgpack": _msgpack}
+
+
+_INEXPRESSIBLE = (ValueError, TypeError, OverflowError, KeyError)
+"""The errors of Arrow and msgspec for a value without an equal one in Python or in the format."""
+
+
+def _refused(name: str, rows: Any) -> Iterator[tuple[str, Exception]]:
+    """The paths of the columns with values that cannot be encoded, innermost ones first, and the reasons."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        try:
+            _ENCODERS[name](pa.RecordBatch.from_arrays([column], names=[field.name]))
+        except _INEXPRESSIBLE as error:
+            inner = _inside(column)
+            for place, reason in _refused(name, inner):
+                yield f"{field.name}.{place}", reason
+            yield field.name, error
+
+
+def _inside(column: Any) -> Any:
+    """The columns inside a nested column, as a batch."""
+    if types.is_struct(column.type):
+        names = [column.type.field(at).name for at in range(column.type.num_fields)]
+        return pa.RecordBatch.from_arrays(column.flatten(), names=names)
+    if types.is_map(column.type):
+        return pa.RecordBatch.from_arrays([column.keys, column.items], names=["key", "value"])
+    if types.is_list(column.type):
+        return pa.RecordBatch.from_arrays([column.flatten()], names=["element"])
+    return pa.RecordBatch.from_arrays([], names=[])
 
 
 def _dicts(rows: Any) -> list[dict[str, Any]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from mtl.errors import Malformed
 from pyspark_mtl.limits import MAX_BODY_OCTETS, MAX_BODY_ROWS
-from pyspark_mtl.rows.bodies import arrow_octets
+from pyspark_mtl.rows.bodies import arrow_octets, arrow_types
 from pyspark_mtl.rows.bodies.values import UNFIT, Decoded
 
 _DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError, Malformed)
@@ -16,13 +19,15 @@ _DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError, Malformed)
 
 
 class FromArrow:
-    """Decodes bodies (binary) with the fields of `schema`. Columns are found by name, and cast if that loses nothing.
+    """Decodes bodies (binary) with the fields of `schema`. Columns are found by name, and cast between types of one
+    kind (`arrow_types`) if that changes no value; floats may be rounded.
     Other columns of a body are not decompressed; if it has none of the fields, its first column gives the row count.
     """
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         self._names = frozenset(schema.names)
+        self._wide = [_widened(field.type) for field in schema]
         self._nulls = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
 
     def __call__(self, bodies: Any) -> Decoded:
@@ -54,6 +59,7 @@ class FromArrow:
         """The rows of a body, and the most octets that they take."""
         with pa.ipc.open_stream(body) as stream:
             names = stream.schema.names
+            self._check_types(stream.schema)
         included = [at for at, name in enumerate(names) if name in self._names] or [
             0
         ]  # an empty list would include all columns
@@ -79,16 +85,62 @@ class FromArrow:
             for field in self._schema
         )
 
-    def _fitted(self, batch: Any) -> Any:
-        columns = []
+    def _check_types(self, found: Any) -> None:
+        """ValueError unless the columns of a stream, whose schema is `found`, can be read as the fields."""
         for field in self._schema:
-            places = batch.schema.get_all_field_indices(field.name)
+            places = found.get_all_field_indices(field.name)
             if len(places) > 1:
                 raise ValueError(f"the column {field.name!r} occurs {len(places)} times")
-            columns.append(
-                batch.column(places[0]).cast(field.type) if places else pa.nulls(batch.num_rows, field.type)
-            )
+            if places:
+                arrow_types.check(found.field(places[0]).type, field.type, field.name)
+
+    def _fitted(self, batch: Any) -> Any:
+        columns = []
+        for field, wide in zip(self._schema, self._wide, strict=True):
+            place = batch.schema.get_field_index(field.name)
+            if place < 0:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            column = batch.column(place)
+            if wide != field.type:
+                column = column.cast(wide)
+                _check_floats(column, field)
+            columns.append(column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _widened(kind: Any) -> Any:
+    """The type with floats of 64 bits in place of 32."""
+    if types.is_float32(kind):
+        return pa.float64()
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([field.with_type(_widened(field.type)) for field in fields])
+    if types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_widened(kind.item_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_widened(kind.value_type)))
+    return kind
+
+
+def _check_floats(column: Any, field: Any) -> None:
+    """ValueError for a number that would become infinite with 32 bits: Arrow's cast does not check that."""
+    for numbers in _narrowed(column, field.type):
+        if pc.any(pc.not_equal(pc.is_inf(numbers), pc.is_inf(numbers.cast(pa.float32())))).as_py():
+            raise ValueError(f"the column {field.name!r} has a number beyond floats of 32 bits")
+
+
+def _narrowed(column: Any, kind: Any) -> Iterator[Any]:
+    """The columns inside a widened column that are floats of 32 bits in the type `kind`."""
+    if types.is_float32(kind):
+        yield column
+    elif types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield from _narrowed(column.field(at), kind.field(at).type)
+    elif types.is_map(kind):
+        yield from _narrowed(column.items, kind.item_type)
+    elif types.is_list(kind):
+        yield from _narrowed(column.values, kind.value_type)
 
 
 def _check_octets(octets: int) -> None:

@@ -17,7 +17,7 @@ from pyspark_mtl.rows.frames import ROWS_WITH_PROPERTIES
 _KEYS = (types.is_string, types.is_int8, types.is_int16, types.is_int32, types.is_int64)
 """The types of map keys: the names of a JSON object are text, from which whole numbers can be parsed."""
 
-_LEAVES = (
+LEAVES = (
     *_KEYS,
     types.is_boolean,
     types.is_float32,
@@ -115,7 +115,7 @@ def _check_type(name: str, field: Any) -> None:
         raise SchemaError(
             f"the column {name!r} is a map with keys of {kind.key_type}; keys have to be text or whole numbers"
         )
-    if not (types.is_nested(kind) or any(is_leaf(kind) for is_leaf in _LEAVES)):
+    if not (types.is_nested(kind) or any(is_leaf(kind) for is_leaf in LEAVES)):
         raise SchemaError(f"the column {name!r} is {kind}, a type that bodies cannot hold")
     for child in children(kind):
         _check_type(f"{name}.{child.name}", child)

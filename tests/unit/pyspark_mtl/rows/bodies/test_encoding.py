@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -23,7 +25,32 @@ def test_a_map_with_a_repeated_name_is_an_error() -> None:
         [pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))], names=["m"]
     )
     for name in ("json", "msgpack"):
-        with pytest.raises(SchemaError, match=f"cannot be written as {name}"):
+        with pytest.raises(SchemaError, match=f"the column 'm' has a value that cannot be written as {name}"):
+            encode(name, rows)
+
+
+LATE = pa.array([253_402_318_799_000_000], pa.timestamp("us", "UTC"))
+"""9999-12-31 23:59:59 in New York: the year 10000 in UTC."""
+
+EARLY = pa.array([-62_135_600_008_000_000], pa.timestamp("us", "UTC"))
+"""0001-01-01 00:00:00 in Berlin: the year 0 in UTC."""
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+@pytest.mark.parametrize("value", [LATE, EARLY, LATE.cast(pa.timestamp("us")), LATE.cast(pa.date32())])
+def test_the_column_of_a_value_outside_of_the_format_is_named(name: str, value: Any) -> None:
+    struct = pa.StructArray.from_arrays([pa.array([1]), value], ["id", "until"])
+    offsets = pa.array([0, 1], pa.int32())
+    columns = {
+        "until": value,
+        "order.until": struct,
+        "list.element": pa.ListArray.from_arrays(offsets, value),
+        "lists.element.until": pa.ListArray.from_arrays(offsets, struct),
+        "map.value": pa.MapArray.from_arrays(offsets, pa.array(["k"]), value),
+    }
+    for path, column in columns.items():
+        rows = pa.RecordBatch.from_arrays([pa.array([1]), column], names=["id", path.partition(".")[0]])
+        with pytest.raises(SchemaError, match=f"the column '{path}' has a value .* years 1 to 9999 in UTC"):
             encode(name, rows)
 
 
