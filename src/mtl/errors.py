@@ -7,6 +7,7 @@ MtlError
 │   ├── Fenced            a newer holder or writer took over; terminal, never retried
 │   └── DataLoss          requested contents are gone, with the range and the count
 ├── Unreachable           no answer within the bounded wait
+├── ClientFailed          a defect of the client ended a connection
 ├── BadBody               a content's body is not of the format or schema that a query expects
 ├── NotGranted            the broker's 202 does not echo a requested member: it does not know the member
 ├── LocalError            our own caller's mistake
@@ -122,6 +123,17 @@ class Unreachable(MtlError):
         super().__init__(f"{problem} {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
+
+
+class ClientFailed(MtlError):
+    """An exception that the client did not expect has ended the connection to `endpoint`, and no other one."""
+
+    def __init__(self, endpoint: str, error: Exception) -> None:
+        super().__init__(
+            f"the connection to {endpoint} has ended by an unexpected {type(error).__name__} in the client: {error}. "
+            "Other connections continue; open this one again. The log `mtl.client` has the traceback: please report it"
+        )
+        self.endpoint = endpoint
 
 
 class BadBody(MtlError):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from mtl.client import connecting
 from mtl.client.connecting import opens
+from mtl.client.connection_loop import ConnectionLoop
 from mtl.client.consumer import Consumer
 from mtl.client.control import Call, Channel, Waiter
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
-from mtl.client.io import IoThread, io_thread
+from mtl.client.io import io_thread
 from mtl.client.leases import LeasingConnection
 from mtl.client.loop import Loop
 from mtl.client.pump import Pump
@@ -70,7 +72,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
 
     def _open_sessions(self) -> None:
         self._pid = os.getpid()
-        self._loop: IoThread = io_thread()
+        self._loop = ConnectionLoop(io_thread(), self.endpoint)
         self._sessions = ClientSessions(self._loop, self.settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
 
@@ -79,6 +81,8 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
             self._open_sessions()
         if not self._open:
             raise Closed("the connection is closed")
+        if self._loop.failure is not None:
+            raise self._loop.failure
         if not self._loop.running:
             self._open_sessions()
 
@@ -175,6 +179,8 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
                 failed = failed or error
         self._open = False
         self._sessions.close()
+        with suppress(MtlError):  # the loop has ended already
+            self._loop.post(self._loop.end)
         if failed is not None:
             raise failed
 

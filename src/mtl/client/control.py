@@ -90,9 +90,9 @@ class Waiter:
         self._outcome = outcome
         self._event.set()
 
-    def abandoned(self) -> None:
+    def abandoned(self, error: MtlError) -> None:
         """The loop ends."""
-        self.done(Closed("the connection was closed"))
+        self.done(error)
 
     def wait(self) -> w.Reply:
         """Wait for the reply, or raise the error. Every operation in the loop ends by its own deadline."""
@@ -157,17 +157,17 @@ class Channel:
         self._session = ControlSession()
         self._token = None
 
-    def close(self) -> None:
-        """Fail the pending requests with `Closed`, and close the socket."""
+    def close(self, error: MtlError | None = None) -> None:
+        """Fail the pending requests with `error` (default: `Closed`), and close the socket."""
         self._closed = True
         self._loop.members.discard(self)
         self._drop()
         while self._calls:
-            self._calls.popleft().done(Closed("the connection was closed"))
+            self._calls.popleft().done(error or Closed("the connection was closed"))
 
-    def abandoned(self) -> None:
+    def abandoned(self, error: MtlError) -> None:
         """The loop ends."""
-        self.close()
+        self.close(error)
 
     # --- attempts -------------------------------------------------------------------------------------------
 

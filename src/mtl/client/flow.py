@@ -213,9 +213,9 @@ class ClientFlow:
         """End the connection, but not the lease."""
         self._end()
 
-    def abandoned(self) -> None:
+    def abandoned(self, error: MtlError) -> None:
         """The loop ends."""
-        self._fail(Closed("the connection was closed, or its process ends"))
+        self._fail(error)
 
     # --- leasing --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Protocol
 from uuid import uuid4
 
-from mtl.errors import Closed
+from mtl.errors import ClientFailed, Closed, MtlError
 from mtl.net.endpoint import Link, LinkEvents, Network, Poll, Watcher
 from mtl.net.network import ZmqNetwork
 
@@ -30,8 +30,8 @@ def do_nothing() -> None:
 class Member(Protocol):
     """An object of the loop for which the application may wait."""
 
-    def abandoned(self) -> None:
-        """The loop ends: fail all waits."""
+    def abandoned(self, error: MtlError) -> None:
+        """The loop ends: fail all waits with `error`."""
 
 
 class Timer:
@@ -62,6 +62,8 @@ class Loop:
         self.new_id = new_id
         self.members: set[Member] = set()
         self.running = True
+        self.failure: ClientFailed | None = None
+        """The exception that ended it."""
         self._posted: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = count()
@@ -73,7 +75,9 @@ class Loop:
     def post(self, call: Callable[[], None]) -> None:
         """Run `call` in the next round, soon. Raises `Closed` if the loop has ended."""
         if not self.running:
-            raise Closed("the client's loop has ended: its connection is closed, or its process ends")
+            raise self.failure or Closed(
+                "the client's loop has ended: its connection is closed, or its process ends"
+            )
         self._posted.append(call)
         self._wake()
 
@@ -94,11 +98,13 @@ class Loop:
         """Seconds until the next round is due, if no link has events before; None if only links can make one due."""
         return 0.0 if self.poll.may_have_events else self._pause(None)
 
-    def end(self) -> None:
-        """Fail all waits and close the poll. Nothing can be posted afterwards."""
-        self.running = False
+    def end(self, failure: ClientFailed | None = None) -> None:
+        """Fail all waits, and close the poll. Nothing can be posted afterwards. `failure`: the exception that ended the
+        loop, if one did.
+        """
+        self.running, self.failure = False, failure
         for member in list(self.members):
-            member.abandoned()
+            member.abandoned(failure or Closed("the connection was closed, or its process ends"))
         self._close_poll()
 
     def _close_poll(self) -> None:

@@ -11,7 +11,7 @@ from mtl.client.control import Call, Channel, Done
 from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, do_nothing
 from mtl.client.settings import Settings
-from mtl.errors import Closed, MtlError
+from mtl.errors import MtlError
 from mtl.net.endpoint import Curve
 from mtl.wire import control as w
 
@@ -117,5 +117,5 @@ class ClientSessions:
     def _close(self, channel: Channel) -> None:
         try:
             self._loop.post(channel.close)
-        except Closed:
+        except MtlError:
             pass  # the loop has ended, and has closed it

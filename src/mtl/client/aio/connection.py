@@ -41,7 +41,7 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
     def __init__(self, settings: Settings) -> None:
         """In the event loop. Await `ready` before other methods are called."""
         super().__init__(settings)
-        self._loop = EventLoop()
+        self._loop = EventLoop(endpoint=settings.endpoint)
         self._sessions = ClientSessions(self._loop, settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from mtl.client.loop import Loop
+from mtl.errors import ClientFailed
 from mtl.net.endpoint import Network
 
 
@@ -14,8 +15,9 @@ class EventLoop(Loop):
     posted, and when a timer is due. A round never waits. Other tasks run between two rounds.
     """
 
-    def __init__(self, network: Network | None = None) -> None:
+    def __init__(self, network: Network | None = None, endpoint: str = "") -> None:
         super().__init__(network)
+        self._endpoint = endpoint
         self._events = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -38,8 +40,8 @@ class EventLoop(Loop):
             return
         try:
             self.step(0.0)
-        except Exception:
-            self.end()  # a bug: waiting tasks must not wait without end
+        except Exception as error:
+            self.end(ClientFailed(self._endpoint, error))  # waiting tasks must not wait without end
             raise
         pause = self.pause()
         if pause == 0.0:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from mtl.client.control import Outcome
 from mtl.client.leased import Leased
 from mtl.client.loop import Loop
-from mtl.errors import Closed, MtlError
+from mtl.errors import MtlError
 from mtl.wire import control as w
 
 
@@ -32,9 +32,9 @@ class Answer:
         else:
             self._future.set_result(outcome)
 
-    def abandoned(self) -> None:
+    def abandoned(self, error: MtlError) -> None:
         """The loop ends."""
-        self.done(Closed("the connection was closed"))
+        self.done(error)
 
     def __await__(self) -> Generator[object, None, w.Reply]:
         return self._future.__await__()

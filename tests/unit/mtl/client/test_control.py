@@ -445,7 +445,7 @@ def test_the_end_of_the_loop_ends_a_wait(bench: Bench) -> None:
 def test_channels_are_members_of_the_loop_until_closed(bench: Bench) -> None:
     outcomes = ask(bench)
     assert bench.channel in bench.loop.members
-    bench.channel.abandoned()
+    bench.channel.abandoned(Closed("the end"))
     assert bench.channel not in bench.loop.members
     assert isinstance(outcomes[0], Closed)
     assert isinstance(bench.channel, Channel)

@@ -606,6 +606,6 @@ def test_a_restart_closes_the_lease_and_requests_another(at: Setting) -> None:
 def test_the_end_of_the_loop_ends_the_flow(at: Setting) -> None:
     at.bound()
     for member in list(at.bench.loop.members):
-        member.abandoned()
+        member.abandoned(Closed("the end"))
     assert isinstance(at.user.error, Closed)
     assert not at.bench.loop.members

@@ -7,7 +7,7 @@ import pytest
 
 from mtl.client import io
 from mtl.client.io import IoThread
-from mtl.errors import Closed
+from mtl.errors import Closed, MtlError
 from tests.support.memory_network import MemoryNetwork
 
 
@@ -15,7 +15,7 @@ def test_the_end_abandons_every_member_and_refuses_later_posts() -> None:
     abandoned = threading.Event()
 
     class Member:
-        def abandoned(self) -> None:
+        def abandoned(self, error: MtlError) -> None:
             abandoned.set()
 
     loop = IoThread()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mtl.client.aio.loop import EventLoop
-from mtl.errors import Closed
+from mtl.errors import ClientFailed, MtlError
 from mtl.net.endpoint import Link, LinkEvents
 from tests.support.aio import in_loop, until
 from tests.support.memory_network import MemoryLink, MemoryNetwork
@@ -51,11 +51,11 @@ async def test_watchers_get_events_of_links_in_the_next_round() -> None:
 @in_loop
 async def test_an_error_ends_the_loop_and_its_members() -> None:
     loop = EventLoop(MemoryNetwork())
-    abandoned: list[int] = []
+    abandoned: list[MtlError] = []
 
     class Member:
-        def abandoned(self) -> None:
-            abandoned.append(1)
+        def abandoned(self, error: MtlError) -> None:
+            abandoned.append(error)
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -66,7 +66,8 @@ async def test_an_error_ends_the_loop_and_its_members() -> None:
     loop.post(fail)
     await until(lambda: bool(abandoned))
     assert isinstance(errors[0], ZeroDivisionError)
-    with pytest.raises(Closed):
+    assert isinstance(abandoned[0], ClientFailed)
+    with pytest.raises(ClientFailed, match="ZeroDivisionError"):
         loop.post(lambda: None)
 
 
