@@ -13,6 +13,8 @@ from mtl.wire.fields import Buffer
 class OneByOne(ABC):
     """See the module."""
 
+    malformed = 0
+
     @abstractmethod
     def send(self, first: bytes, second: Buffer) -> bool: ...
 

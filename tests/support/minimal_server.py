@@ -95,7 +95,11 @@ class MinimalServer(RouterThread):
             return  # ill-formed (MTL-51)
         self.requests.append((name, body))
         code, reply = self.decide(envelope[0], name, body) if isinstance(body, dict) else (BAD, {})
-        self._router.send_multipart([*envelope, code, json.dumps(reply, indent=2).encode()])
+        self.reply(envelope, name, [code, json.dumps(reply, indent=2).encode()])
+
+    def reply(self, envelope: list[bytes], name: str, frames: list[bytes]) -> None:
+        """Send the reply to the request `name`."""
+        self._router.send_multipart([*envelope, *frames])
 
     def decide(self, peer: bytes, name: str, body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """The status and the body of the reply to a request."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from mtl.client.arguments import checked
 from mtl.client.settings import Settings
 from mtl.limits import DEFAULT_ENDPOINT, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 
@@ -16,6 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@checked
 def connect(
     endpoint: str = DEFAULT_ENDPOINT,
     *,

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from mtl.client import connecting
+from mtl.client.arguments import checked
 from mtl.client.connecting import opens
 from mtl.client.connection_loop import ConnectionLoop
 from mtl.client.consumer import Consumer
@@ -106,6 +107,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         waiter = Waiter(self._loop)
         return self._sessions.ask(request, waiter.done, patience=patience), waiter
 
+    @checked
     def watch(
         self,
         names: str | Iterable[str] | None = None,

@@ -14,6 +14,7 @@ from mtl.client.leased import Leased
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.protocol.consuming import ConsumerAnswer, Hand
+from mtl.wire.fields import encode_short
 
 
 class QueuedContent(Content):
@@ -48,6 +49,8 @@ class QueuedContent(Content):
         consumer if there is one, until the resource's limit of deliveries is reached. The dead letter's property
         `dead-letter-reason` has the `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"the reason of a reject has to be a str, not {type(reason).__name__}")
         self._answer(self._hand, ConsumerAnswer.RECYCLE if recycle else ConsumerAnswer.REJECT, reason)
 
 
@@ -73,11 +76,13 @@ class ConsumingLease(Leased):
     def summon(self, resource: str) -> None:
         """Consume from a further resource. With a lease without `resources` it may be newer than the lease."""
         self._check()
+        encode_short(resource)  # an invalid name has to be an error here, not later in the loop
         self._loop.post(lambda: self._deliveries.summon(resource))
 
     def dismiss(self, resource: str) -> None:
         """Stop consuming from a resource."""
         self._check()
+        encode_short(resource)
         self._loop.post(lambda: self._deliveries.dismiss(resource))
 
     def _next(self) -> QueuedContent | None:

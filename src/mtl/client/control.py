@@ -292,6 +292,8 @@ class Channel:
             frames = link.receive()
             if frames is not None:
                 self._answered(frames[0], frames[1])
+            elif link.malformed:
+                self._unusable("another number of frames than two")
         if LinkEvents.DOWN in events and link is self._link:
             self._denied = LinkEvents.DENIED in events
             if self._sent_request is not None:
@@ -305,8 +307,8 @@ class Channel:
         self._backoff.succeeded()
         try:
             reply = w.decode_reply([status, body], type(request))
-        except Malformed:
-            self._retry()
+        except Malformed as error:
+            self._unusable(str(error))
             return
         except Refused as error:
             self._refused(request, error)
@@ -327,6 +329,13 @@ class Channel:
             self._finish(reply)
             return
         self._send_next()
+
+    def _unusable(self, problem: str) -> None:
+        """Fail the call: the server would send the same reply again."""
+        self._drop()
+        self.forget_session()
+        server = f"the server at {self.settings.endpoint} answered {self._unanswered}"
+        self._finish(Malformed(f"{server} with a reply that cannot be used: {problem}"))
 
     def _handle_ready(self, request: w.Request, reply: w.Ready) -> None:
         """Handle a 201. Credentials are sent even if the broker needs none: the rights depend on the user, and the

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.data_endpoint import data_endpoint
+from mtl.client.flow_user import User
 from mtl.client.limits import PUMP
 from mtl.client.loop import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
@@ -54,45 +54,6 @@ class State(Enum):
     BINDING = "binding"
     BOUND = "bound"
     OVER = "over"
-
-
-class User(Protocol):
-    """The loop's part of a reader, consumer or writer: the callbacks of a flow."""
-
-    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
-        """The request for a lease."""
-
-    def granted(self, lease: w.DataLease) -> None:
-        """A lease was granted. Raises an error if it is useless."""
-
-    def refused(self, error: Refused) -> Refused | None:
-        """The lease request was refused. Returns the final error, or None to repeat the request at once."""
-
-    def bound(self) -> None:
-        """Commands may be sent from now on."""
-
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """A command arrived."""
-
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
-        """The Response to a Summon or Dismiss arrived."""
-
-    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
-        """Contents from `first` on arrived that differ from `like` only in number and body. Returns the number of
-        contents that were accepted together. The others (all, if it is 0) are passed to `command`.
-        """
-
-    def drained(self) -> None:
-        """All messages that have arrived are handled."""
-
-    def writable(self) -> None:
-        """There is room again after a send without room."""
-
-    def down(self) -> None:
-        """The connection is lost; the flow makes a new one."""
-
-    def failed(self, error: MtlError) -> None:
-        """The flow has ended with this error."""
 
 
 class ClientFlow:
@@ -276,6 +237,9 @@ class ClientFlow:
         self._session = DataSession(CLIENT)
         try:
             endpoint = data_endpoint(self._channel.settings.endpoint, self.lease)
+            self._sequence += 1
+            lease = c.Lease(self._sequence, self.lease.lease)
+            frames = c.encode(lease)
             self._link = self._loop.network.data(
                 endpoint, packed=self.lease.packed, curve=self._channel.curve
             )
@@ -284,10 +248,8 @@ class ClientFlow:
             return
         self._loop.poll.add(self._link, self)
         self._timer = self._loop.after(self._channel.settings.request_timeout, self._lost)
-        self._sequence += 1
-        lease = c.Lease(self._sequence, self.lease.lease)
         self._session.sending(lease)
-        self._link.send(*c.encode(lease))
+        self._link.send(*frames)
 
     def _bound(self) -> None:
         assert self.lease is not None

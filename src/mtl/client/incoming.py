@@ -112,6 +112,10 @@ class Incoming(ABC):
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
+    @abstractmethod
+    def lease_request(self) -> w.ConnectionReader:
+        """The request for a lease."""
+
     def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
         """Fail if the resource cannot be summoned, because it does not exist any more."""
         if not ok and isinstance(request, c.Summon):

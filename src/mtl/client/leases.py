@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Literal, TypeVar
 from uuid import uuid4
 
+from mtl.client.arguments import checked
 from mtl.client.control import Channel
 from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.client.feed import Feed
@@ -52,6 +53,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         """The broker's control endpoint."""
         return self.settings.endpoint
 
+    @checked
     def reader(
         self,
         resource: str,
@@ -118,6 +120,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         feed = Feed if extended else RfcFeed
         return self._open_reader(lambda loop, channel: feed(loop, channel, options))
 
+    @checked
     def consumer(
         self,
         resources: str | Iterable[str] = (),
@@ -144,6 +147,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         profile = "queue" if extended else self.settings.profile
         return self._open_consumer(lambda loop, channel: Deliveries(loop, channel, options), profile)
 
+    @checked
     def writer(
         self,
         resources: str | Iterable[str],

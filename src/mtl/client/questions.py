@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from mtl.client.arguments import checked
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
@@ -96,9 +97,10 @@ class _Asking(Protocol[P, T_co]):
 
 def asks(method: Callable[Concatenate[Any, P], Question[T]]) -> _Asking[P, T]:
     """The method that sends the question, for connections of both kinds."""
+    ask = checked(method)
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._answer(method(self, *args, **kwargs))
+        return self._answer(ask(self, *args, **kwargs))
 
     return cast("_Asking[P, T]", call)

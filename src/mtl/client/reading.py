@@ -10,6 +10,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from operator import index
 
 from mtl.client.contents import Content, Pack
 from mtl.client.incoming import Incoming
@@ -17,10 +18,11 @@ from mtl.client.leased import Leased
 from mtl.client.local import NotLocal, Places
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
-from mtl.errors import MtlError
+from mtl.errors import MtlError, OptionError
 from mtl.protocol.reading import Delivery, Gap, PlainRun
 from mtl.wire.commands import delivery_timestamp, packed_count
 from mtl.wire.fields import EMPTY, Buffer
+from mtl.wire.limits import MAX_SEQUENCE
 from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpacked
 
 log = logging.getLogger("mtl.client")
@@ -263,6 +265,9 @@ class ReadingLease(Leased):
 
     def _confirm(self, sequence: int, log_epoch: str | None) -> None:
         self._check()
+        sequence = index(sequence)
+        if not 0 <= sequence <= MAX_SEQUENCE:
+            raise OptionError(f"{sequence} is not a sequence, a number from 0 to {MAX_SEQUENCE}")
         self._loop.post(lambda: self._feed.confirm(sequence, log_epoch))
 
     def _ping(self) -> list[int | None]:

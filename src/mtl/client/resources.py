@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from mtl.client.questions import Question, asks, expected, question, removed, replied
-from mtl.errors import Refused
+from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
 
@@ -70,9 +70,8 @@ class Administration:
         def created(outcome: w.Reply | Refused, attempts: int) -> w.Description | Question[w.Description]:
             if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
                 # Created by an attempt whose reply was lost.
-                return question(
-                    w.ResourceDescribe(resources=[name]), w.DescriptionList, lambda reply: reply.resources[0]
-                )
+                describe = w.ResourceDescribe(resources=[name])
+                return question(describe, w.DescriptionList, lambda reply: by_name(reply, [name])[name])
             return expected(outcome, w.ResourceCreated).resource
 
         return Question(request, created)
@@ -100,7 +99,8 @@ class Administration:
         one differs from `incarnations`. With `history` the descriptions have all epochs of the logs.
         """
         request = describing(names, pattern, after, incarnations, wait, history=history)
-        return question(request, w.DescriptionList, by_name, patience=wait)
+        wanted = request.resources if after is None else None
+        return question(request, w.DescriptionList, lambda reply: by_name(reply, wanted or ()), patience=wait)
 
     @asks
     def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
@@ -279,6 +279,10 @@ def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
     return outcome
 
 
-def by_name(found: w.DescriptionList) -> dict[str, w.Description]:
-    """Descriptions by the names of their resources."""
-    return {description.resource: description for description in found.resources}
+def by_name(found: w.DescriptionList, wanted: Iterable[str] = ()) -> dict[str, w.Description]:
+    """Descriptions by the names of their resources. Malformed if one that is `wanted` is missing."""
+    described = {description.resource: description for description in found.resources}
+    for name in wanted:
+        if name not in described:
+            raise Malformed(f"the reply to {w.ResourceDescribe.command} does not describe {name!r}")
+    return described

@@ -28,6 +28,9 @@ class LeaseUser(Protocol):
     listener: Callable[[], None]
     """Called in the loop whenever the application may have to look: the lease, contents, Confirms, an error."""
 
+    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
+        """The request for its lease."""
+
     def close(self, then: Done, *, within: float) -> None:
         """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
 
@@ -50,8 +53,11 @@ class ClientSessions:
 
     def ask(self, request: w.Request | None, done: Done, *, patience: float) -> Call:
         """Send a request; with None only the session is made ready. `done` is called once, in the loop. A request that
-        the broker may hold for `patience` seconds has its own session, so that others do not wait.
+        the broker may hold for `patience` seconds has its own session, so that others do not wait. Raises the errors of
+        `check_request`.
         """
+        if request is not None:
+            w.check_request(request)
         channel = self.lend() if patience else self.main
 
         def answered(outcome: w.Reply | MtlError) -> None:
@@ -67,10 +73,15 @@ class ClientSessions:
         self, make: Callable[[Loop, Channel], U], profile: str | None, done: Done
     ) -> tuple[U, Callable[[], None]]:
         """Make the loop's part of a reader, consumer or writer, and request its lease; `done` gets the lease or the
-        error. Also returns what to call after its end.
+        error. Also returns what to call after its end. Raises the errors of `check_request`.
         """
         channel = self.lend(profile)
         part = make(self._loop, channel)
+        try:
+            w.check_request(part.lease_request())
+        except BaseException:
+            self.release(channel)
+            raise
 
         def conclude() -> None:
             outcome = part.lease or part.error

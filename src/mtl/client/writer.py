@@ -85,7 +85,7 @@ class Writer(WritingLease):
             with self._encoding:
                 count, encoded = pack.num_rows, self._pump.encode(pack)
         elif count is not None:
-            encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(pack))
+            encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(memoryview(pack)))
             if encoded.size > self._pump.max_pack:
                 raise ContentTooLarge(encoded.size, self._pump.max_pack, "pack")
             decode_pack(encoded, count)

@@ -115,7 +115,7 @@ class WritingLease(Leased):
     ) -> tuple[str, bytes, bytes]:
         """Check a content: its resource, encoded properties and octets. Needs no lock."""
         table = encode_properties(properties) if properties else EMPTY
-        octets = body if type(body) is bytes else bytes(body)
+        octets = body if type(body) is bytes else bytes(memoryview(body))  # bytes(7) would be seven zeros
         if len(octets) > self._pump.max_content:
             raise ContentTooLarge(len(octets), self._pump.max_content)
         return self._named(resource), table, octets

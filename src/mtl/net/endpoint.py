@@ -39,6 +39,8 @@ class Link(Protocol):
     """One connection to a broker. It connects once and never reconnects."""
 
     endpoint: str
+    malformed: int
+    """Messages that were dropped because they did not have two frames."""
 
     def send(self, first: bytes, second: Buffer) -> bool:
         """Send a message of two frames; False when there is no room for it now (ask the poll for WRITABLE)."""

@@ -26,6 +26,9 @@ _DENIED = (
 _NOW = int(zmq.DONTWAIT)
 _FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 
+_NOTHING = {zmq.EAGAIN, zmq.EFSM}
+"""No message waits; a REQ that has no request under way cannot receive (EFSM)."""
+
 _EVENT = struct.Struct("=H")
 """Start of a monitor's message (zmq_socket_monitor). pyzmq's own parser imports asyncio, which takes 50 ms."""
 
@@ -48,7 +51,6 @@ class SocketLink:
     ) -> None:
         self.endpoint = endpoint
         self.malformed = 0
-        """Messages that were dropped because they did not have two frames."""
         self._view = view
         self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
@@ -101,21 +103,21 @@ class SocketLink:
         seconds: list[Buffer] = []
         while len(firsts) < most and weight <= BURST_BODIES:
             try:
-                first = receive(_NOW)
-            except zmq.Again:
+                first = receive(_NOW, False)
+            except zmq.ZMQError as error:
+                if error.errno not in _NOTHING:
+                    raise
                 break
-            # Only the second frame is asked whether more follow: asking the socket costs more than receiving a frame.
-            # A message of one frame is merged with the next one, which is then detected as a gap; no broker sends such.
-            try:
-                second = receive(_NOW, False)
-            except zmq.Again:
+            # Asking a frame whether more follow costs a third of asking the socket.
+            if not first.more:
                 self.malformed += 1
-                break
+                continue
+            second = receive(_NOW, False)
             if second.more:
                 self._skip_rest()
                 continue
             weight += len(second)
-            firsts.append(first)
+            firsts.append(first.bytes)
             seconds.append(second.buffer if view else second.bytes)
         self._report_use()
         return firsts, seconds

@@ -23,6 +23,14 @@ _REQUESTS = 4
 """Messages that a REQ queues; it has one at a time."""
 
 
+_LONGEST_WAIT_S = 3_600.0
+"""The longest wait for events; callers wait again. A month, for example, would be too large for epoll."""
+
+
+def _bounded(timeout: float | None) -> float | None:
+    return None if timeout is None else min(timeout, _LONGEST_WAIT_S)
+
+
 class ZmqNetwork:
     """Links over tcp, ipc and inproc."""
 
@@ -109,7 +117,7 @@ class ZmqPoll:
         """Messages come before the end of their connection, so that none is missed."""
         events = self._read_events(tuple(self._used_sockets))
         changed: list[_Watched] = []
-        for key, _ in self._selector.select(0.0 if events else timeout):
+        for key, _ in self._selector.select(0.0 if events else _bounded(timeout)):
             if key.data is None:
                 self._wakeup.clear()
             elif key.data not in events:

@@ -33,7 +33,7 @@ from mtl.wire.fields import (
     is_printable,
     read_short,
 )
-from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
+from mtl.wire.limits import MAX_HEADER, MAX_SEQUENCE, REJECT_WORDS
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -117,7 +117,6 @@ _NAMED = struct.Struct(">BQB")
 _CONFIRM = struct.Struct(">BQ?")
 _REJECT = struct.Struct(">BQ??")
 _SEQUENCE_AND_LENGTH = struct.Struct(">QB").unpack_from
-_U64_MAX = (1 << 64) - 1
 
 _COMPARED = 128
 """Headers that are compared at a time. The header that ends a run costs at most this number of comparisons."""
@@ -263,11 +262,11 @@ def encode_contents(contents: Sequence[Content]) -> list[bytes]:
     return headers
 
 
-def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most: int = _U64_MAX) -> int:
+def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most: int = MAX_SEQUENCE) -> int:
     """The number of `headers` from `at` on, at most `most`, that are those of Contents first, first + 1, ... with this
     tail.
     """
-    end, stop = at, min(len(headers), at + most, at + _U64_MAX + 1 - first)
+    end, stop = at, min(len(headers), at + most, at + MAX_SEQUENCE + 1 - first)
     size = 9 + len(tail)
     while end < stop:
         found = headers[end : min(end + _COMPARED, stop)]

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mtl.errors import ContentTooLarge, DataLoss, Fenced, Malformed, Refused
+from mtl.errors import ContentTooLarge, DataLoss, Fenced, FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTROL_FRAME
 from mtl.wire.fields import Buffer
 from mtl.wire.replies import *
-from mtl.wire.replies import Body, Reply, Unauthorized
+from mtl.wire.replies import Body, Challenged, DataLease, Ok, Ready, Reply, Unauthorized
 from mtl.wire.requests import *
-from mtl.wire.requests import REQUESTS, Request
+from mtl.wire.requests import CONNECTION, REQUESTS, Request
 
 # --- the `reason` of a refusal: stable, for programs --------------------------------------------------------
 
@@ -89,7 +89,18 @@ for _request in REQUESTS.values():
 _DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {
     body: msgspec.json.Decoder(body) for body in _BODIES
 }
-"""Made here, in one thread: two threads that decode the same type for the first time end the process (msgspec 0.22)."""
+_STATUS = {"status": msgspec.json.Decoder(str)}
+_OPTIONAL: dict[type[Body], dict[str, msgspec.json.Decoder[Any]]] = {
+    reply: {
+        member.encode_name: msgspec.json.Decoder(member.type)
+        for member in msgspec.structs.fields(reply)
+        if not member.required
+    }
+    for reply in (Unauthorized, Ready, Challenged, Ok, DataLease)
+}
+"""All made here, in one thread: two threads that decode the same type for the first time end the process (msgspec
+0.22).
+"""
 
 
 # --- requests -----------------------------------------------------------------------------------------------
@@ -101,6 +112,21 @@ def encode_request(request: Request) -> list[bytes]:
     if len(body) > MAX_CONTROL_FRAME:
         raise ContentTooLarge(len(body), MAX_CONTROL_FRAME, "request")
     return [request.command.encode(), body]
+
+
+def check_request(request: Request) -> None:
+    """Raises TypeError for a request with a member of another type, `FieldError` (a ValueError) for a member with a
+    value that it cannot have. The constructors of requests do not check types.
+    """
+    if not isinstance(request, Request):
+        raise TypeError(f"a request of mtl.wire.control is needed, not {type(request).__name__}")
+    # Octets stay octets: JSON would have them as BASE64, a text.
+    plain = msgspec.to_builtins(request, builtin_types=(bytes, bytearray, memoryview))
+    try:
+        msgspec.convert(plain, type(request))
+    except msgspec.ValidationError as error:
+        kind = TypeError if ", got `" in str(error) else FieldError
+        raise kind(f"{request.command}: {error}") from None
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
@@ -156,7 +182,10 @@ def decode_reply(frames: Sequence[Buffer], request: type[Request]) -> Reply:
     """The reply to a `request`: one of its success types, or Unauthorized, by the status.
 
     Raises Refused for any other status from 400 on (Fenced and DataLoss for their reasons), with member names in
-    snake_case; Malformed for frames that are not a reply to this request.
+    snake_case; Malformed for frames that are not a reply to this request. It names the member that is wrong.
+
+    In replies of the class Connection an optional member of another type than here counts as absent: the RFC allows
+    further members, so a server may have one of this name and another meaning. So does any `status`, a text for people.
     """
     code, text = _two(frames)
     if len(code) != 3 or not (code.isascii() and code.isdigit()) or not 200 <= int(code) <= 599:
@@ -169,20 +198,41 @@ def decode_reply(frames: Sequence[Buffer], request: type[Request]) -> Reply:
         raise _refused(status, _parse(text))
     try:
         return _typed(text, reply)
-    except msgspec.ValidationError as error:
-        raise Malformed(f"{status} to {request.command}: {error}") from error
+    except msgspec.ValidationError:
+        optional = _OPTIONAL.get(reply, _STATUS) if request in CONNECTION else _STATUS
+        try:
+            return _typed(_without_odd(text, optional), reply)
+        except msgspec.ValidationError as error:
+            raise Malformed(f"{status} to {request.command}: {error}") from error
+
+
+def _without_odd(text: str, optional: Mapping[str, msgspec.json.Decoder[Any]]) -> str:
+    """`text` without the members of `optional` that have another type."""
+    members = _parse(text)
+    if not isinstance(members, dict):
+        return text
+    kept = {
+        name: value for name, value in members.items() if name not in optional or _fits(optional[name], value)
+    }
+    return _ENCODER.encode(kept).decode()
+
+
+def _fits(decoder: msgspec.json.Decoder[Any], value: object) -> bool:
+    try:
+        decoder.decode(_ENCODER.encode(value))
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _refused(status: int, body: object) -> Refused:
     if not isinstance(body, dict):
         raise Malformed(f"a reply {status} whose body is not an object")
     members = {name.replace("-", "_"): value for name, value in body.items()}
-    text = members.pop("status", "")
-    reason = members.pop("reason", _REASONS.get(status, "refused"))
-    message = members.pop("message", text)
+    text = _text(members.pop("status", None), "")
+    reason = _text(members.pop("reason", None), _REASONS.get(status, "refused"))
+    message = _text(members.pop("message", None), text)
     members.pop("self", None)  # the one name that Refused cannot take as a member
-    if not isinstance(reason, str) or not isinstance(message, str):
-        raise Malformed(f"a reply {status} whose reason or message is not text")
     if (status, reason) == (409, FENCED):
         return Fenced(message, **members)
     if (status, reason) == (409, DATA_LOSS):
@@ -191,6 +241,10 @@ def _refused(status: int, body: object) -> Refused:
             resume = members.get("from")
             return DataLoss(resource, first, end, message, resume=resume if type(resume) is int else None)
     return Refused(status, reason, message, **members)
+
+
+def _text(value: object, default: str) -> str:
+    return value if isinstance(value, str) else default
 
 
 # --- frames and JSON ----------------------------------------------------------------------------------------

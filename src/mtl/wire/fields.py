@@ -65,7 +65,9 @@ def is_printable(text: str) -> bool:
 
 
 def encode_short(text: str) -> bytes:
-    """A short string with its length octet: 0 to 255 octets of UTF-8 without control characters (MTL-105)."""
+    """A short string with its length octet: 0 to 255 octets of UTF-8 without control characters (MTL-105). TypeError
+    for other types than str.
+    """
     raw = _utf8(text)
     if len(raw) > MAX_SHORT_STRING:
         raise FieldError(
@@ -95,6 +97,8 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise FieldError(f"{text!r} is not valid Unicode: {error.reason}") from error
+    except AttributeError:
+        raise TypeError(f"a str is needed, not {type(text).__name__}: {text!r:.80}") from None
 
 
 # --- tables: decoding ---------------------------------------------------------------------------------------
@@ -251,6 +255,8 @@ def encode_properties(properties: Mapping[str, Value] | None) -> bytes:
     """As encode_table, for the properties of a content that is to be sent: names of the broker are refused."""
     if not properties:
         return EMPTY
+    if not isinstance(properties, Mapping):
+        raise TypeError(f"properties have to be a mapping, not {type(properties).__name__}")
     raw = encode_table(properties)  # first, since it checks that every name is a string
     for name in properties:
         if name.startswith(RESERVED):

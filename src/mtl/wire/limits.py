@@ -31,3 +31,6 @@ MAX_STAGES_PER_COMMIT = 20_000
 
 MAX_DIGEST = 16
 """Values of a commit's digest: counts and hashes, in the forms of a few versions of a client. The broker keeps them."""
+
+MAX_SEQUENCE = (1 << 64) - 1
+"""The largest sequence that a command can have."""

@@ -23,6 +23,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=I64_MAX)]
 
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""A TCP port; 0 where the transport has none."""
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SHORT_STRING)]
 """A name. Requests check the octets and printability of names that are also sent as short strings."""
 
@@ -30,7 +34,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SHORT_STRING)]
 LogEpoch = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}\.[0-9a-f]{8}$")]
 """The id of an epoch of a log (PROTOCOL.md 5.1.1)."""
 
-Epochs = tuple[tuple[int, str], ...]
+Epochs = tuple[tuple[Count, LogEpoch], ...]
 """Epochs of a log, ascending: the first sequence and the id of each."""
 
 WrittenIn = tuple[Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)], LogEpoch]
@@ -86,7 +90,7 @@ class SharedMemory(Body, frozen=True, kw_only=True):
     """
 
     file: str
-    size: int
+    size: Positive
     key: str
 
 
@@ -108,12 +112,12 @@ class Description(Body, frozen=True, kw_only=True):
 
     resource: str
     incarnation: str
-    known_earliest: int | None = msgspec.field(default=None, name="earliest")
-    known_next: int | None = msgspec.field(default=None, name="next")
+    known_earliest: Count | None = msgspec.field(default=None, name="earliest")
+    known_next: Count | None = msgspec.field(default=None, name="next")
     log_epoch: str | None = None
     history: Epochs | None = None
-    bytes: int | None = None
-    contents: int | None = None
+    bytes: Count | None = None
+    contents: Count | None = None
     oldest_time: int | None = None
     newest_time: int | None = None
     durability: str = always("sync")
@@ -164,8 +168,8 @@ class CursorInfo(Body, frozen=True, kw_only=True):
     group: str
     resource: str
     incarnation: str
-    position: int
-    next: int | None = None
+    position: Count
+    next: Count | None = None
     behind: int | None = None
     bytes_behind: int | None = None
     seconds_behind: float | None = None
@@ -187,8 +191,8 @@ class QueueInfo(Body, frozen=True, kw_only=True):
     group: str
     resource: str
     incarnation: str
-    position: int
-    next: int | None = None
+    position: Count
+    next: Count | None = None
     unsettled: int | None = None
     ready: int | None = None
     delivered: int = always(0)
@@ -227,8 +231,8 @@ class StageInfo(Body, frozen=True, kw_only=True):
 class Published(Body, frozen=True, kw_only=True):
     """The contents that a commit added to one resource: [first, first + contents)."""
 
-    first: int
-    contents: int
+    first: Count
+    contents: Count
 
 
 class ApplicationInfo(Body, frozen=True, kw_only=True):
@@ -274,9 +278,9 @@ class Ready(Reply, frozen=True, kw_only=True):
     user: str | None = None
     acting_as: str | None = None
     boot: str | None = None
-    max_content: int | None = None
-    max_pack: int | None = None
-    heartbeat: float | None = None
+    max_content: Positive | None = None
+    max_pack: Positive | None = None
+    heartbeat: Seconds | None = None
 
 
 class Unauthorized(Reply, frozen=True, kw_only=True):
@@ -311,30 +315,30 @@ class DataLease(Reply, frozen=True, kw_only=True):
 
     code: ClassVar[int] = 202
     status: str = always("Data Lease")
-    port: int
+    port: Port
     lease: str
     endpoint: str | None = None
     packed: bool = always(False)
     binding: bool = False
-    from_: int | None = msgspec.field(name="from", default=None)
-    until: int | None = None
+    from_: Count | None = msgspec.field(name="from", default=None)
+    until: Count | None = None
     window: Window | None = None
     incarnation: str | None = None
     incarnations: dict[str, str] | None = None
-    earliest: int | None = None
-    next: int | None = None
-    position: int | None = None
+    earliest: Count | None = None
+    next: Count | None = None
+    position: Count | None = None
     history: Epochs | None = None
     local: LocalFiles | None = None
     memory: SharedMemory | None = None
-    last: dict[str, int] | None = None
+    last: dict[str, Count] | None = None
     log_epochs: dict[str, WrittenIn] | None = None
-    epoch: int | None = None
+    epoch: Count | None = None
     stage: str | None = None
     group: str | None = None
-    max_content: int | None = None
-    max_pack: int | None = None
-    heartbeat: float | None = None
+    max_content: Positive | None = None
+    max_pack: Positive | None = None
+    heartbeat: Seconds | None = None
 
 
 class LeaseClosed(Reply, frozen=True, kw_only=True):
@@ -364,7 +368,7 @@ class Located(Reply, frozen=True, kw_only=True):
     of the last content before `sequence`.
     """
 
-    sequence: int
+    sequence: Count
     log_epoch: str | None = None
     timestamp: int | None = None
     match: bool = always(True)
@@ -376,7 +380,7 @@ class CursorOpened(Reply, frozen=True, kw_only=True):
     created the cursor.
     """
 
-    position: int
+    position: Count
     log_epoch: str | None = None
     created: bool = always(False)
     incarnation: str | None = None
@@ -387,9 +391,9 @@ class CursorWasReset(Reply, frozen=True, kw_only=True):
     the reset.
     """
 
-    position: int
+    position: Count
     log_epoch: str | None = None
-    before: int
+    before: Count
     incarnation: str | None = None
 
 

@@ -431,7 +431,8 @@ def _check_names(*names: str) -> None:
         encode_short(name)
 
 
-_CONNECTION = (ConnectionOpen, ConnectionAuthorize, ConnectionProfile, ConnectionReader, ConnectionWriter)
+CONNECTION = (ConnectionOpen, ConnectionAuthorize, ConnectionProfile, ConnectionReader, ConnectionWriter)
+"""The RFC's own class."""
 _PROFILES = (
     *(LeaseClose, ResourceCreate, ResourceList, ResourceDescribe, ResourceDelete, ResourceLocate),
     *(
@@ -448,5 +449,5 @@ _PROFILES = (
     ),
 )
 
-REQUESTS: dict[str, type[Request]] = {request.command.lower(): request for request in _CONNECTION + _PROFILES}
+REQUESTS: dict[str, type[Request]] = {request.command.lower(): request for request in CONNECTION + _PROFILES}
 """All commands, by their names in lower case (MTL-19)."""

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from operator import index
 
 from mtl.client.aio.waiting import run_operation
 from mtl.client.control import Outcome
@@ -15,11 +16,19 @@ from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.client.writing import Patience, WritingLease
-from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError
+from mtl.errors import Closed, ContentRefused, ContentTooLarge, FieldError, Malformed, MtlError
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
-from mtl.wire.fields import Buffer, Value
+from mtl.wire.fields import Buffer, Value, decode_table
 from mtl.wire.packs import encode_pack, pack_size
+
+
+def _check_table(table: bytes) -> None:
+    """`FieldError` for octets that are not a table: the broker would drop their content without an answer (MTL-111)."""
+    try:
+        decode_table(table)
+    except Malformed as error:
+        raise FieldError(f"properties are not an encoded table: {error}") from error
 
 
 class Writer(WritingLease):
@@ -84,7 +93,7 @@ class Writer(WritingLease):
     def settled(self, number: int) -> asyncio.Future[None]:
         """A future: done when the content of this number is durable, `ContentRefused` if it was rejected for good."""
         future: asyncio.Future[None] = self._events.create_future()
-        heapq.heappush(self._awaited, (number, next(self._order), future))
+        heapq.heappush(self._awaited, (index(number), next(self._order), future))
         self._settle_futures()
         self._expect()
         return future
@@ -114,6 +123,8 @@ class Writer(WritingLease):
     ) -> int | None:
         self._check_packed()
         name = self._named(resource)
+        if len(bodies) != len(tables) or not all(isinstance(octets, bytes) for octets in (*bodies, *tables)):
+            raise TypeError("send_run needs the bodies and as many tables, all of them bytes")
         largest = max(map(len, bodies))
         if largest > self._pump.max_content:
             raise ContentTooLarge(largest, self._pump.max_content)
@@ -124,6 +135,7 @@ class Writer(WritingLease):
         body: Buffer
         if count == 1:
             properties, body = tables[0], bodies[0]
+            _check_table(properties)
         else:
             body = encode_pack(bodies, tables, self._pump.max_pack)
             properties, octets = packed_properties(count), len(body)

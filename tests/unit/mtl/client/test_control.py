@@ -8,7 +8,7 @@ import pytest
 
 from mtl.client.control import Call, Channel, Outcome, Waiter
 from mtl.client.settings import Settings
-from mtl.errors import Closed, ContentTooLarge, OptionError, Refused, Unreachable
+from mtl.errors import Closed, ContentTooLarge, Malformed, OptionError, Refused, Unreachable
 from mtl.limits import MAX_CONTROL_FRAME
 from mtl.wire import control as w
 from tests.support.memory_network import ENDPOINT, Bench
@@ -262,13 +262,33 @@ def test_silence_after_an_overload_is_unreachable(bench: Bench) -> None:
     assert isinstance(error, Unreachable)
 
 
-def test_a_malformed_answer_is_treated_as_no_answer(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ((b"200", b"not JSON"), "JSON"),
+        ((b"302", b"{}"), "302"),
+        ((b"200", b'{"resources": 7}'), "resources"),
+    ],
+)
+def test_a_malformed_answer_is_a_named_error_at_once(
+    bench: Bench, frames: tuple[bytes, bytes], words: str
+) -> None:
     outcomes = ask(bench)
     link = bench.ready()
     link.asked()
-    link.put(b"200", b"not JSON")
-    bench.run(0.2)
-    assert (link.closed, outcomes) == (True, [])
+    link.put(*frames)
+    bench.run()
+    [error] = outcomes
+    assert isinstance(error, Malformed)
+    assert bench.settings.endpoint in str(error)
+    assert words in str(error)
+    assert link.closed
+    again = ask(bench)
+    link = bench.ready()
+    link.asked()
+    link.refuse(404, w.UNKNOWN_RESOURCE)
+    bench.run()
+    assert isinstance(again[0], Refused)
 
 
 def test_a_lease_request_is_repeated_in_a_new_session(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from mtl.client.incoming import Incoming
 from mtl.errors import Closed, Refused
 from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire import commands as c
+from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
 from tests.support.memory_network import Bench
 from tests.unit.mtl.client.test_feed import OPTIONS
@@ -19,6 +20,9 @@ class Bare(Incoming):
     def credit(self) -> None: ...
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None: ...
+
+    def lease_request(self) -> w.ConnectionReader:
+        return w.ConnectionReader(resources=["a"])
 
     def _has_unacknowledged_confirm(self) -> bool:
         return False

@@ -59,11 +59,11 @@ def test_resources_are_created_and_described() -> None:
 def test_a_string_argument_is_one_name() -> None:
     done = w.Committed()
     there = Scripted(w.DescriptionList(resources=[FOUND]), done, w.Ok())
-    there.describe("orders")
+    there.describe(FOUND.resource)
     there.stage_commit("app", 1, "stage", truncate="orders")
     there.stage_abort("stage")
     assert there.asked == [
-        w.ResourceDescribe(resources=["orders"]),
+        w.ResourceDescribe(resources=[FOUND.resource]),
         w.StageCommit(application="app", version=1, stages=["stage"], truncate=["orders"]),
         w.StageAbort(stages=["stage"]),
     ]
@@ -150,3 +150,8 @@ def test_an_answer_of_another_kind_is_malformed() -> None:
         Scripted(w.Ok()).describe()
     with pytest.raises(Malformed):
         Scripted(w.Ok()).create_resource("a")
+
+
+def test_a_description_that_is_missing_is_named() -> None:
+    with pytest.raises(Malformed, match="'orders'"):
+        Scripted(w.DescriptionList(resources=[FOUND])).describe([FOUND.resource, "orders"])

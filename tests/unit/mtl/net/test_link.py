@@ -191,7 +191,7 @@ def test_messages_of_one_or_three_frames_are_dropped(at: Setting) -> None:
     at.router.send_multipart([me, b"good", b"one"])
     assert at.received(link, recorder) == (b"good", b"one")
     at.router.send_multipart([me, b"alone"])
-    at.until(lambda: link.receive() is None and link.malformed == 2)  # type: ignore[attr-defined]
+    at.until(lambda: link.receive() is None and link.malformed == 2)
 
 
 def test_a_message_above_the_largest_ends_the_connection(at: Setting) -> None:
