@@ -21,25 +21,25 @@ BODIES = [b"0", b"1"]
 
 def use(server: OddServer) -> list[bytes]:
     """Write and read with the blocking client."""
-    with mtl.connect(server.endpoint, profile="test", request_timeout=0.5, retry_deadline=1.0) as connection:
+    with mtl.connect(server.endpoint, profile="test", retry_deadline=server.odd.deadline) as connection:
         with connection.writer("resource") as writer:
             writer.send(b"written before the reader")
         with connection.reader("resource") as reader:
             assert reader.next(timeout=0.05) is None
             server.send([1, 2])
-            contents = [reader.next(timeout=5) for _ in BODIES]
+            contents = [reader.next(timeout=30) for _ in BODIES]
     return [content.body for content in contents if content is not None]
 
 
 async def use_in_a_task(server: OddServer) -> list[bytes]:
-    connecting = mtl.aio.connect(server.endpoint, profile="test", request_timeout=0.5, retry_deadline=1.0)
+    connecting = mtl.aio.connect(server.endpoint, profile="test", retry_deadline=server.odd.deadline)
     async with connecting as connection:
         async with connection.writer("resource") as writer:
             await writer.send(b"written before the reader")
         async with connection.reader("resource") as reader:
             assert await reader.next(timeout=0.05) is None
             server.send([1, 2])
-            contents = [await reader.next(timeout=5) for _ in BODIES]
+            contents = [await reader.next(timeout=30) for _ in BODIES]
     return [content.body for content in contents if content is not None]
 
 

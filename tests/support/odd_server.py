@@ -52,6 +52,8 @@ class Odd:
     members: Mapping[str, object] | None = None
     """Replace members of the reply."""
     named: str | None = None
+    deadline: float = 30.0
+    """Seconds that the client may try."""
 
 
 def short(name: bytes) -> bytes:
@@ -89,7 +91,7 @@ ODD: dict[str, Odd] = {
         f"port-{name}": Odd(READER, members={"port": value}, named="port")
         for name, value in {"text": "5976", "negative": -1, "large": 65_536, "float": 1.5}.items()
     },
-    "port-0": Odd(READER, members={"port": 0}, named="no answer"),
+    "port-0": Odd(READER, members={"port": 0}, named="no answer", deadline=1.0),
     "lease-number": Odd(READER, members={"lease": 7}, named="lease"),
     "lease-long": Odd(WRITER, members={"lease": "x" * 300}, named="octets"),
     "lease-with-control-characters": Odd(READER, members={"lease": "a\nb"}, named="control characters"),
