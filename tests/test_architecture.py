@@ -42,7 +42,6 @@ TESTED_ELSEWHERE = {
     "mtl.broker.assembly": "every test of the core; tests/support/core.py",
     "mtl.broker.runtime.ports": "definitions",
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
-    "mtl.broker.commands.describing": "tests/unit/mtl/broker/commands/test_requests.py, test_polls.py",
     "mtl.client.flow_user": "definitions",
     "mtl.log.open_segment": "tests/unit/mtl/log/test_snapshot.py",
     "mtl.log.questions": "values; tests/unit/mtl/log/test_snapshot.py",

@@ -118,8 +118,8 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     ),
     (w.ResourceList(session=SESSION, pattern="orders.*"), w.DescriptionList(resources=[_DESCRIPTION])),
     (
-        w.ResourceDescribe(session=SESSION, resource="orders", after={"orders": 8}, wait=30_000),
-        w.DescriptionList(resources=[_DESCRIPTION]),
+        w.ResourceDescribe(session=SESSION, resource="orders", since="70f1.8", wait=30_000),
+        w.DescriptionList(resources=[_DESCRIPTION], removed=[], state="70f1.9"),
     ),
     (w.ResourceDelete(session=SESSION, resource="orders", incarnation=INCARNATION), w.Ok()),
     (

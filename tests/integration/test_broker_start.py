@@ -226,9 +226,9 @@ def test_logs_that_failed_to_open_on_a_full_disk_open_with_free_space(tmp_path: 
             connection.reader("a", start="earliest", until=len(bodies) + 1).__enter__()
         small.free()
         deadline = time.monotonic() + 60
-        while (found := connection.describe(["a"])["a"]).known_next is None:
+        while (found := (all_ := connection.describe(["a"]))["a"]).known_next is None:
             assert time.monotonic() < deadline
-            connection.describe(["a"], after={"a": 1}, wait=1.0)  # answered when it opens
+            connection.describe(["a"], since=all_.state, wait=1.0)  # answered when it opens
         assert (found.state, found.earliest, found.next) == ("serving", 1, len(bodies) + 1)
         with connection.reader("a", start="earliest", until=len(bodies) + 1) as reader:
             assert [bytes(content.body) for content in reader] == bodies

@@ -337,8 +337,7 @@ def test_contents_removed_by_retention_are_data_loss_or_skipped(tmp_path: Path) 
             write(connection, 100, name="short", first=first)
         earliest = 1
         while earliest == 1:
-            found = connection.describe(["short"], after={"short": 2_001}, wait=0.2)["short"]
-            earliest = found.earliest
+            earliest = connection.describe(["short"])["short"].earliest
         with pytest.raises(DataLoss) as lost:
             connection.reader("short", start=1)
         assert (lost.value.resource, lost.value.first, lost.value.end) == ("short", 1, earliest)
@@ -423,12 +422,13 @@ def test_resources_are_created_described_and_deleted(connection: Connection) -> 
 
 
 def test_describe_waits_for_news(connection: Connection) -> None:
+    state = connection.describe(["orders"]).state
     began = time.monotonic()
-    connection.describe(["orders"], after={"orders": 1}, wait=0.2)
+    assert connection.describe(["orders"], since=state, wait=0.2) == {}
     assert time.monotonic() - began >= 0.2
     writer = threading.Timer(0.1, write, (connection, 5))
     writer.start()
-    found = connection.describe(["orders"], after={"orders": 1}, wait=20.0)
+    found = connection.describe(["orders"], since=state, wait=20.0)
     assert found["orders"].next > 1
     assert time.monotonic() - began < 15
     writer.join()

@@ -383,6 +383,7 @@ def publish(connection: mtl.Connection, bodies: list[bytes]) -> None:
 
 def await_end(connection: mtl.Connection, end: int) -> None:
     """Wait until the resource has all contents before `end`."""
-    found = connection.describe(["orders"])["orders"].next
-    while found < end:
-        found = connection.describe(["orders"], after={"orders": found}, wait=10.0)["orders"].next
+    found = connection.describe(["orders"])
+    while found["orders"].next < end:
+        connection.describe(["orders"], since=found.state, wait=10.0)
+        found = connection.describe(["orders"])

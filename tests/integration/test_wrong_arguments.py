@@ -151,8 +151,8 @@ CASES: dict[str, Callable[[mtl.Connection], object]] = {
     "consumer-number": lambda c: c.consumer(7),  # type: ignore[arg-type]
     "request": lambda c: c.request(object()),  # type: ignore[arg-type]
     "patience": lambda c: c.request(mtl.wire.control.ResourceList(), patience="1"),  # type: ignore[arg-type]
-    "watch": lambda c: c.watch(b"orders", after={}, wait=0.1),  # type: ignore[arg-type]
-    "watch-after": lambda c: c.watch("orders", after={"orders": "1"}, wait=0.1),  # type: ignore[dict-item]
+    "watch": lambda c: c.watch(b"orders", since="b.1", wait=0.1),  # type: ignore[arg-type]
+    "watch-since": lambda c: c.watch("orders", since=1, wait=0.1),  # type: ignore[arg-type]
     "own-name": lambda c: c.own_name(7),  # type: ignore[arg-type]
     "boolean": lambda c: c.reader("orders", start=True),
     "confirm": lambda c: c.reader("orders").confirm("1"),  # type: ignore[arg-type]

@@ -34,17 +34,19 @@ class ObserverApp:
         self.process = Process(self.world, self._routers, self.name)
         self._channel = self.process.channel()
         self._known_ends: dict[str, int] = {}
+        self._state: str | None = None
         self.process.after(0.01, self._ask)
 
     def _ask(self) -> None:
-        if self._known_ends and self.world.chance(0.7):
-            request = w.ResourceDescribe(after=dict(self._known_ends), wait=1 + self.world.upto(500))
+        if self._state is not None and self.world.chance(0.7):
+            request = w.ResourceDescribe(since=self._state, wait=1 + self.world.upto(500))
         else:
             request = w.ResourceDescribe()
         self.process.ask(self._channel, request, self._described, patience=request.wait / 1000)
 
     def _described(self, outcome: Outcome) -> None:
         if isinstance(outcome, w.DescriptionList):
+            self._state = outcome.state
             for resource in outcome.resources:
                 if resource.known_next is None:
                     if (

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
+from mtl.client.resources import Described
 from mtl.client.settings import Settings
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.wire.control import Description, Located, Published
@@ -152,8 +153,7 @@ class FakeWatch:
     client: FakeClient
     names: Sequence[str] | None
     pattern: str | None
-    after: dict[str, int]
-    incarnations: dict[str, str]
+    since: str
 
     @property
     def stands(self) -> bool:
@@ -162,22 +162,22 @@ class FakeWatch:
     def is_silent(self, seconds: float) -> bool:
         self.client.silences += 1
         self.client.waits.append(seconds)
-        try:
-            return self.stands and self.news(seconds) is None
-        except Refused:
-            return False
+        return self.stands and self._news() is None
 
-    def news(self, seconds: float) -> dict[str, Description] | None:
+    def news(self, seconds: float) -> Described | None:
+        self.client.waits.append(seconds)
+        return self._news()
+
+    def _news(self) -> Described | None:
         if self.client.away:
             return None
-        found = self.client.found(self.names, self.pattern)
-        changed = any(
-            (description.known_next or -1) > self.after.get(name, -1)
-            or description.incarnation != self.incarnations.get(name)
-            for name, description in found.items()
+        before = self.client.states[int(self.since)]
+        news = self.client.changes(self.names, self.pattern, self.since)
+        grown = any(
+            name not in before or before[name][:2] != (found.incarnation, found.known_next)
+            for name, found in news.items()
         )
-        gone = any(re.fullmatch(self.pattern or ".*", name) for name in self.after.keys() - found.keys())
-        return found if changed or gone or self.client.time_is_up else None
+        return news if grown or news.removed or self.client.time_is_up else None
 
 
 @dataclass
@@ -200,7 +200,7 @@ class FakeClient:
     names: dict[str, int] = field(default_factory=dict)
     letters: list[dict[str, Any]] = field(default_factory=list)
     fences: int = 0
-    patterns: list[str] = field(default_factory=list)
+    states: list[dict[str, tuple[str, int, int]]] = field(default_factory=list)
     watches: list[dict[str, int]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     looks: int = 0
@@ -222,40 +222,47 @@ class FakeClient:
         self,
         names: Sequence[str] | None = None,
         pattern: str | None = None,
-        after: Mapping[str, int] | None = None,
-        incarnations: Mapping[str, str] | None = None,
-        wait: float = 0.0,
+        *,
+        missing_ok: bool = False,
+        since: str | None = None,
         history: bool = False,
-    ) -> dict[str, Description]:
+    ) -> Described:
         self.looks += not history
         self.histories += history
-        self.waits.append(wait)
+        assert missing_ok
+        if since is not None:
+            return self.changes(names, pattern, since)
         found = self.found(names, pattern, history=history)
         self.between()
         return found
 
-    def found(
-        self, names: Sequence[str] | None, pattern: str | None, *, history: bool = False
-    ) -> dict[str, Description]:
-        missing = [name for name in names or () if name not in self.logs]
-        if missing:
-            raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)
-        if pattern is not None:
-            self.patterns.append(pattern)
-            names = sorted(name for name in self.logs if re.fullmatch(pattern, name))
-        return {name: self._description(name, history=history) for name in names or ()}
+    def covers(self, name: str, names: Sequence[str] | None, pattern: str | None) -> bool:
+        return name in names if names is not None else pattern is None or bool(re.fullmatch(pattern, name))
+
+    def found(self, names: Sequence[str] | None, pattern: str | None, *, history: bool = False) -> Described:
+        covered = sorted(name for name in self.logs if self.covers(name, names, pattern))
+        return Described(
+            {name: self._description(name, history=history) for name in covered}, self._state(), None
+        )
+
+    def changes(self, names: Sequence[str] | None, pattern: str | None, since: str) -> Described:
+        before, now = self.states[int(since)], self.states[int(self._state())]
+        covered = [name for name in {**before, **now} if self.covers(name, names, pattern)]
+        changed = [name for name in covered if name in now and before.get(name) != now[name]]
+        removed = [name for name in covered if name not in now]
+        return Described({name: self._description(name) for name in changed}, self._state(), removed)
+
+    def _state(self) -> str:
+        self.states.append(
+            {name: (log.incarnation, log.next, log.earliest) for name, log in self.logs.items()}
+        )
+        return str(len(self.states) - 1)
 
     def watch(
-        self,
-        names: Sequence[str] | None,
-        pattern: str | None,
-        *,
-        after: Mapping[str, int],
-        incarnations: Mapping[str, str],
-        wait: float,
+        self, names: Sequence[str] | None, pattern: str | None, *, since: str, wait: float
     ) -> FakeWatch:
-        self.watches.append(dict(after))
-        return FakeWatch(self, names, pattern, dict(after), dict(incarnations))
+        self.watches.append({name: found[1] for name, found in self.states[int(since)].items()})
+        return FakeWatch(self, names, pattern, since)
 
     def _description(self, name: str, *, history: bool = False) -> Description:
         log = self.logs[name]

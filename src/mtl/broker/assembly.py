@@ -13,10 +13,12 @@ from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.access.quotas import Quotas, QuotaSettings
 from mtl.broker.access.sessions import Sessions
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.changes import Changes
 from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.commands.granting_readers import LocalReads, ReaderGrants
 from mtl.broker.commands.granting_writers import LocalWrites, WriterGrants
+from mtl.broker.commands.listing import Listing
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.commands.request_names import RequestNames
@@ -123,6 +125,7 @@ def assemble(
         flows=_flows(base, reading, writers),
         granting=requests.granting,
         writer_grants=requests.writers,
+        changes=requests.changes,
         polls=requests.polls,
         requests=requests.requests,
         housekeeping=_housekeeping(base, logs, reading, committing),
@@ -139,10 +142,12 @@ def _reactions(parts: Parts) -> None:
         lambda _, group: p.writers.durable(group), lambda log, _: p.resources.durable(log)
     )
     p.intakes.lost.leads_to(p.writers.failed)
-    p.resources.created.leads_to(p.polls.created)
-    p.resources.deleted.leads_to(p.polls.deleted)
-    p.resources.opened.leads_to(p.queues.opened, p.readers.grew, p.consumers.grew, p.polls.grew)
-    p.resources.grew.leads_to(p.ends.grew, p.readers.grew, p.consumers.grew, p.polls.grew)
+    changed = (p.changes.note, p.polls.changed)
+    p.resources.created.leads_to(*changed)
+    p.resources.deleted.leads_to(*changed)
+    p.resources.shrank.leads_to(p.changes.note)
+    p.resources.opened.leads_to(p.queues.opened, p.readers.grew, p.consumers.grew, *changed)
+    p.resources.grew.leads_to(p.ends.grew, p.readers.grew, p.consumers.grew, *changed)
     p.queues.deliverable.leads_to(p.consumers.wake)
     p.sessions.ended.leads_to(p.cursors.forget_session, p.names.forget_session)
 
@@ -273,6 +278,7 @@ def _sessions(base: _Base) -> Sessions:
 class _Requests:
     granting: Granting
     writers: WriterGrants
+    changes: Changes
     polls: Polls
     usage: Usage
     requests: Requests
@@ -288,20 +294,22 @@ def _requests(
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
     writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
-    polls = Polls(out, resources, reading.reads, authorization, base.quotas)
+    listing = Listing(authorization, resources, reading.queues, stages, committing, reading.reads)
+    changes = Changes(base.settings.boot)
+    polls = Polls(out, resources, listing, changes, authorization, base.quotas)
     requests = Requests(
         out,
         base.ages,
         sessions,
         authorization,
-        base.opening,
-        NeededLogs(authorization, resources, reading.cursors, reading.queues, stages, COMMANDS),
+        NeededLogs(base.opening, listing, resources, reading.cursors, reading.queues, stages, COMMANDS),
         leases,
         resources,
         reading.cursors,
         reading.queues,
         stages,
         committing,
+        listing,
         polls,
         granting,
         _reader_grants(base, logs, reading, granting),
@@ -309,7 +317,7 @@ def _requests(
         reading.reads,
         COMMANDS,
     )
-    return _Requests(granting, writers, polls, usage, requests)
+    return _Requests(granting, writers, changes, polls, usage, requests)
 
 
 def _granting(base: _Base, logs: _Logs, authorization: Authorization, sessions: Sessions) -> Granting:

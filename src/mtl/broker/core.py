@@ -37,6 +37,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AUDIT_SUMMARY_S
 from mtl.broker.access.sessions import Sessions
+from mtl.broker.commands.changes import Changes
 from mtl.broker.commands.granting import Granting
 from mtl.broker.commands.granting_writers import WriterGrants
 from mtl.broker.commands.polls import Polls
@@ -104,6 +105,7 @@ class Parts:
     flows: Flows
     granting: Granting
     writer_grants: WriterGrants
+    changes: Changes
     polls: Polls
     requests: Requests
     housekeeping: Housekeeping

@@ -9,9 +9,9 @@ MAX_PATTERN_COST = 4_000
 1,000 names."""
 
 MAX_PATTERN_WORK = 50_000_000
-"""Characters of a regular expression times the characters of all names that it is matched against. RE2 does some
-100 million a second when it cannot cache its states. This is sufficient for fifteen characters on the names of
-100,000 resources."""
+"""Characters of a regular expression times the characters of the names that are matched against it at a time. RE2 does
+some 100 million a second when it cannot cache its states. Patterns of up to 19 characters are matched against
+MAX_PAGE_SCANNED names of 255 characters at a time."""
 
 # --- the log ------------------------------------------------------------------------------------------------
 
@@ -72,14 +72,33 @@ MAX_LEASED_NAMES = 2_000_000
 MAX_RESOURCES = 100_000
 """Resources of a broker; each costs about 2 KB of memory and two files on the disk."""
 
-MAX_DESCRIBED = 5_000
-"""Resources in one reply. More do not fit MAX_CONTROL_FRAME; the check comes before the work of describing them."""
+MAX_PAGE = 1_000
+"""Entries in one reply of a list: a Describe of so many resources takes about 10 ms, for which all other clients
+wait."""
+
+PAGE_OCTETS = 768 << 10
+"""Octets of the entries in one reply, which has to fit MAX_CONTROL_FRAME. An entry has from 100 octets to tens of
+thousands (a history of epochs, the resources of a commit)."""
+
+MAX_PAGE_SCANNED = 10_000
+"""Names that are compared for one page with a pattern, and with the rights of the client. The page ends there, also if
+few or none of them are in it."""
+
+MAX_CHANGES = 200_000
+"""Resources of which the last change is kept, about 200 octets each: MAX_RESOURCES, and as many that were deleted."""
 
 MAX_WAITERS = 10_000
 """Describes that wait for changes at once; without the wait each client would poll."""
 
 MAX_WAITING_NAMES = 200_000
-"""Names in all waiting Describes together; each costs about 300 octets, and a request may have tens of thousands."""
+"""Names in all waiting Describes together; each costs about 300 octets. A Describe by pattern has none."""
+
+MAX_WAITING_PATTERNS = 1_000
+"""Different patterns of all waiting Describes together. A group commit compares the name of its resource with each of
+them: 0.1 µs for a result that is remembered."""
+
+MAX_MATCHES_REMEMBERED = 200_000
+"""Results of comparing one name with one pattern, about 150 octets each. Another comparison takes 10 µs."""
 
 MAX_WAIT_S = 30.0
 """Longest wait of a Describe; shorter than the time-out of any client."""

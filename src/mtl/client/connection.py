@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -22,7 +22,7 @@ from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.questions import Blocking, Question, expected
 from mtl.client.reader import Reader
-from mtl.client.resources import by_name, describing
+from mtl.client.resources import Described, described, describing, listed
 from mtl.client.sessions import ClientSessions, LeaseUser
 from mtl.client.settings import Settings
 from mtl.client.writer import Writer
@@ -39,9 +39,10 @@ class Watch:
     `wait`.
     """
 
-    def __init__(self, call: Call, waiter: Waiter) -> None:
+    def __init__(self, call: Call, waiter: Waiter, names: Sequence[str] | None) -> None:
         self._call = call
         self._waiter = waiter
+        self._names = names
 
     @property
     def stands(self) -> bool:
@@ -54,10 +55,12 @@ class Watch:
         """Whether no answer comes within `seconds` although the request `stands`: then there is no change."""
         return self._waiter.is_waiting(seconds) and self.stands
 
-    def news(self, seconds: float) -> dict[str, w.Description] | None:
-        """The answer (as of `describe`) if it comes within `seconds`; None if the request is still pending."""
+    def news(self, seconds: float) -> Described | None:
+        """The changes (as of `describe`) if they come within `seconds`; None if the request is still pending. Without
+        `removed` the broker did not know the state: the answer has only the first page of all resources.
+        """
         reply = self._waiter.within(seconds)
-        return None if reply is None else by_name(expected(reply, w.DescriptionList))
+        return None if reply is None else described([expected(reply, w.DescriptionList)], self._names)
 
 
 class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
@@ -113,13 +116,13 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         names: str | Iterable[str] | None = None,
         pattern: str | None = None,
         *,
-        after: Mapping[str, int],
-        incarnations: Mapping[str, str] | None = None,
+        since: str,
         wait: float,
     ) -> Watch:
-        """Send the request of `describe` without waiting; `Watch.news` gets the answer."""
-        request = describing(names, pattern, after, incarnations, wait)
-        return Watch(*self.ask(request, patience=wait))
+        """Send the request of `describe` (with `missing_ok`) without waiting; `Watch.news` gets the answer."""
+        chosen = None if names is None else listed(names)
+        request = describing(chosen, pattern, missing_ok=True, since=since, wait=wait)
+        return Watch(*self.ask(request, patience=wait), chosen)
 
     def _greeting(self) -> w.Ready:
         self._check_open()

@@ -288,10 +288,11 @@ class Pump:
         """Close, which seals the stage. `then` gets a LeaseClosed with the stage, also if a restart of the broker ended
         the lease before: all contents are confirmed, so the stage is complete.
         """
-        request = w.StageDescribe(application=self._stage.application if self._stage is not None else None)
 
         def ended(outcome: Outcome) -> None:
             if isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE:
+                stage = self.lease.stage if self.lease is not None else None
+                request = w.StageDescribe(stage=stage)
                 self._channel.submit(Call(request, lambda found: then(self._sealed(found))))
             else:
                 then(outcome)

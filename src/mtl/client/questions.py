@@ -7,10 +7,12 @@ the `T`; in the asyncio client the `T` is awaited.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+import msgspec
 
 from mtl.client.arguments import checked
 from mtl.errors import Malformed, Refused
@@ -20,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R", bound=w.Reply)
+L = TypeVar("L", bound=w.Listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,24 @@ def question(
 def replied(request: w.Request, reply: type[R]) -> Question[R]:
     """A request whose answer is its `reply`."""
     return question(request, reply, lambda answer: answer)
+
+
+def listed(
+    requests: Sequence[w.Request], reply: type[L], use: Callable[[list[L]], T], *, patience: float = 0.0
+) -> Question[T]:
+    """Requests for parts of a list, whose answer is computed from all pages of all parts (PROTOCOL.md 2.4)."""
+
+    def asked(left: Sequence[w.Request], before: list[L]) -> Question[T]:
+        def conclude(outcome: w.Reply | Refused, _attempts: int) -> T | Question[T]:
+            pages = [*before, expected(outcome, reply)]
+            following = pages[-1].continue_
+            if following is not None:
+                return asked([msgspec.structs.replace(left[0], continue_=following), *left[1:]], pages)
+            return asked(left[1:], pages) if left[1:] else use(pages)
+
+        return Question(left[0], conclude, patience)
+
+    return asked(requests, [])
 
 
 def removed(request: w.Request, gone: str) -> Question[None]:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from mtl.client.questions import Question, asks, expected, question, removed, replied
+from mtl.client.questions import listed as pages
 from mtl.errors import Malformed, Refused
+from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.wire import control as w
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
     """One name or several as a list; a string is one name."""
     return [names] if isinstance(names, str) else list(names)
+
+
+class Described(dict[str, w.Description]):
+    """Descriptions by the names of their resources.
+
+    `state` stands for the state of all resources at the answer, for a later `describe`; None from a broker without
+    states. `removed` has the resources that do not exist any more, in an answer that has only changes; else None.
+    """
+
+    def __init__(
+        self, found: Mapping[str, w.Description], state: str | None, removed: Sequence[str] | None
+    ) -> None:
+        super().__init__(found)
+        self.state = state
+        self.removed = removed
 
 
 class Administration:
@@ -71,7 +88,9 @@ class Administration:
             if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
                 # Created by an attempt whose reply was lost.
                 describe = w.ResourceDescribe(resources=[name])
-                return question(describe, w.DescriptionList, lambda reply: by_name(reply, [name])[name])
+                return question(
+                    describe, w.DescriptionList, lambda reply: described([reply], [name], needed=True)[name]
+                )
             return expected(outcome, w.ResourceCreated).resource
 
         return Question(request, created)
@@ -87,25 +106,39 @@ class Administration:
         names: str | Iterable[str] | None = None,
         pattern: str | None = None,
         *,
-        after: Mapping[str, int] | None = None,
-        incarnations: Mapping[str, str] | None = None,
+        missing_ok: bool = False,
+        since: str | None = None,
         wait: float = 0.0,
         history: bool = False,
-    ) -> Question[dict[str, w.Description]]:
-        """Resources by name: those named (`Refused` 404 if one is missing), those that match, or all.
+    ) -> Question[Described]:
+        """Resources by name: those named (`Refused` 404 if one is missing, unless `missing_ok`), those that match, or
+        all.
 
-        With `after` it waits, up to `wait` seconds, until one of these is true: a resource's `next` is above the one in
-        `after`, a resource exists that is not in `after`, a resource in `after` does not exist, or the incarnation of
-        one differs from `incarnations`. With `history` the descriptions have all epochs of the logs.
+        With `since`, the `state` of an earlier answer, it waits, up to `wait` seconds, until one of the resources is
+        created, deleted, or has new contents. The answer then has only those that have changed. With `history` the
+        descriptions have all epochs of the logs.
         """
-        request = describing(names, pattern, after, incarnations, wait, history=history)
-        wanted = request.resources if after is None else None
-        return question(request, w.DescriptionList, lambda reply: by_name(reply, wanted or ()), patience=wait)
+        needed = names is not None and since is None and not missing_ok
+        chosen = None if names is None else listed(names)
+        if since is None and chosen is not None:
+            slices = batched(chosen, MAX_RESOURCES_PER_LEASE) or [[]]
+            requests = [describing(part, missing_ok=missing_ok, history=history) for part in slices]
+        else:
+            requests = [
+                describing(chosen, pattern, missing_ok=missing_ok, since=since, wait=wait, history=history)
+            ]
+        return pages(
+            requests, w.DescriptionList, lambda found: described(found, chosen, needed=needed), patience=wait
+        )
 
     @asks
     def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
-        return question(w.ResourceList(pattern=pattern), w.DescriptionList, lambda reply: reply.resources)
+        return pages(
+            [w.ResourceList(pattern=pattern)],
+            w.DescriptionList,
+            lambda found: [description for page in found for description in page.resources],
+        )
 
     @asks
     def locate_time(
@@ -162,7 +195,9 @@ class Administration:
     def cursors(self, group: str | None = None, resource: str | None = None) -> Question[list[w.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
         request = w.CursorDescribe(group=group, resource=resource)
-        return question(request, w.CursorList, lambda reply: reply.cursors)
+        return pages(
+            [request], w.CursorList, lambda found: [cursor for page in found for cursor in page.cursors]
+        )
 
     @asks
     def cursor_reset(
@@ -193,7 +228,7 @@ class Administration:
     def queues(self, queue: str | None = None, resource: str | None = None) -> Question[list[w.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         request = w.QueueDescribe(group=queue, resource=resource)
-        return question(request, w.QueueList, lambda reply: reply.queues)
+        return pages([request], w.QueueList, lambda found: [queue for page in found for queue in page.queues])
 
     @asks
     def queue_delete(self, queue: str, resource: str) -> Question[None]:
@@ -240,7 +275,14 @@ class Administration:
     @asks
     def stages(self, application: str | None = None) -> Question[w.StageList]:
         """The stages that are not committed, and the last committed version of each application."""
-        return replied(w.StageDescribe(application=application), w.StageList)
+        return pages(
+            [w.StageDescribe(application=application)],
+            w.StageList,
+            lambda found: w.StageList(
+                stages=[stage for page in found for stage in page.stages],
+                applications=[application for page in found for application in page.applications],
+            ),
+        )
 
     @asks
     def stage_forget(self, application: str) -> Question[None]:
@@ -254,20 +296,24 @@ def own_name(ready: w.Ready, name: str) -> str:
 
 
 def describing(
-    names: str | Iterable[str] | None = None,
+    names: Sequence[str] | None = None,
     pattern: str | None = None,
-    after: Mapping[str, int] | None = None,
-    incarnations: Mapping[str, str] | None = None,
-    wait: float = 0.0,
     *,
+    missing_ok: bool = False,
+    since: str | None = None,
+    wait: float = 0.0,
     history: bool = False,
 ) -> w.ResourceDescribe:
-    """The request of `Administration.describe`."""
+    """The request of `Administration.describe`. For more names than fit a request it asks for the changes of all
+    resources, of which `described` keeps those with these names.
+    """
+    if names is not None and len(names) > MAX_RESOURCES_PER_LEASE:
+        names = None
     return w.ResourceDescribe(
-        resources=None if names is None else listed(names),
+        resources=None if names is None else list(names),
         pattern=pattern,
-        after=None if after is None else dict(after),
-        incarnations=None if incarnations is None else dict(incarnations),
+        missing_ok=missing_ok,
+        since=since,
         wait=int(wait * 1000),
         history=history,
     )
@@ -279,10 +325,26 @@ def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
     return outcome
 
 
-def by_name(found: w.DescriptionList, wanted: Iterable[str] = ()) -> dict[str, w.Description]:
-    """Descriptions by the names of their resources. Malformed if one that is `wanted` is missing."""
-    described = {description.resource: description for description in found.resources}
-    for name in wanted:
-        if name not in described:
+def described(
+    found: Sequence[w.DescriptionList], names: Sequence[str] | None, *, needed: bool = False
+) -> Described:
+    """The answer of `Administration.describe`, from its pages: the resources `names`, or all. Malformed if one of them
+    that is `needed` is missing.
+    """
+    first, wanted = found[0], None if names is None else set(names)
+    by_name = {
+        description.resource: description
+        for page in found
+        for description in page.resources
+        if wanted is None or description.resource in wanted
+    }
+    for name in names or () if needed else ():
+        if name not in by_name:
             raise Malformed(f"the reply to {w.ResourceDescribe.command} does not describe {name!r}")
-    return described
+    removed = None if first.removed is None else [n for n in first.removed if wanted is None or n in wanted]
+    return Described(by_name, first.state, removed)
+
+
+def batched(names: Sequence[str], size: int) -> list[Sequence[str]]:
+    """`names` in parts of at most `size`."""
+    return [names[at : at + size] for at in range(0, len(names), size)]

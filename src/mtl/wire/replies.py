@@ -353,10 +353,24 @@ class ResourceCreated(Reply, frozen=True, kw_only=True):
     resource: Description
 
 
-class DescriptionList(Reply, frozen=True, kw_only=True):
-    """200 to Resource.List and Resource.Describe; sorted by name."""
+class Listed(Reply, frozen=True, kw_only=True):
+    """200 with a page of a list. `continue_` is present if there may be further entries: the same request with this
+    member gets the next page (PROTOCOL.md 2.4).
+    """
+
+    continue_: list[str] | None = msgspec.field(name="continue", default=None)
+
+
+class DescriptionList(Listed, frozen=True, kw_only=True):
+    """200 to Resource.List and Resource.Describe; sorted by name.
+
+    `state` stands for the state of all resources at this answer. `removed` is present in an answer to `since` that has
+    only changes: the resources that do not exist any more.
+    """
 
     resources: list[Description]
+    state: str | None = None
+    removed: list[str] | None = None
 
 
 class Located(Reply, frozen=True, kw_only=True):
@@ -397,13 +411,13 @@ class CursorWasReset(Reply, frozen=True, kw_only=True):
     incarnation: str | None = None
 
 
-class CursorList(Reply, frozen=True, kw_only=True):
+class CursorList(Listed, frozen=True, kw_only=True):
     """200 to Cursor.Describe."""
 
     cursors: list[CursorInfo]
 
 
-class QueueList(Reply, frozen=True, kw_only=True):
+class QueueList(Listed, frozen=True, kw_only=True):
     """200 to Queue.Describe; sorted by resource and name."""
 
     queues: list[QueueInfo]
@@ -420,7 +434,7 @@ class Committed(Reply, frozen=True, kw_only=True):
     digest: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class StageList(Reply, frozen=True, kw_only=True):
+class StageList(Listed, frozen=True, kw_only=True):
     """200 to Stage.Describe."""
 
     stages: list[StageInfo]

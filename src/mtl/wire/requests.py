@@ -40,6 +40,9 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)]
 """A text of a request. All are bounded: many are stored, and the others are kept while their requests wait."""
 
 Names = Annotated[list[Text], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
+Continue = Annotated[list[Text], msgspec.Meta(max_length=3)]
+"""The `continue` of the former page of a list, which the broker chose (PROTOCOL.md 2.4)."""
+
 StageIds = Annotated[list[Name], msgspec.Meta(max_length=MAX_STAGES_PER_COMMIT)]
 Digest = Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_DIGEST)]
 Pattern = Annotated[str, msgspec.Meta(max_length=MAX_PATTERN)]
@@ -215,15 +218,15 @@ class ResourceList(Request, frozen=True, kw_only=True):
     command: ClassVar[str] = "Resource.List"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
     pattern: Pattern | None = None
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class ResourceDescribe(Request, frozen=True, kw_only=True):
     """Resource.Describe: one, several, those that match a pattern, or (none of the three) all.
 
-    A missing name is a 404 with the member `missing`. With `after` (each resource's next) the reply waits, at most
-    `wait` milliseconds, until a resource's next is above that, a resource that is not in it appears, one in it does not
-    exist (any more), or one has another incarnation than in `incarnations`. With `history` the descriptions have all
-    epochs of their logs.
+    A missing name is a 404 with the member `missing`, or is left out with `missing_ok`. With `since`, the `state` of an
+    earlier answer, only the resources are described that have changed since then; the reply waits, at most `wait`
+    milliseconds, until there is one. With `history` the descriptions have all epochs of their logs.
     """
 
     command: ClassVar[str] = "Resource.Describe"
@@ -231,10 +234,11 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     resource: Text | None = None
     resources: Names | None = None
     pattern: Pattern | None = None
-    after: dict[Text, Count] | None = None
-    incarnations: dict[Text, Text] | None = None
+    missing_ok: bool = False
+    since: Text | None = None
     wait: Count = 0
     history: bool = False
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
@@ -309,6 +313,7 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorList}
     group: Text | None = None
     resource: Text | None = None
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class CursorReset(Request, frozen=True, kw_only=True):
@@ -355,6 +360,7 @@ class QueueDescribe(Request, frozen=True, kw_only=True):
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.QueueList}
     group: Text | None = None
     resource: Text | None = None
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class QueueDelete(Request, frozen=True, kw_only=True):
@@ -399,11 +405,13 @@ class StageAbort(Request, frozen=True, kw_only=True):
 
 
 class StageDescribe(Request, frozen=True, kw_only=True):
-    """Stage.Describe: the stages and the last commits, of one application or all."""
+    """Stage.Describe: the stages and the last commits of one application or all; or one `stage`."""
 
     command: ClassVar[str] = "Stage.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.StageList}
     application: Text | None = None
+    stage: Text | None = None
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class StageForget(Request, frozen=True, kw_only=True):

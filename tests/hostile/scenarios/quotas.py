@@ -109,7 +109,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         assert (full["quota"], full["limit"]) == ("stage-bytes", 500_000)
         staging.abandon()
         leases(modest, names=True)(0)
-        asks = w.ResourceDescribe(resource="r", after={"r": 1}, wait=20_000)
+        asks = w.ResourceDescribe(resource="r", since=greedy.describe(["r"]).state, wait=20_000)
         waiting = [greedy.ask(asks, patience=20.0)[1] for _ in range(25)]
         until = time.monotonic() + PATIENCE_S
         while sum(request.is_waiting(0.1) for request in waiting) > 20:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import compress
-
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
+from mtl.broker.commands.listing import continued, fitting
 from mtl.broker.outbox import Result
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
 from mtl.broker.reading.reads import Reads
@@ -79,27 +78,25 @@ class CursorRequests:
             if no is not None:
                 answer(no)
                 return
-            records = [
-                r
-                for r in self._cursors.all()
-                if r.vhost == caller.vhost
-                and request.group in (None, r.group)
-                and request.resource in (None, r.resource)
-            ]
-            visible = self._authorization.visibility(caller, [r.resource for r in records])
-            records = list(compress(records, visible))
+            page = self._cursors.page(
+                caller.vhost,
+                request.group,
+                request.resource,
+                request.continue_,
+                lambda names: self._authorization.visibility(caller, names),
+            )
+            records = [r for key in page.keys if (r := self._cursors.get(key)) is not None]
             if not records and request.group is not None and request.resource is not None:
                 try:
                     self._cursors.check_readable((caller.vhost, request.group, request.resource))
                 except Refused as unreadable:
                     answer(unreadable)
                     return
-            records.sort(key=lambda r: (r.group, r.resource))
-            self._describe(records, answer)
+            self._describe(records, page.last, answer)
 
         self._cursors.flush(flushed)
 
-    def _describe(self, records: list[CursorRecord], answer: Answer) -> None:
+    def _describe(self, records: list[CursorRecord], last: CursorKey | None, answer: Answer) -> None:
         """Ask the log of each cursor with unconfirmed contents for their octets and their time."""
         behind: dict[int, tuple[Resource, RangeFrom]] = {}
         for at, record in enumerate(records):
@@ -113,7 +110,9 @@ class CursorRequests:
         def answered(answers: list[Result]) -> None:
             # An error is reported to readers, and left out of the description.
             found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
-            answer(w.CursorList(cursors=[self._info(r, found.get(at)) for at, r in enumerate(records)]))
+            infos = [self._info(r, found.get(at)) for at, r in enumerate(records)]
+            entries, end = fitting(infos, [key_of(r) for r in records], last)
+            answer(w.CursorList(cursors=entries, continue_=continued(end)))
 
         self._reads.ask_all(list(behind.values()), answered)
 

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.command import Commands
+from mtl.broker.commands.listing import Listing
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.stages.stages import Stage, Stages
 from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.wire import control as w
@@ -25,19 +26,30 @@ class NeededLogs:
 
     def __init__(
         self,
-        authorization: Authorization,
+        opening: LogOpening,
+        listing: Listing,
         resources: Resources,
         cursors: Cursors,
         queues: Queues,
         stages: Stages,
         commands: Commands,
     ) -> None:
-        self._authorization = authorization
+        self._opening = opening
+        self._listing = listing
         self._resources = resources
         self._cursors = cursors
         self._queues = queues
         self._stages = stages
         self._commands = commands
+
+    @property
+    def are_open(self) -> bool:
+        """Whether all logs are open, so that no request has to wait."""
+        return self._opening.is_over
+
+    def opened(self, caller: Caller, request: w.Request, then: Callable[[], None]) -> None:
+        """Call `then` when the logs that a request needs are open. Raises as `of`."""
+        self._opening.opened(self.of(caller, request), then)
 
     def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
         """The intakes of the logs that a request needs. Unknown names need none. Raises `Refused` 400 for a pattern."""
@@ -64,12 +76,11 @@ class NeededLogs:
         return [*self._named(caller, names), *self._staged(caller, stages)]
 
     def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
-        """The logs of the resources shown."""
-        found = self._resources.matching(caller.vhost, request.pattern)
-        return _intakes_of(self._authorization.visible_resources(caller, found))
+        """The logs of the resources on the page."""
+        return _intakes_of(self._listing.page(caller, request)[0])
 
     def described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
-        """The logs of the resources shown."""
+        """The logs of the resources shown. Unknown names need none."""
         if request.resource is not None:
             return self._named(caller, [request.resource])
         if request.resources is not None:
@@ -78,24 +89,13 @@ class NeededLogs:
 
     def with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
         """The logs of the cursors' resources."""
-        return self._named(
-            caller,
-            [
-                r.resource
-                for r in self._cursors.all()
-                if r.vhost == caller.vhost
-                and request.group in (None, r.group)
-                and request.resource in (None, r.resource)
-            ],
-        )
+        page = self._cursors.page(caller.vhost, request.group, request.resource, request.continue_, _all)
+        return self._named(caller, [resource for _, _, resource in page.keys])
 
     def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
         """The logs of the queues' resources."""
-        return _intakes_of(
-            r
-            for r in self._resources.of_vhost(caller.vhost)
-            if self._queues.of(r) and request.resource in (None, r.name)
-        )
+        page = self._queues.page(caller.vhost, request.resource, request.group, request.continue_, _all)
+        return self._named(caller, [resource for _, resource, _ in page.keys])
 
     def committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
         """The logs of the stages, and those that they are published to."""
@@ -105,8 +105,9 @@ class NeededLogs:
 
     def with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
         """The logs of the stages."""
-        stages = self._stages.of(caller.vhost, request.application)
-        return [intake for stage in stages for intake in stage.intakes.values()]
+        after = request.continue_
+        page = self._stages.page(caller.vhost, request.application, after, lambda _: True)
+        return self._staged(caller, [name for _, _, name in page.keys])
 
     def _named(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
         found = (self._resources.find(caller.vhost, name) for name in dict.fromkeys(names))
@@ -118,6 +119,10 @@ class NeededLogs:
     def _found(self, caller: Caller, names: Iterable[str]) -> list[Stage]:
         found = (self._stages.find(caller.vhost, name) for name in names)
         return [s for s in found if s is not None]
+
+
+def _all(names: list[str]) -> list[bool]:
+    return [True] * len(names)
 
 
 def _intakes_of(resources: Iterable[Resource]) -> list[Intake]:

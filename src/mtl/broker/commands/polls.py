@@ -1,23 +1,24 @@
-"""Long polls: Resource.Describe with `after` and `wait`, answered when a resource has changed (PROTOCOL.md 5.1).
+"""Resource.Describe, also as a long poll: with `since` and `wait` it is answered when a resource has changed.
 
-Polls are indexed by the resources that they ask for, so that a group commit checks only those for its resource. The
-matches of a pattern change only when resources are created or deleted.
+PROTOCOL.md 5.1. Polls are indexed by the resources, or by the pattern, that they ask for, so that a group commit checks
+only those for its resource.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from itertools import compress, islice
+from typing import NamedTuple, TypeVar
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
-from mtl.broker.access.patterns import matching
+from mtl.broker.access.patterns import check, matches
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.commands.authorization import Authorization
-from mtl.broker.commands.describing import describe
+from mtl.broker.commands.changes import Changes
+from mtl.broker.commands.listing import Listing, continued
 from mtl.broker.outbox import Outbox
-from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
@@ -28,93 +29,91 @@ K = TypeVar("K")
 
 
 class _Poll:
-    """One waiting Describe, and the resources that it asks for at present."""
+    """One waiting Describe: of the resources `names`, or (None) of those that match `pattern`, or (None) of all."""
 
-    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer, found: int) -> None:
+    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
         self.caller = caller
-        self.vhost = caller.vhost
         self.request = request
         self.answer = answer
-        self.resources: dict[str, None] = {}
-        named = (request.after, request.incarnations, request.resources)
-        self.cost = sum(len(names or ()) for names in named) + found
-        """The names in the request and the resources found."""
+        named = [request.resource] if request.resource is not None else request.resources
+        self.names = None if named is None else dict.fromkeys(named)
+        self.pattern = request.pattern
 
     @property
-    def is_open(self) -> bool:
-        """Whether the poll names no resources, so that new ones may belong to it."""
-        return self.request.resource is None and self.request.resources is None
+    def cost(self) -> int:
+        """The names in the request."""
+        return len(self.names or ())
 
-    def matches(self, resource: Resource) -> bool:
-        """Whether an open poll asks for this resource, too."""
-        pattern = self.request.pattern
-        return pattern is None or matching(pattern, [resource.name])[0]
+    def covers(self, name: str) -> bool:
+        """Whether the poll asks for a resource of this name."""
+        if self.names is not None:
+            return name in self.names
+        return self.pattern is None or matches(self.pattern, name)
 
-    def is_changed(self, resource: Resource) -> bool:
-        """Whether the resource is a change for the client: its end has moved since the last answer, it was created
-        again, or the client does not know it. An unknown end is not a change: the client would ask again at once.
-        """
-        known = (self.request.incarnations or {}).get(resource.name, resource.record.incarnation)
-        log, after = resource.log, (self.request.after or {}).get(resource.name, 0)
-        return known != resource.record.incarnation or (log is not None and log.next > after)
 
-    def misses(self, found: Sequence[Resource]) -> bool:
-        """Whether a resource that the client knows and asks for is not among those found."""
-        names = {resource.name for resource in found}
-        gone = [name for name in self.request.after or () if name not in names]
-        pattern = self.request.pattern
-        return self.is_open and any(gone if pattern is None else matching(pattern, gone))
+class _Changed(NamedTuple):
+    """The resources of a poll that have changed since its state, with the numbers of their last changes, and the state
+    after the last of them. They are not `all` if there are more than a page.
+    """
+
+    names: dict[str, int]
+    state: str
+    all: bool
 
 
 class Polls:
-    """All waiting polls: at most `MAX_WAITERS`, for `MAX_WAITING_NAMES` together, each for at most `MAX_WAIT_S`
-    seconds. A client is not told about a resource that it may not see.
+    """Every waiting poll: at most MAX_WAITERS, with MAX_WAITING_NAMES and MAX_WAITING_PATTERNS together, each for at
+    most MAX_WAIT_S seconds. A client is not told about a resource that it may not see.
     """
 
     def __init__(
         self,
         outbox: Outbox,
         resources: Resources,
-        reads: Reads,
+        listing: Listing,
+        changes: Changes,
         authorization: Authorization,
         quotas: Quotas,
     ) -> None:
         self._outbox = outbox
-        self._reads = reads
         self._resources = resources
+        self._listing = listing
+        self._changes = changes
         self._authorization = authorization
         self._quotas = quotas
         self._of_principal: Counter[str] = Counter()
         self._polls: dict[int, _Poll] = {}
-        self._by_resource: dict[ResourceKey, dict[int, None]] = {}
-        self._open: dict[str, dict[int, None]] = {}
-        """The open polls, by virtual host."""
+        self._named: dict[ResourceKey, dict[int, None]] = {}
+        self._open: dict[tuple[str, str | None], dict[int, None]] = {}
+        """The polls without names, by virtual host and pattern."""
         self._last = 0
         self._names = 0
 
     def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
-        """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 413 for too many
-        resources, 503 for too many polls.
-        """
-        found = self._found(caller, request)
-        poll = _Poll(caller, request, answer, len(found))
-        if (
-            request.after is None
-            or not request.wait
-            or poll.misses(found)
-            or any(map(poll.is_changed, found))
-        ):
-            self._describe(found, request, answer)
-            return
+        """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 503 for too many polls."""
+        if request.pattern is not None:
+            check(request.pattern)
+        poll = _Poll(caller, request, answer)
+        changed = self._changed(poll)
+        if changed is None:
+            self._describe_all(poll)
+        elif changed.names or not changed.all or not request.wait:
+            self._describe_changed(poll, changed)
+        else:
+            self._listing.check(caller, request)
+            self._wait(poll)
+
+    def _wait(self, poll: _Poll) -> None:
         self._admit(poll)
         self._last += 1
         number = self._last
         self._polls[number] = poll
-        for resource in found:
-            self._register(number, poll, resource)
-        if poll.is_open:
-            self._open.setdefault(poll.vhost, {})[number] = None
-        self._outbox.later(min(request.wait / 1000, broker_limits.MAX_WAIT_S), lambda: self._answer(number))
+        for key in self._keys_of(poll):
+            self._named.setdefault(key, {})[number] = None
+        if poll.names is None:
+            self._open.setdefault((poll.caller.vhost, poll.pattern), {})[number] = None
+        seconds = min(poll.request.wait / 1000, broker_limits.MAX_WAIT_S)
+        self._outbox.later(seconds, lambda: self._answer(number))
 
     def _admit(self, poll: _Poll) -> None:
         """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota."""
@@ -128,46 +127,28 @@ class Polls:
             raise Refused(
                 503, w.OVERLOADED, "too many names are in waiting requests already; ask without wait"
             )
+        is_new = poll.names is None and (poll.caller.vhost, poll.pattern) not in self._open
+        if is_new and len(self._open) >= broker_limits.MAX_WAITING_PATTERNS:
+            raise Refused(
+                503, w.OVERLOADED, "too many patterns are in waiting requests already; ask without wait"
+            )
         self._names += poll.cost
         self._of_principal[principal] += 1
 
-    def grew(self, resource: Resource) -> None:
-        """The visible end of a resource moved: answer the polls that wait for it."""
-        for number in list(self._by_resource.get((resource.record.vhost, resource.name), ())):
-            if self._is_visible_change(self._polls[number], resource):
+    def changed(self, resource: Resource) -> None:
+        """A resource was created or deleted, or its visible end moved: answer the polls that wait for it."""
+        vhost, name = resource.key
+        waiting = [*self._named.get(resource.key, ())]
+        if self._open:
+            for (of, pattern), numbers in self._open.items():
+                if of == vhost and (pattern is None or matches(pattern, name)):
+                    waiting += numbers
+        for number in waiting:
+            if self._authorization.are_visible(self._polls[number].caller, [name]):
                 self._answer(number)
 
-    def created(self, resource: Resource) -> None:
-        """A resource was created: answer the open polls that ask for it."""
-        for number in list(self._open.get(resource.record.vhost, ())):
-            poll = self._polls[number]
-            if poll.matches(resource) and self._is_visible_change(poll, resource):
-                self._answer(number)
-
-    def deleted(self, resource: Resource) -> None:
-        """A resource was deleted: answer the polls that ask for it."""
-        for number in list(self._by_resource.get((resource.record.vhost, resource.name), ())):
-            self._answer(number)
-
-    def _is_visible_change(self, poll: _Poll, resource: Resource) -> bool:
-        return poll.is_changed(resource) and self._authorization.are_visible(poll.caller, [resource.name])
-
-    def _found(self, caller: Caller, request: w.ResourceDescribe) -> list[Resource]:
-        vhost = caller.vhost
-        names = [request.resource] if request.resource is not None else request.resources
-        if names is None:
-            return self._authorization.visible_resources(
-                caller, self._resources.matching(vhost, request.pattern)
-            )
-        return self._resources.need_all(vhost, names)
-
-    def _register(self, number: int, poll: _Poll, resource: Resource) -> None:
-        poll.resources[resource.name] = None
-        self._by_resource.setdefault((poll.vhost, resource.name), {})[number] = None
-
-    def _unregister(self, number: int, poll: _Poll, name: str) -> None:
-        del poll.resources[name]
-        _drop(self._by_resource, (poll.vhost, name), number)
+    def _keys_of(self, poll: _Poll) -> list[ResourceKey]:
+        return [(poll.caller.vhost, name) for name in poll.names or ()]
 
     def _answer(self, number: int) -> None:
         """Answer with the present state, and forget the poll, unless it was answered before."""
@@ -176,23 +157,54 @@ class Polls:
             return
         self._names -= poll.cost
         self._of_principal[poll.caller.principal] -= 1
-        for name in list(poll.resources):
-            self._unregister(number, poll, name)
-        if poll.is_open:
-            _drop(self._open, poll.vhost, number)
+        for key in self._keys_of(poll):
+            _drop(self._named, key, number)
+        if poll.names is None:
+            _drop(self._open, (poll.caller.vhost, poll.pattern), number)
         try:
             self._authorization.check(poll.caller, poll.request)  # a right may have been revoked meanwhile
-            self._describe(self._found(poll.caller, poll.request), poll.request, poll.answer)
+            changed = self._changed(poll)
+            if changed is None:
+                self._describe_all(poll)
+            else:
+                self._describe_changed(poll, changed)
         except Refused as e:
             poll.answer(e)
 
-    def _describe(self, found: Sequence[Resource], request: w.ResourceDescribe, answer: Answer) -> None:
-        describe(
-            self._reads,
-            found,
-            lambda found: answer(w.DescriptionList(resources=found)),
-            history=request.history,
-        )
+    # --- answers --------------------------------------------------------------------------------------------
+
+    def _describe_all(self, poll: _Poll) -> None:
+        state = None if poll.request.continue_ else self._changes.state()
+
+        def described(entries: list[w.Description], last: ResourceKey | None) -> None:
+            poll.answer(w.DescriptionList(resources=entries, state=state, continue_=continued(last)))
+
+        found = self._listing.page(poll.caller, poll.request)
+        self._listing.describe_resources(found, described, history=poll.request.history)
+
+    def _changed(self, poll: _Poll) -> _Changed | None:
+        """The first page of the changes since the state in the request. None if it has no state, or an unknown one."""
+        since = None if poll.request.continue_ else poll.request.since
+        changed = None if since is None else self._changes.since(poll.caller.vhost, since)
+        if changed is None:
+            return None
+        covered = list(islice(filter(poll.covers, changed), broker_limits.MAX_PAGE))
+        seen = list(compress(covered, self._authorization.visibility(poll.caller, covered)))
+        is_all = len(covered) < broker_limits.MAX_PAGE
+        state = self._changes.state(None if is_all else changed[covered[-1]])
+        return _Changed({name: changed[name] for name in seen}, state, is_all)
+
+    def _describe_changed(self, poll: _Poll, changed: _Changed) -> None:
+        vhost = poll.caller.vhost
+        self._listing.check(poll.caller, poll.request)
+        found = [r for name in changed.names if (r := self._resources.find(vhost, name)) is not None]
+        removed = [name for name in changed.names if not self._resources.is_present(vhost, name)]
+
+        def described(entries: list[w.Description], last: ResourceKey | None) -> None:
+            state = changed.state if last is None else self._changes.state(changed.names[last[1]])
+            poll.answer(w.DescriptionList(resources=entries, removed=removed, state=state))
+
+        self._listing.describe_resources((found, None), described, history=poll.request.history)
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:

@@ -6,7 +6,6 @@ Every method answers exactly once, now or when the disk is done (MTL-04); a `Ref
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import compress
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.session import Session
@@ -14,10 +13,10 @@ from mtl.broker.access.sessions import Sessions
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.command import Command, Commands
 from mtl.broker.commands.cursor_requests import CursorRequests
-from mtl.broker.commands.describing import describe
 from mtl.broker.commands.granting import Answer, Granting, answering
 from mtl.broker.commands.granting_readers import ReaderGrants
 from mtl.broker.commands.granting_writers import WriterGrants
+from mtl.broker.commands.listing import Listing, continued, describe
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.leases.leases import Leases
@@ -28,8 +27,7 @@ from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import Ages
-from mtl.broker.writing.opening import LogOpening
-from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
 from mtl.profiles import CommandClass, Profile
@@ -47,7 +45,6 @@ class Requests:
         ages: Ages,
         sessions: Sessions,
         authorization: Authorization,
-        opening: LogOpening,
         needed: NeededLogs,
         leases: Leases,
         resources: Resources,
@@ -55,6 +52,7 @@ class Requests:
         queues: Queues,
         stages: Stages,
         committing: Committing,
+        listing: Listing,
         polls: Polls,
         granting: Granting,
         readers: ReaderGrants,
@@ -66,7 +64,6 @@ class Requests:
         self._commands = commands
         self._sessions = sessions
         self._authorization = authorization
-        self._opening = opening
         self._needed = needed
         self._leases = leases
         self._resources = resources
@@ -74,6 +71,7 @@ class Requests:
         self._queues = queues
         self._stages = stages
         self._committing = committing
+        self._listing = listing
         self._polls = polls
         self._granting = granting
         self._readers = readers
@@ -114,7 +112,7 @@ class Requests:
 
         def begin() -> None:
             self._authorization.check(caller, request)
-            self._opening.opened(self._needed.of(caller, request), waited)
+            self._needed.opened(caller, request, waited)
 
         try:
             command = self._commands[type(request)]
@@ -125,7 +123,7 @@ class Requests:
         except Refused as e:
             answer(e)
         else:
-            answering(audit_and_answer, carry_out if self._opening.is_over else begin)
+            answering(audit_and_answer, carry_out if self._needed.are_open else begin)
 
     # --- Connection -----------------------------------------------------------------------------------------
 
@@ -172,10 +170,11 @@ class Requests:
 
     def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
         """Resource.List."""
-        found = self._authorization.visible_resources(
-            caller, self._resources.matching(caller.vhost, request.pattern)
-        )
-        describe(self._reads, found, lambda descriptions: answer(w.DescriptionList(resources=descriptions)))
+
+        def described(entries: list[w.Description], last: ResourceKey | None) -> None:
+            answer(w.DescriptionList(resources=entries, continue_=continued(last)))
+
+        self._listing.describe_resources(self._listing.page(caller, request), described)
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""
@@ -272,12 +271,7 @@ class Requests:
 
     def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
         """Queue.Describe."""
-        resources = self._resources.of_vhost(caller.vhost)
-        named = [r for r in resources if request.resource in (None, r.name)]
-        named = list(compress(named, self._authorization.visibility(caller, [r.name for r in named])))
-        queues = [q for r in named for q in self._queues.of(r).values() if request.group in (None, q.name)]
-        queues.sort(key=lambda q: (q.resource.name, q.name))
-        answer(w.QueueList(queues=[q.describe() for q in queues]))
+        self._listing.describe_queues(caller, request, answer)
 
     def delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
         """Queue.Delete."""
@@ -314,15 +308,7 @@ class Requests:
 
     def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
         """Stage.Describe."""
-        may = self._authorization
-        stages = self._stages.describe(caller.vhost, request.application)
-        applications = self._committing.of(caller.vhost, request.application)
-        answer(
-            w.StageList(
-                stages=[s for s in stages if may.is_stage_visible(caller, s.stage)],
-                applications=[x for x in applications if may.are_visible(caller, x.resources)],
-            )
-        )
+        self._listing.describe_stages(caller, request, answer)
 
     def forget_application(self, caller: Caller, request: w.StageForget, answer: Answer) -> None:
         """Stage.Forget."""

@@ -17,6 +17,7 @@ from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.queues.settled import Settled
+from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
@@ -28,6 +29,9 @@ log = logging.getLogger("mtl.broker")
 
 _ID_MASK = (1 << 63) - 1
 
+
+QueueKey = tuple[str, str, str]
+"""(virtual host, resource, queue)."""
 
 _NONE: Final[Mapping[str, Queue]] = {}
 
@@ -47,6 +51,7 @@ class Queues:
         self._random = random
         self._resources = resources
         self._queues: dict[Queue, None] = {}
+        self._keys: SortedKeys[QueueKey] = SortedKeys()
         self._of: dict[Resource, dict[str, Queue]] = {}
         self._dirty: dict[Queue, None] = {}
         self._burying: dict[Queue, None] = {}
@@ -59,6 +64,32 @@ class Queues:
     def of(self, resource: Resource) -> Mapping[str, Queue]:
         """The queues of a resource by their names."""
         return self._of.get(resource, _NONE)
+
+    def page(
+        self,
+        vhost: str,
+        resource: str | None,
+        queue: str | None,
+        after: Sequence[str] | None,
+        visible: Callable[[list[str]], Iterable[bool]],
+    ) -> Page[QueueKey]:
+        """A page of the queues of a resource, of a name, of both, or all, sorted by resource and name, whose resources
+        are `visible`.
+        """
+
+        def wanted(keys: list[QueueKey]) -> list[bool]:
+            seen = visible([name for _, name, _ in keys])
+            return [
+                shown and queue in (None, name) and self._resources.find(vhost, resource) is not None
+                for (_, resource, name), shown in zip(keys, seen, strict=True)
+            ]
+
+        return self._keys.page((vhost,) if resource is None else (vhost, resource), after, wanted)
+
+    def describe(self, keys: Iterable[QueueKey]) -> list[w.QueueInfo]:
+        """Queues for Queue.Describe."""
+        found = ((self._resources.find(vhost, resource), name) for vhost, resource, name in keys)
+        return [self.of(resource)[name].describe() for resource, name in found if resource is not None]
 
     def restore(self, records: Iterable[QueueRecord]) -> None:
         """Restore queues. Those of another incarnation of their resource are deleted."""
@@ -136,6 +167,7 @@ class Queues:
 
     def _add(self, queue: Queue) -> Queue:
         self._queues[queue] = None
+        self._keys.add(_key_of(queue))
         self._of.setdefault(queue.resource, {})[queue.name] = queue
         return queue
 
@@ -234,12 +266,18 @@ class Queues:
         return Deletion([q.record(q.ahead) for q in chosen], over)
 
     def _forget(self, queue: Queue) -> None:
-        self._queues.pop(queue, None)
+        if queue in self._queues:
+            del self._queues[queue]
+            self._keys.discard(_key_of(queue))
         queue.deleted = True
         others = self._of.get(queue.resource, {})
         others.pop(queue.name, None)
         if not others:
             self._of.pop(queue.resource, None)
+
+
+def _key_of(queue: Queue) -> QueueKey:
+    return (*queue.resource.key, queue.name)
 
 
 def _key(resource: Resource, name: str) -> str:

@@ -18,6 +18,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import CursorRecord, record_key
@@ -103,6 +104,7 @@ class Cursors:
         self._outbox = outbox
         self._unreadable = unreadable
         self._cursors: dict[CursorKey, Cursor] = {key_of(r): Cursor(r, r.position) for r in records}
+        self._keys: SortedKeys[CursorKey] = SortedKeys(self._cursors)
         self._dirty: dict[CursorKey, None] = {}
         self._flushing = 0
         self._flushed: list[Callable[[Refused | None], None]] = []
@@ -122,6 +124,29 @@ class Cursors:
     def all(self) -> list[CursorRecord]:
         """Every record, with its latest position."""
         return [cursor.record for cursor in self._cursors.values()]
+
+    def page(
+        self,
+        vhost: str,
+        group: str | None,
+        resource: str | None,
+        after: Sequence[str] | None,
+        visible: Callable[[list[str]], Iterable[bool]],
+    ) -> Page[CursorKey]:
+        """A page of the cursors of a group, of a resource, of both, or all, sorted by group and resource, whose
+        resources are `visible`.
+        """
+
+        def wanted(keys: list[CursorKey]) -> list[bool]:
+            seen = visible([name for _, _, name in keys])
+            return [
+                resource in (None, name) and shown for (_, _, name), shown in zip(keys, seen, strict=True)
+            ]
+
+        prefix = (
+            [vhost] if group is None else [vhost, group] if resource is None else [vhost, group, resource]
+        )
+        return self._keys.page(tuple(prefix), after, wanted)
 
     def durable(self, record: CursorRecord) -> int:
         """The position on the disk, which may be reported, and on which retention may rely."""
@@ -158,6 +183,7 @@ class Cursors:
             )
         if cursor is None:
             cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0))
+            self._keys.add(key)
         if not is_of(cursor.record, resource):
             cursor.record = msgspec.structs.replace(
                 cursor.record,
@@ -285,7 +311,8 @@ class Cursors:
                 if gone:
                     self._end_leases_of(key)
                     self._dirty.pop(key, None)
-                    self._cursors.pop(key, None)
+                    if self._cursors.pop(key, None) is not None:
+                        self._keys.discard(key)
                     self._unreadable.resolved(CursorRecord, record_key(*key))
                 elif key in known:
                     self._dirty[key] = None

@@ -5,12 +5,13 @@ PROTOCOL.md 5.5. This file has the last commit of every application, and the che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal
+from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.stages import repetition
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, stage_of_another, unknown_stage
@@ -43,19 +44,34 @@ class Committing:
         self._stages = stages
         self._opening = opening
         self._applications: dict[ApplicationKey, ApplicationRecord] = {}
+        self._keys: SortedKeys[ApplicationKey] = SortedKeys()
         self._commits: dict[ApplicationKey, Commit] = {}
 
     def remember(self, record: ApplicationRecord) -> None:
         """Remember an application's last commit."""
-        self._applications[(record.vhost, record.application)] = record
+        key = (record.vhost, record.application)
+        if key not in self._applications:
+            self._keys.add(key)
+        self._applications[key] = record
 
-    def of(self, vhost: str, application: str | None) -> list[w.ApplicationInfo]:
-        """The applications for Stage.Describe: one or all."""
-        return [
-            _application_info(r)
-            for (v, name), r in sorted(self._applications.items())
-            if v == vhost and application in (None, name)
-        ]
+    def page(
+        self,
+        vhost: str,
+        application: str | None,
+        after: Sequence[str] | None,
+        visible: Callable[[Iterable[str]], bool],
+    ) -> Page[ApplicationKey]:
+        """A page of the applications, one or all, sorted by name, the resources of whose last commits are `visible`."""
+
+        def wanted(keys: list[ApplicationKey]) -> list[bool]:
+            return [visible(self._applications[key].published) for key in keys]
+
+        prefix = (vhost,) if application is None else (vhost, application)
+        return self._keys.page(prefix, after, wanted)
+
+    def describe(self, keys: Iterable[ApplicationKey]) -> list[w.ApplicationInfo]:
+        """Applications for Stage.Describe."""
+        return [_application_info(self._applications[key]) for key in keys]
 
     def last_of(self, vhost: str, application: str, query: str | None) -> ApplicationRecord | None:
         """The last commit of an application. A new application `<user>.<query>` continues from the application
@@ -245,7 +261,8 @@ class Committing:
         def saved(result: Result) -> None:
             no = refusal(result)
             if no is None:
-                self._applications.pop((vhost, application), None)
+                if self._applications.pop(key, None) is not None:
+                    self._keys.discard(key)
                 self._unreadable.resolved(ApplicationRecord, record_key(*key))
             then(no)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
@@ -29,6 +30,10 @@ from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")
+
+
+StageKey = tuple[str, str, str]
+"""(virtual host, time of creation in 20 digits, public id)."""
 
 
 class Stage:
@@ -118,6 +123,7 @@ class Stages:
         self._quotas = quotas
         self._of_owner: Counter[str] = Counter()
         self._stages: dict[str, Stage] = {}
+        self._keys: SortedKeys[StageKey] = SortedKeys()
         self._closed_by: dict[str, Stage] = {}
 
     # --- finding and making ---------------------------------------------------------------------------------
@@ -126,10 +132,15 @@ class Stages:
         """Restore a stage from its record. Its logs are opened later, as far as they were created; an error of one of
         them is its `damage`.
         """
-        stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
+        stage = self._add(record)
         self._of_owner[record.owner] += 1
         for resource in record.incarnations:
             self._expect(stage, resource)
+
+    def _add(self, record: StageRecord) -> Stage:
+        self._keys.add(_key_of(record))
+        stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
+        return stage
 
     def _expect(self, stage: Stage, resource: str) -> None:
         intake = stage.intakes[resource] = self._intakes.create(stage.log_key(resource), None, {})
@@ -198,8 +209,7 @@ class Stages:
                 self._of_owner[owner] -= 1
                 then(no)
                 return
-            stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
-            then(stage)
+            then(self._add(record))
 
         self._outbox.save((record,), (), saved)
 
@@ -306,6 +316,7 @@ class Stages:
     def drop(self, stage: Stage) -> None:
         """The record of a stage was deleted: remove its files, once nothing of them is with the disk."""
         if self._stages.pop(stage.record.stage, None) is not None:
+            self._keys.discard(_key_of(stage.record))
             self._of_owner[stage.record.owner] -= 1
         if stage.closed_by is not None:
             self._closed_by.pop(stage.closed_by, None)
@@ -372,18 +383,28 @@ class Stages:
 
     # --- listing --------------------------------------------------------------------------------------------
 
-    def of(self, vhost: str, application: str | None) -> list[Stage]:
-        """The stages of one application or all."""
-        return [
-            s
-            for s in self._stages.values()
-            if s.record.vhost == vhost and application in (None, s.record.application) and not s.deleting
-        ]
+    def page(
+        self,
+        vhost: str,
+        application: str | None,
+        after: Sequence[str] | None,
+        visible: Callable[[str], bool],
+    ) -> Page[StageKey]:
+        """A page of the stages of one application or all, oldest first, that are `visible`."""
 
-    def describe(self, vhost: str, application: str | None) -> list[w.StageInfo]:
-        """The stages for Stage.Describe, oldest first."""
-        found = [self._describe(s) for s in self.of(vhost, application)]
-        return sorted(found, key=lambda s: (s.created or 0, s.stage))
+        def wanted(keys: list[StageKey]) -> list[bool]:
+            return [
+                application in (None, stage.record.application)
+                and not stage.deleting
+                and visible(stage.record.stage)
+                for stage in (self._stages[name] for _, _, name in keys)
+            ]
+
+        return self._keys.page((vhost,), after, wanted)
+
+    def describe(self, names: Iterable[str]) -> list[w.StageInfo]:
+        """Stages for Stage.Describe."""
+        return [self._describe(self._stages[name]) for name in names]
 
     def _describe(self, stage: Stage) -> w.StageInfo:
         record = stage.record
@@ -406,6 +427,10 @@ class Stages:
             for s in self._stages.values()
             if s.record.incarnations.get(resource.name) == resource.record.incarnation
         ]
+
+
+def _key_of(record: StageRecord) -> StageKey:
+    return record.vhost, f"{record.created_us:020}", record.stage
 
 
 def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:

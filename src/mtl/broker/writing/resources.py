@@ -12,10 +12,11 @@ import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
-from mtl.broker.access.patterns import matching
+from mtl.broker.access.patterns import matching, names_at_once
 from mtl.broker.access.quotas import Quotas
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result
+from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening, Unopened
@@ -58,7 +59,10 @@ class Resources:
         """The log of a resource was opened: its contents can be read."""
         self.grew: Event[[Resource]] = Event()
         """The visible end of a resource moved."""
+        self.shrank: Event[[Resource]] = Event()
+        """Retention, or a commit, has removed the oldest contents of a resource."""
         self._by_key: dict[ResourceKey, Resource] = {}
+        self._keys: SortedKeys[ResourceKey] = SortedKeys()
         self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
@@ -90,6 +94,10 @@ class Resources:
             raise unknown(*missing)
         return [resource for resource in found if resource is not None]
 
+    def is_present(self, vhost: str, name: str) -> bool:
+        """Whether there is a resource of this name, or it is uncertain whether there is one."""
+        return (vhost, name) in self._by_key or self.is_unreadable(vhost, name)
+
     def route(self, vhost: str, name: str) -> Intake | None:
         """The intake of the resource of this name. During a deletion contents wait there for the outcome."""
         found = self._by_key.get((vhost, name))
@@ -119,12 +127,27 @@ class Resources:
         found = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
         return sorted(found, key=lambda r: r.name)
 
-    def matching(self, vhost: str, pattern: str | None) -> list[Resource]:
-        """The resources whose whole name matches the pattern, or all without one. Raises `Refused` 400 (`patterns`)."""
-        found = self.of_vhost(vhost)
-        if pattern is None:
-            return found
-        return list(compress(found, matching(pattern, [r.name for r in found])))
+    def page(
+        self,
+        vhost: str,
+        pattern: str | None,
+        after: Sequence[str] | None,
+        visible: Callable[[list[str]], Iterable[bool]],
+    ) -> Page[ResourceKey]:
+        """A page of the resources whose whole name matches the pattern, or of all without one, sorted by name, that
+        are `visible`. Raises `Refused` 400 (`patterns`).
+        """
+
+        def wanted(keys: list[ResourceKey]) -> list[bool]:
+            names = [name for _, name in keys]
+            matches = [True] * len(names) if pattern is None else matching(pattern, names)
+            present = [
+                match and self.find(*key) is not None for key, match in zip(keys, matches, strict=True)
+            ]
+            shown = iter(list(visible(list(compress(names, present)))))
+            return [there and next(shown) for there in present]
+
+        return self._keys.page((vhost,), after, wanted, names_at_once(pattern))
 
     def __iter__(self) -> Iterator[Resource]:
         return iter([r for r in self._by_key.values() if not r.deleting])
@@ -281,6 +304,7 @@ class Resources:
     def _add(self, record: ResourceRecord, intake: Intake) -> Resource:
         resource = Resource(record, intake)
         self._by_key[(record.vhost, record.name)] = resource
+        self._keys.add(resource.key)
         self._by_log[intake.key] = resource
         return resource
 
@@ -297,7 +321,8 @@ class Resources:
 
     def _remove(self, resource: Resource) -> None:
         intake = resource.intake
-        self._by_key.pop(resource.key, None)
+        if self._by_key.pop(resource.key, None) is not None:
+            self._keys.discard(resource.key)
         self._by_log.pop(intake.key, None)
         self._opening.forget(intake)
         intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
@@ -314,6 +339,7 @@ class Resources:
             durable = not isinstance(result, StorageError)
             if durable:
                 resource.record = record
+                self.shrank(resource)
             then(durable)
 
         self._outbox.save((record,), (), saved)

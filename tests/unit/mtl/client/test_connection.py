@@ -77,7 +77,7 @@ def test_a_long_poll_does_not_delay_other_requests(
 
     def poll() -> None:
         try:
-            connection.describe(["a"], after={}, wait=0.5)
+            connection.describe(["a"], since="b.1", wait=0.5)
         except Unreachable as error:
             errors.append(error)
 
@@ -101,7 +101,7 @@ def test_a_watch_waits_for_the_requested_time(connection: Connection, memory_bro
         return w.encode_reply(200, {"resources": []})
 
     memory_broker.answers[w.ResourceDescribe] = later
-    watch = connection.watch(["a"], after={}, wait=5)
+    watch = connection.watch(["a"], since="b.1", wait=5)
     assert watch.news(0.01) is None
     released.set()
     assert watch.news(10) == {}

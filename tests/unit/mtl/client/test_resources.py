@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from msgspec import structs
 
 from mtl.client.questions import Blocking, Question
 from mtl.client.resources import Administration
@@ -46,14 +47,49 @@ def test_resources_are_created_and_described() -> None:
         w.DescriptionList(resources=[FOUND]),
     )
     assert there.create_resource("a", durability="os", retention=retention, exist_ok=True) == FOUND
-    assert there.describe(["a"], after={"a": 5}, incarnations={"a": "i"}, wait=0.25) == {"a": FOUND}
+    assert there.describe(["a"], since="b.5", wait=0.25) == {"a": FOUND}
     assert there.patience == 0.25
     assert there.list_resources("a.*") == [FOUND]
     assert there.asked == [
         w.ResourceCreate(resource="a", durability="os", retention=retention, exist_ok=True),
-        w.ResourceDescribe(resources=["a"], after={"a": 5}, incarnations={"a": "i"}, wait=250),
+        w.ResourceDescribe(resources=["a"], since="b.5", wait=250),
         w.ResourceList(pattern="a.*"),
     ]
+
+
+def test_all_pages_of_a_list_are_requested() -> None:
+    pages = [
+        w.DescriptionList(resources=[structs.replace(FOUND, resource=name)], state=state, continue_=following)
+        for name, state, following in (("a", "b.1", ["a"]), ("b", None, ["b"]), ("c", None, None))
+    ]
+    there = Scripted(*pages, *pages)
+    found = there.describe(pattern=".*", since="x.1", wait=1.0)
+    assert (list(found), found.state, found.removed) == (["a", "b", "c"], "b.1", None)
+    assert [x.resource for x in there.list_resources()] == ["a", "b", "c"]
+    assert [x.continue_ for x in there.asked if isinstance(x, w.ResourceDescribe)] == [None, ["a"], ["b"]]
+
+
+def test_more_names_than_fit_a_request_are_described_in_several() -> None:
+    names = [f"r{number:04}" for number in range(1_001)]
+    lists = [
+        w.DescriptionList(resources=[structs.replace(FOUND, resource=name) for name in part], state=state)
+        for part, state in ((names[:1_000], "b.1"), (names[1_000:], "b.2"))
+    ]
+    there = Scripted(*lists)
+    found = there.describe(names, missing_ok=True)
+    assert (list(found), found.state) == (names, "b.1")
+    assert there.asked == [
+        w.ResourceDescribe(resources=part, missing_ok=True) for part in (names[:1_000], names[1_000:])
+    ]
+
+
+def test_changes_of_more_names_than_fit_a_request_are_chosen_from_all() -> None:
+    names = [f"r{number:04}" for number in range(1_001)]
+    changed = [structs.replace(FOUND, resource=name) for name in ("r0007", "other")]
+    there = Scripted(w.DescriptionList(resources=changed, state="b.9", removed=["r0001", "another"]))
+    found = there.describe(names, missing_ok=True, since="b.1", wait=0.25)
+    assert (list(found), found.removed, found.state) == (["r0007"], ["r0001"], "b.9")
+    assert there.asked == [w.ResourceDescribe(missing_ok=True, since="b.1", wait=250)]
 
 
 def test_a_string_argument_is_one_name() -> None:

@@ -241,7 +241,7 @@ def test_close_of_a_stage_without_lease_describes_the_stage(
     sealed = connection.writer(RESOURCE, stage=STAGE).seal()
     assert (sealed.stage, sealed.contents, sealed.bytes) == ("stage", {RESOURCE: 9}, 99)
     described = next(asked for asked in memory_broker.asked if isinstance(asked, w.StageDescribe))
-    assert described.application == "app"
+    assert (described.stage, described.application) == ("stage", None)
 
 
 def test_every_call_raises_the_error_of_the_writer_and_close_the_losses(

@@ -78,10 +78,11 @@ GOLDEN: list[tuple[q.Request, str]] = [
     (q.QueueDescribe(resource="a"), '{"resource":"a"}'),
     (q.QueueDelete(group="g", resource="a"), '{"group":"g","resource":"a"}'),
     (q.ResourceList(pattern="a.*"), '{"pattern":"a.*"}'),
+    (q.ResourceList(continue_=["a"]), '{"continue":["a"]}'),
     (q.ResourceDescribe(), "{}"),
     (
-        q.ResourceDescribe(resources=["a"], after={"a": 4}, wait=250),
-        '{"resources":["a"],"after":{"a":4},"wait":250}',
+        q.ResourceDescribe(resources=["a"], missing_ok=True, since="b.4", wait=250),
+        '{"resources":["a"],"missing-ok":true,"since":"b.4","wait":250}',
     ),
     (q.ResourceDescribe(resource="a", history=True), '{"resource":"a","history":true}'),
     (q.ResourceDelete(resource="a", incarnation="i"), '{"resource":"a","incarnation":"i"}'),
@@ -229,7 +230,8 @@ def test_every_text_has_a_bound(kind: type[q.Request]) -> None:
         (q.ConnectionWriter, '{"resources": [], "stage": {"application": "%s", "version": 1}}'),
         (q.ConnectionReader, '{"resources": ["a"], "group": "g", "holder": "%s"}'),
         (q.ConnectionAuthorize, '{"mechanism": "SCRAM-SHA-256", "response": "%s"}'),
-        (q.ResourceDescribe, '{"after": {"%s": 1}, "wait": 1000}'),
+        (q.ResourceDescribe, '{"since": "%s", "wait": 1000}'),
+        (q.ResourceDescribe, '{"continue": ["%s"]}'),
     ],
     ids=lambda x: x.__name__ if isinstance(x, type) else "",
 )

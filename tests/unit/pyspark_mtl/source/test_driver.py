@@ -31,7 +31,6 @@ def _logs(client: FakeClient) -> None:
 
 def test_the_driver_describes_the_resources_of_the_options(client: FakeClient) -> None:
     assert list(Driver(settings()).find()) == ["a", "b"]
-    assert client.patterns == []
 
 
 def test_the_driver_describes_resources_by_pattern() -> None:
@@ -41,7 +40,6 @@ def test_the_driver_describes_resources_by_pattern() -> None:
 def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
     del client.logs["b"]
     assert list(Driver(settings(resources="a,b,c.d")).find()) == ["a"]
-    assert client.patterns == [r"a|b|c\.d"]
 
 
 @pytest.mark.parametrize(

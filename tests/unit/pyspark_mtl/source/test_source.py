@@ -37,7 +37,7 @@ def test_a_batch_is_planned_read_and_committed(client: FakeClient) -> None:
 def test_constructing_a_reader_opens_no_connection(client: FakeClient) -> None:
     pickle.dumps(stream())
     assert client.readers == []
-    assert client.patterns == []
+    assert client.looks == 0
 
 
 def test_a_reader_can_be_pickled(client: FakeClient) -> None:

@@ -131,14 +131,16 @@ def test_quota_of_waits() -> None:
     rig = rig_of({Quota.WAITS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    asks = w.ResourceDescribe(resource="a", after={"a": 1}, wait=20_000)
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
     waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
     assert not any(request.answered for request in waiting)
     above(me, asks, Quota.WAITS, 2)
     you.begin(asks)
     me.fill("a", [b"x"])
     assert all(request.answered for request in waiting)
-    me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000))
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    assert not me.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
 
 
 def test_quota_of_writer_names() -> None:

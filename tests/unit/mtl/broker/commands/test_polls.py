@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.commands.polls import _Poll
-from mtl.broker.writing.resource import Resource
+from mtl.broker.access.caller import Caller
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
+from tests.support.core_client import Waiting
 
 
 @pytest.fixture
@@ -20,133 +20,170 @@ def filled(client: Client) -> Client:
 
 
 ASKED = [
-    w.ResourceDescribe(resource="a", after={"a": 2}, wait=1_000),
-    w.ResourceDescribe(resources=["a", "b"], after={"a": 2, "b": 1}, wait=1_000),
-    w.ResourceDescribe(pattern="a|b", after={"a": 2, "b": 1}, wait=1_000),
-    w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}, wait=1_000),
+    w.ResourceDescribe(resource="a", wait=1_000),
+    w.ResourceDescribe(resources=["a", "b"], wait=1_000),
+    w.ResourceDescribe(pattern="a|b", wait=1_000),
+    w.ResourceDescribe(wait=1_000),
 ]
+
+
+def state(client: Client) -> str:
+    return client.ask(w.ResourceDescribe(pattern="none"), w.DescriptionList).state or ""
+
+
+def since(client: Client, request: w.ResourceDescribe, before: str | None = None) -> w.ResourceDescribe:
+    """The request with a state: the present one if no other is given."""
+    return structs.replace(request, since=state(client) if before is None else before)
+
+
+def changes(answer: Waiting) -> tuple[dict[str, int], list[str] | None]:
+    """The changed resources with their ends, and the removed ones."""
+    found = answer.reply(w.DescriptionList)
+    return {x.resource: x.next for x in found.resources}, found.removed
 
 
 @pytest.mark.parametrize("request_", ASKED)
 def test_a_long_poll_is_answered_by_new_contents(filled: Client, request_: w.ResourceDescribe) -> None:
-    asked = filled.begin(request_)
+    asked = filled.begin(since(filled, request_))
     assert not asked.answered
     filled.fill("a", [b"y"])
-    found = {x.resource: x.next for x in asked.reply(w.DescriptionList).resources}
-    assert found["a"] == 3
+    assert changes(asked) == ({"a": 3}, [])
 
 
 @pytest.mark.parametrize("request_", ASKED)
 def test_a_long_poll_is_answered_after_its_wait(
     rig: Rig, filled: Client, request_: w.ResourceDescribe
 ) -> None:
-    asked = filled.begin(request_)
+    asked = filled.begin(since(filled, request_))
     rig.sleep(0.9, step=0.1)
     assert not asked.answered
     rig.sleep(0.2, step=0.1)
-    assert {x.resource: x.next for x in asked.reply(w.DescriptionList).resources}["a"] == 2
+    assert changes(asked) == ({}, [])
 
 
 @pytest.mark.parametrize("request_", ASKED[:3])
 def test_a_long_poll_is_not_answered_by_changes_of_other_resources(
     filled: Client, request_: w.ResourceDescribe
 ) -> None:
-    asked = filled.begin(request_)
+    asked = filled.begin(since(filled, request_))
     filled.fill("c", [b"y"])
     filled.create("new")
     filled.ask(w.ResourceDelete(resource="c"), w.Ok)
     assert not asked.answered
 
 
+@pytest.mark.parametrize("request_", ASKED)
+def test_changes_since_a_state_are_answered_at_once(filled: Client, request_: w.ResourceDescribe) -> None:
+    before = state(filled)
+    filled.fill("a", [b"y"])
+    filled.fill("a", [b"z"])
+    assert changes(filled.begin(since(filled, request_, before))) == ({"a": 4}, [])
+
+
+@pytest.mark.parametrize("request_", ASKED)
 @pytest.mark.parametrize(
-    ("request_", "at_once"),
-    [
-        (w.ResourceDescribe(after={"a": 1, "b": 1, "c": 1}, wait=1_000), True),
-        (w.ResourceDescribe(after={"a": 2}, wait=1_000), True),
-        (w.ResourceDescribe(resource="b", after={"a": 2}, wait=1_000), True),
-        (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}), True),
-        (w.ResourceDescribe(wait=1_000), True),
-        (w.ResourceDescribe(pattern="x.*", after={}, wait=1_000), False),
-    ],
+    "before", ["", "1", "another.1", "{boot}.x", "{boot}.-1", "{boot}.999", "{boot}.", "{boot}.²"]
 )
-def test_a_long_poll_with_news_is_answered_at_once(
-    filled: Client, request_: w.ResourceDescribe, at_once: bool
+def test_an_unknown_state_is_answered_with_all_resources(
+    filled: Client, request_: w.ResourceDescribe, before: str
 ) -> None:
-    assert filled.begin(request_).answered is at_once
+    """After a restart of the broker, or from another broker."""
+    unknown = before.replace("{boot}", state(filled).partition(".")[0])
+    found = filled.ask(since(filled, request_, unknown), w.DescriptionList)
+    assert found.resources
+    assert (found.removed, found.state) == (None, state(filled))
+
+
+def test_more_changes_than_a_page_come_in_several_answers(
+    filled: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(filled)
+    names = [f"r{number}" for number in range(5)]
+    filled.create(*names)
+    filled.ask(w.ResourceDelete(resource="r1"), w.Ok)
+    monkeypatch.setattr(broker_limits, "MAX_PAGE", 2)
+    seen: list[str] = []
+    for _ in range(3):
+        found = filled.ask(w.ResourceDescribe(since=before, wait=1_000), w.DescriptionList)
+        seen += [*(x.resource for x in found.resources), *(found.removed or ())]
+        assert len(seen) <= 2 + len(seen) - len(found.resources)
+        before = found.state or ""
+    assert sorted(seen) == names
+    assert not filled.begin(w.ResourceDescribe(since=before, wait=1_000)).answered
 
 
 def test_a_long_poll_is_answered_by_a_created_resource(filled: Client) -> None:
-    by_pattern = filled.begin(w.ResourceDescribe(pattern="x.*", after={}, wait=1_000))
+    by_pattern = filled.begin(since(filled, w.ResourceDescribe(pattern="x.*", wait=1_000)))
+    by_name = filled.begin(since(filled, w.ResourceDescribe(resources=["xyz"], missing_ok=True, wait=1_000)))
     filled.create("xyz")
-    assert [x.resource for x in by_pattern.reply(w.DescriptionList).resources] == ["xyz"]
+    assert changes(by_pattern) == changes(by_name) == ({"xyz": 1}, [])
+
+
+def test_a_long_poll_for_a_missing_name_is_refused(filled: Client) -> None:
+    refused = filled.refused(since(filled, w.ResourceDescribe(resources=["xyz"], wait=1_000)))
+    assert refused.reason == w.UNKNOWN_RESOURCE
 
 
 def test_a_long_poll_is_refused_when_its_resource_is_deleted(filled: Client) -> None:
-    asked = filled.begin(ASKED[1])
+    asked = filled.begin(since(filled, ASKED[1]))
     filled.ask(w.ResourceDelete(resource="b"), w.Ok)
     with pytest.raises(Exception, match="404 unknown-resource"):
         asked.reply(w.DescriptionList)
 
 
 def test_a_long_poll_is_answered_by_a_commit(filled: Client) -> None:
-    asked = filled.begin(ASKED[0])
+    asked = filled.begin(since(filled, ASKED[0]))
     filled.commit("app", 1, filled.staged("app", 1, "a", [b"y"]))
     assert asked.reply(w.DescriptionList).resources[0].next == 3
 
 
-@pytest.mark.parametrize("request_", ASKED[2:])
-def test_a_long_poll_by_pattern_is_answered_when_a_known_resource_is_deleted(
-    filled: Client, request_: w.ResourceDescribe
+@pytest.mark.parametrize("missing_ok", [False, True])
+@pytest.mark.parametrize("request_", ASKED[1:])
+def test_a_long_poll_reports_a_deletion(
+    filled: Client, request_: w.ResourceDescribe, missing_ok: bool
 ) -> None:
-    asked = filled.begin(request_)
+    if request_.resources and not missing_ok:
+        return  # refused: see above
+    before = state(filled)
+    asked = filled.begin(since(filled, structs.replace(request_, missing_ok=missing_ok)))
     filled.ask(w.ResourceDelete(resource="b"), w.Ok)
-    assert "b" not in {x.resource for x in asked.reply(w.DescriptionList).resources}
-
-
-@pytest.mark.parametrize(
-    ("request_", "at_once"),
-    [
-        (w.ResourceDescribe(pattern="a|gone", after={"a": 2, "gone": 1}, wait=1_000), True),
-        (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1, "gone": 1}, wait=1_000), True),
-        (w.ResourceDescribe(pattern="a", after={"a": 2, "gone": 1}, wait=1_000), False),
-        (w.ResourceDescribe(resource="a", after={"a": 2, "gone": 1}, wait=1_000), False),
-        (w.ResourceDescribe(pattern="a", after={"a": 2, "b": 1}, wait=1_000), False),
-    ],
-)
-def test_a_long_poll_is_answered_at_once_if_a_known_resource_is_deleted(
-    filled: Client, request_: w.ResourceDescribe, at_once: bool
-) -> None:
-    """No later event would answer the poll. A name outside the request does not count."""
-    assert filled.begin(request_).answered is at_once
+    assert changes(asked) == ({}, ["b"])
+    later = filled.begin(since(filled, structs.replace(request_, missing_ok=missing_ok), before))
+    assert changes(later) == ({}, ["b"])
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_long_poll_is_answered_when_its_resource_was_recreated(
-    filled: Client, asked: w.ResourceDescribe
+@pytest.mark.parametrize("bodies", [[], [b"x"]])
+def test_a_recreated_resource_is_a_change(
+    filled: Client, asked: w.ResourceDescribe, bodies: list[bytes]
 ) -> None:
-    """Then it has fewer contents, or as many."""
-    known = filled.ask(w.ResourceDescribe(), w.DescriptionList).resources
-    request = structs.replace(
-        asked, incarnations={description.resource: description.incarnation for description in known}
-    )
-    waiting = filled.begin(request)
-    before_that = waiting.answered
+    """Also if it has as many contents as before, or fewer."""
+    before = state(filled)
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
-    assert (before_that, waiting.answered) == (False, True)
-    for bodies in ([], [b"x"]):
-        filled.create("a")
-        if bodies:
-            filled.fill("a", bodies)
-        found = {
-            resource.resource: resource.next for resource in filled.ask(request, w.DescriptionList).resources
-        }
-        assert found["a"] == 1 + len(bodies)
-        filled.ask(w.ResourceDelete(resource="a"), w.Ok)
+    filled.create("a")
+    if bodies:
+        filled.fill("a", bodies)
+    assert changes(filled.begin(since(filled, asked, before))) == ({"a": 1 + len(bodies)}, [])
+
+
+def test_removed_contents_are_in_the_next_answer_and_end_no_wait() -> None:
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=2))
+    client.fill("a", [bytes(1_000)])
+    before = state(client)
+    for _ in range(4):
+        client.fill("a", [bytes(1_000)])
+    asked = client.begin(since(client, w.ResourceDescribe(resource="a", wait=30_000)))
+    rig.sleep(2 * broker_limits.RETENTION_CHECK_S)
+    assert not asked.answered
+    [found] = client.ask(w.ResourceDescribe(resource="a", since=before), w.DescriptionList).resources
+    assert found.earliest > 1
 
 
 def test_waiting_polls_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_WAITERS", 1)
-    request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
+    request = since(filled, w.ResourceDescribe(resource="a", wait=1 << 40))
     asked = filled.begin(request)
     refused = filled.refused(request)
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
@@ -155,8 +192,8 @@ def test_waiting_polls_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest
 
 
 def test_names_in_waiting_polls_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 6)  # in `resources`, in `after`, and those found
-    request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
+    monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 3)
+    request = since(filled, w.ResourceDescribe(resources=["a", "b"], wait=1_000))
     asked = filled.begin(request)
     refused = filled.refused(structs.replace(request))
     assert (refused.status, refused.reason, asked.answered) == (503, w.OVERLOADED, False)
@@ -165,13 +202,13 @@ def test_names_in_waiting_polls_are_bounded(filled: Client, monkeypatch: pytest.
     assert not filled.begin(request).answered
 
 
-def test_more_resources_than_fit_into_an_answer_are_refused(
-    filled: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broker_limits, "MAX_DESCRIBED", 1)
-    for request in (w.ResourceList(), w.ResourceDescribe()):
-        assert (filled.refused(request).status, filled.refused(request).reason) == (413, w.TOO_LARGE)
-    assert filled.ask(w.ResourceList(pattern="a"), w.DescriptionList).resources
+def test_patterns_in_waiting_polls_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "MAX_WAITING_PATTERNS", 1)
+    request = since(filled, w.ResourceDescribe(pattern="a", wait=1_000))
+    assert not filled.begin(request).answered
+    assert not filled.begin(request).answered  # the same pattern
+    assert filled.refused(structs.replace(request, pattern="b")).reason == w.OVERLOADED
+    assert not filled.begin(structs.replace(request, pattern=None, resource="b")).answered
 
 
 @pytest.mark.parametrize("request_", ASKED)
@@ -179,27 +216,27 @@ def test_a_commit_checks_only_polls_of_its_resource(
     filled: Client, request_: w.ResourceDescribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of clients may wait, and must not make a group commit slower."""
-    others = [filled.begin(w.ResourceDescribe(resource="b", after={"b": 1}, wait=1_000)) for _ in range(50)]
-    asked = filled.begin(request_)
+    others = [filled.begin(since(filled, w.ResourceDescribe(resource="b", wait=1_000))) for _ in range(50)]
+    asked = filled.begin(since(filled, request_))
     checked = []
-    is_news = _Poll.is_changed
+    are_visible = filled.rig.broker.parts.polls._authorization.are_visible
 
-    def record_check(poll: _Poll, resource: Resource) -> bool:
-        checked.append(poll)
-        return is_news(poll, resource)
+    def record_check(caller: Caller, names: list[str]) -> bool:
+        checked.append(names)
+        return are_visible(caller, names)
 
-    monkeypatch.setattr(_Poll, "is_changed", record_check)
+    monkeypatch.setattr(filled.rig.broker.parts.polls._authorization, "are_visible", record_check)
     filled.fill("a", [b"y"])
     assert asked.answered
-    assert len(checked) == 1
+    assert checked == [["a"]]
     assert not any(x.answered for x in others)
 
 
 def test_answered_polls_leave_no_state(rig: Rig, filled: Client) -> None:
     for request in ASKED:
-        filled.begin(request)
+        filled.begin(since(filled, request))
     filled.create("new")
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
     rig.sleep(2)
     polls = rig.broker.parts.polls
-    assert (polls._polls, polls._by_resource, polls._open) == ({}, {}, {})
+    assert (polls._polls, polls._named, polls._open, polls._names) == ({}, {}, {}, 0)

@@ -86,7 +86,7 @@ def filled(client: Client) -> Client:
 def test_describe_by_name_names_pattern_or_without_argument(filled: Client) -> None:
     for request, expected in (
         (w.ResourceDescribe(resource="a"), ["a"]),
-        (w.ResourceDescribe(resources=["c", "a"]), ["c", "a"]),
+        (w.ResourceDescribe(resources=["c", "a"]), ["a", "c"]),
         (w.ResourceDescribe(pattern="[bc]"), ["b", "c"]),
         (w.ResourceDescribe(pattern="x"), []),
         (w.ResourceDescribe(), ["a", "b", "c"]),

@@ -177,7 +177,8 @@ def test_the_summon_of_a_consumer_of_all_resources_waits_for_the_log(rig: Rig) -
 def test_a_long_poll_is_answered_when_a_log_with_news_opens(rig: Rig, many: Client) -> None:
     fail_opens(rig, "r13")
     rig.let_go()
-    asked = many.begin(w.ResourceDescribe(resource="r13", after={"r13": 1}, wait=60_000))
+    state = many.ask(w.ResourceDescribe(resource="r13"), w.DescriptionList).state
+    asked = many.begin(w.ResourceDescribe(resource="r13", since=state, wait=60_000))
     rig.sleep(1)
     assert not asked.answered, "its client would ask again at once"
     rig.disk.heal()

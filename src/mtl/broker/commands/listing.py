@@ -1,0 +1,190 @@
+"""Lists in pages (PROTOCOL.md 2.4): a page has a bounded number of entries and octets, and its cost is bounded, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from mtl.broker import limits as broker_limits
+from mtl.broker.access.caller import Caller
+from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.granting import Answer
+from mtl.broker.outbox import Result
+from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.reads import Reads
+from mtl.broker.sorted_keys import Key
+from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.stages import Stages
+from mtl.broker.writing.resource import Resource, ResourceKey
+from mtl.broker.writing.resources import Resources
+from mtl.storage.api import Range, RangeFrom
+from mtl.wire import control as w
+
+B = TypeVar("B", bound=w.Body)
+K = TypeVar("K", bound=Key)
+
+_APPLICATIONS = "applications"
+"""The first member of `continue` while Stage.Describe lists applications, which follow the stages."""
+
+
+def fitting(
+    entries: Sequence[B], keys: Sequence[K], last: K | None, used: int = 0
+) -> tuple[list[B], K | None]:
+    """The first entries that fit one reply of which `used` octets are used (at least one entry, if none), and the key
+    after which the next page begins. `last` is the latter if all entries fit.
+    """
+    for at, entry in enumerate(entries):
+        used += _octets(entry)
+        if used > broker_limits.PAGE_OCTETS and used > _octets(entry):
+            return list(entries[:at]), keys[at - 1] if at else None
+    return list(entries), last
+
+
+def _octets(*entries: w.Body) -> int:
+    return sum(len(msgspec.json.encode(entry)) + 1 for entry in entries)
+
+
+def continued(last: Key | None, *before: str) -> list[str] | None:
+    """The member `continue` of an answer; a key begins with the virtual host, which is left out."""
+    return None if last is None else [*before, *last[1:]]
+
+
+def _named(request: w.ResourceList | w.ResourceDescribe) -> Sequence[str] | None:
+    if isinstance(request, w.ResourceList):
+        return None
+    return [request.resource] if request.resource is not None else request.resources
+
+
+def describe(
+    reads: Reads,
+    found: Sequence[Resource],
+    then: Callable[[list[w.Description]], None],
+    *,
+    history: bool = False,
+) -> None:
+    """Describe resources, with the epochs of their logs if asked for.
+
+    The time of the oldest content may have to be read. An error is left out here; readers get it.
+    """
+    filled = [r for r in found if r.log is not None and r.log.contents]
+
+    def answered(oldest: list[Result]) -> None:
+        times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if isinstance(x, Range)}
+        then([r.describe(times.get(r), history=history) for r in found])
+
+    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], answered)
+
+
+class Listing:
+    """The pages of resources, queues, stages and applications. A client sees the names on which it has any right."""
+
+    def __init__(
+        self,
+        authorization: Authorization,
+        resources: Resources,
+        queues: Queues,
+        stages: Stages,
+        committing: Committing,
+        reads: Reads,
+    ) -> None:
+        self._authorization = authorization
+        self._resources = resources
+        self._queues = queues
+        self._stages = stages
+        self._committing = committing
+        self._reads = reads
+
+    def page(
+        self, caller: Caller, request: w.ResourceList | w.ResourceDescribe
+    ) -> tuple[list[Resource], ResourceKey | None]:
+        """The resources of one page, and the last key if there may be more. Raises `Refused` 404 for missing names."""
+        names = _named(request)
+        if names is not None:
+            return self._present(caller, request, names), None
+
+        def visible(names: list[str]) -> list[bool]:
+            return self._authorization.visibility(caller, names)
+
+        page = self._resources.page(caller.vhost, request.pattern, request.continue_, visible)
+        found = (self._resources.find(*key) for key in page.keys)
+        return [r for r in found if r is not None], page.last
+
+    def _present(
+        self, caller: Caller, request: w.ResourceList | w.ResourceDescribe, names: Sequence[str]
+    ) -> list[Resource]:
+        after = request.continue_[0] if request.continue_ else ""
+        wanted = sorted({name for name in names if name > after})
+        if isinstance(request, w.ResourceDescribe) and request.missing_ok:
+            wanted = [name for name in wanted if self._resources.is_present(caller.vhost, name)]
+        return self._resources.need_all(caller.vhost, wanted)
+
+    def check(self, caller: Caller, request: w.ResourceDescribe) -> None:
+        """Raises `Refused` 404 if a resource that the request names does not exist, unless `missing-ok`."""
+        names = _named(request)
+        if names is not None and not request.missing_ok:
+            self._resources.need_all(caller.vhost, names)
+
+    def describe_resources(
+        self,
+        found: tuple[Sequence[Resource], ResourceKey | None],
+        then: Callable[[list[w.Description], ResourceKey | None], None],
+        *,
+        history: bool = False,
+    ) -> None:
+        """The descriptions of a page, as far as they fit a reply."""
+        resources, last = found
+
+        def described(entries: list[w.Description]) -> None:
+            then(*fitting(entries, [r.key for r in resources], last))
+
+        describe(self._reads, resources, described, history=history)
+
+    def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
+        """Queue.Describe."""
+
+        def visible(names: list[str]) -> list[bool]:
+            return self._authorization.visibility(caller, names)
+
+        page = self._queues.page(caller.vhost, request.resource, request.group, request.continue_, visible)
+        entries, last = fitting(self._queues.describe(page.keys), page.keys, page.last)
+        answer(w.QueueList(queues=entries, continue_=continued(last)))
+
+    def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
+        """Stage.Describe: the pages of stages, then those of applications, which begin on the last page of stages."""
+        after = request.continue_
+        stages: list[w.StageInfo] = []
+        if request.stage is not None or not (after and after[0] == _APPLICATIONS):
+            stages, next_ = self._stages_of(caller, request)
+            if next_ is not None or request.stage is not None:
+                answer(w.StageList(stages=stages, applications=[], continue_=next_))
+                return
+            after = None
+        page = self._committing.page(
+            caller.vhost,
+            request.application,
+            after[1:] if after and len(after) > 1 else None,
+            lambda names: self._authorization.are_visible(caller, names),
+        )
+        described = self._committing.describe(page.keys)
+        entries, last = fitting(described, page.keys, page.last, _octets(*stages))
+        none_fits = bool(described) and not entries
+        next_ = [_APPLICATIONS] if none_fits else continued(last, _APPLICATIONS)
+        answer(w.StageList(stages=stages, applications=entries, continue_=next_))
+
+    def _stages_of(
+        self, caller: Caller, request: w.StageDescribe
+    ) -> tuple[list[w.StageInfo], list[str] | None]:
+        if request.stage is not None:
+            stage = self._stages.find(caller.vhost, request.stage)
+            seen = stage is not None and self._authorization.is_stage_visible(caller, request.stage)
+            return self._stages.describe([request.stage] if seen else []), None
+        page = self._stages.page(
+            caller.vhost,
+            request.application,
+            request.continue_,
+            lambda name: self._authorization.is_stage_visible(caller, name),
+        )
+        entries, last = fitting(self._stages.describe(name for _, _, name in page.keys), page.keys, page.last)
+        return entries, continued(last)

@@ -1,0 +1,166 @@
+"""Lists in pages, bounded by entries and octets. PROTOCOL.md 2.4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import json, structs
+
+from mtl.broker import limits as broker_limits
+from mtl.broker import sorted_keys
+from mtl.limits import MAX_CONTROL_FRAME
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.users import logged_in, rig_with, user
+
+NAMES = [f"r{number}" for number in range(7)]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of two entries."""
+    monkeypatch.setattr(sorted_keys, "MAX_PAGE", 2)
+
+
+@pytest.fixture
+def filled(client: Client) -> Client:
+    client.create(*NAMES)
+    return client
+
+
+def walk(client: Client, request: Any, kind: Any, entries: Callable[[Any], list[Any]]) -> list[list[Any]]:
+    """The entries of each page."""
+    pages = []
+    while True:
+        page = client.ask(request, kind)
+        pages.append(entries(page))
+        if page.continue_ is None:
+            return pages
+        request = structs.replace(request, continue_=page.continue_)
+
+
+def names(page: w.DescriptionList) -> list[str]:
+    return [description.resource for description in page.resources]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", [w.ResourceList, w.ResourceDescribe])
+def test_resources_are_listed_in_pages(
+    filled: Client, kind: type[w.ResourceList | w.ResourceDescribe]
+) -> None:
+    assert walk(filled, kind(), w.DescriptionList, names) == [NAMES[:2], NAMES[2:4], NAMES[4:6], NAMES[6:]]
+    by_pattern = walk(filled, kind(pattern="r[0246]"), w.DescriptionList, names)
+    assert by_pattern == [["r0", "r2"], ["r4", "r6"]]
+
+
+@pytest.mark.usefixtures("small")
+def test_only_the_first_page_has_the_state(filled: Client) -> None:
+    pages = walk(filled, w.ResourceDescribe(), w.DescriptionList, lambda page: [page.state])
+    assert pages[0] != [None]
+    assert pages[1:] == [[None]] * 3
+
+
+@pytest.mark.usefixtures("small")
+def test_pages_have_only_visible_names() -> None:
+    rig = rig_with(user("admin", "secret"), user("me", "secret", "read r[36]"))
+    logged_in(rig, "admin").create(*NAMES)
+    found = walk(logged_in(rig, "me"), w.ResourceList(), w.DescriptionList, names)
+    assert found == [["r3", "r6"]]
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_large_entries_are_divided_by_their_octets(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 500)
+    request = w.ResourceDescribe(resources=NAMES[::-1] if by_name else None)
+    pages = walk(filled, request, w.DescriptionList, names)
+    assert [name for page in pages for name in page] == NAMES
+    assert list(map(len, pages)) == [3, 3, 1]
+    monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 1)
+    assert walk(filled, request, w.DescriptionList, names) == [[name] for name in NAMES]
+
+
+def test_a_page_of_the_largest_entries_fits_a_frame(client: Client) -> None:
+    groups = tuple(f"{number:03}" + "g" * 252 for number in range(100))
+    client.create(*(f"{number:02}" + "r" * 253 for number in range(50)), retention=w.Retention(groups=groups))
+    first = client.ask(w.ResourceList(), w.DescriptionList)
+    assert broker_limits.PAGE_OCTETS - (100 << 10) < len(json.encode(first)) < MAX_CONTROL_FRAME
+    assert sum(map(len, walk(client, w.ResourceList(), w.DescriptionList, names))) == 50
+
+
+@pytest.mark.usefixtures("small")
+def test_missing_names_are_left_out_if_asked(filled: Client) -> None:
+    asked = ["r3", "none", "r1"]
+    found = filled.ask(w.ResourceDescribe(resources=asked, missing_ok=True), w.DescriptionList)
+    assert names(found) == ["r1", "r3"]
+    assert filled.refused(w.ResourceDescribe(resources=asked)).members["missing"] == ["none"]
+    assert names(filled.ask(w.ResourceDescribe(resource="none", missing_ok=True), w.DescriptionList)) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_cursors_are_listed_in_pages(filled: Client) -> None:
+    pairs = [(group, name) for group in ("f", "g") for name in NAMES[:3]]
+    for group, name in reversed(pairs):
+        filled.ask(w.CursorOpen(group=group, resource=name), w.CursorOpened)
+
+    def found(request: w.CursorDescribe) -> list[list[tuple[str, str]]]:
+        return walk(filled, request, w.CursorList, lambda page: [(x.group, x.resource) for x in page.cursors])
+
+    assert found(w.CursorDescribe()) == [pairs[:2], pairs[2:4], pairs[4:]]
+    assert found(w.CursorDescribe(group="g")) == [pairs[3:5], pairs[5:]]
+    assert found(w.CursorDescribe(resource="r1")) == [[("f", "r1"), ("g", "r1")]]
+    assert found(w.CursorDescribe(group="g", resource="r1")) == [[("g", "r1")]]
+    filled.ask(w.CursorDelete(group="g", resource="r1"), w.Ok)
+    assert found(w.CursorDescribe(group="g")) == [[("g", "r0"), ("g", "r2")]]
+
+
+@pytest.mark.usefixtures("small")
+def test_queues_are_listed_in_pages(rig: Rig, filled: Client) -> None:
+    consumer = rig.client("queue")
+    pairs = [(name, queue) for name in NAMES[:2] for queue in ("p", "q")]
+    for name, queue in pairs:
+        consumer.ask(w.ConnectionReader(resources=[name], group=queue, confirm="full"), w.DataLease)
+
+    def found(request: w.QueueDescribe) -> list[list[tuple[str, str]]]:
+        return walk(filled, request, w.QueueList, lambda page: [(x.resource, x.group) for x in page.queues])
+
+    assert found(w.QueueDescribe()) == [pairs[:2], pairs[2:]]
+    assert found(w.QueueDescribe(group="q")) == [[("r0", "q"), ("r1", "q")]]
+    assert found(w.QueueDescribe(resource="r1")) == [pairs[2:]]
+
+
+def both(page: w.StageList) -> list[str]:
+    return [*(x.stage for x in page.stages), *(x.application for x in page.applications)]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("octets", [broker_limits.PAGE_OCTETS, 1], ids=["entries", "octets"])
+def test_stages_and_then_applications_are_listed_in_pages(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, octets: int
+) -> None:
+    for number in range(3):
+        filled.commit(f"app{number}", 1, filled.staged(f"app{number}", 1, "r0", [b"x"]))
+    stages = [filled.staged(f"app{number}", 2, "r0", [b"x"]) for number in range(3)]
+    monkeypatch.setattr(broker_limits, "PAGE_OCTETS", octets)
+    pages = walk(filled, w.StageDescribe(), w.StageList, both)
+    found = [entry for page in pages for entry in page]
+    assert (sorted(found[:3]), found[3:]) == (sorted(stages), ["app0", "app1", "app2"])
+    assert max(map(len, pages)) == (3 if octets > 1 else 1)
+    one = walk(filled, w.StageDescribe(application="app1"), w.StageList, both)
+    assert [entry for page in one for entry in page] == [stages[1], "app1"]
+
+
+def test_one_stage_is_described(filled: Client) -> None:
+    stages = [filled.staged("app", 1, "r0", [b"x"]) for _ in range(2)]
+    for stage in stages:
+        assert walk(filled, w.StageDescribe(stage=stage), w.StageList, both) == [[stage]]
+    assert walk(filled, w.StageDescribe(stage="none"), w.StageList, both) == [[]]
+
+
+def test_listed_logs_are_opened_for_their_page_only(rig: Rig, filled: Client) -> None:
+    """A broker that has just started serves a page when the logs on it are open."""
+    rig.restart()
+    assert [len(page) for page in walk(rig.client(), w.ResourceList(), w.DescriptionList, names)] == [7]
