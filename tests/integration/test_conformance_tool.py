@@ -23,7 +23,7 @@ from mtl.conformance.server import check_server, fetch_profiles
 from mtl.conformance.twin import Twin
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
-from tests.support.defective_server import DEFECTS
+from tests.support.defective_server import DEFECTS, ContentsAfterDismiss
 from tests.support.minimal_server import MinimalServer
 
 MTL = [sys.executable, "-c", "from mtl.cli.main import main; main()"]
@@ -94,9 +94,9 @@ def test_a_server_of_the_rfc_alone_meets_every_must() -> None:
     assert findings["MTL-102"].verdict is CheckVerdict.FAILED, "it never pings, which it only should"
 
 
-@pytest.mark.parametrize("requirement", DEFECTS)
-def test_a_planted_defect_fails_its_requirement(requirement: str) -> None:
-    with DEFECTS[requirement]() as server:
+@pytest.mark.parametrize(("defect", "requirement"), DEFECTS.items())
+def test_a_planted_defect_fails_its_requirement(defect: type[MinimalServer], requirement: str) -> None:
+    with defect() as server:
         findings = checked(Target(server.endpoint, "test", patience_s=0.5))
     assert requirement in failed(findings)
     assert findings[requirement].frames
@@ -105,7 +105,7 @@ def test_a_planted_defect_fails_its_requirement(requirement: str) -> None:
 
 
 def test_a_defect_is_printed_with_its_frames() -> None:
-    with DEFECTS["MTL-82"]() as server:
+    with ContentsAfterDismiss() as server:
         result = subprocess.run(
             [*MTL, "--timeout", "2", "conformance", server.endpoint],
             capture_output=True,
@@ -133,6 +133,22 @@ def test_an_absent_server_is_an_error() -> None:
     )
     assert result.returncode == 1
     assert "cannot be checked" in result.stderr
+
+
+def test_a_server_has_to_be_named() -> None:
+    """The checks create resources and write to them, so they have no default."""
+    without = {name: value for name, value in os.environ.items() if name != "MTL_ENDPOINT"}
+    command = [*MTL, "--timeout", "0.1", "conformance"]
+    for environment, error in (
+        ({}, "name the server"),
+        ({"MTL_ENDPOINT": "tcp://127.0.0.1:1"}, "cannot be checked"),
+    ):
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**without, **environment}
+        )
+        assert result.returncode == 1
+        assert error in result.stderr
+        assert result.stdout == ""
 
 
 def test_a_server_that_demands_credentials_is_checked_with_them(tmp_path: Path) -> None:
@@ -170,7 +186,11 @@ endpoint = os.environ["MTL_ENDPOINT"]
 context = zmq.Context()
 def ask(req, name, **body):
     req.send_multipart([name.encode(), json.dumps(body).encode()])
-    return [json.loads(x) if n else x for n, x in enumerate(req.recv_multipart())] if req.poll(500) else None
+    found = [json.loads(x) if n else x for n, x in enumerate(req.recv_multipart())] if req.poll(500) else None
+    if found and found[0] == b"401" and name == "Connection.Reader":
+        ask(req, "Connection.Authorize", mechanism="ANONYMOUS", response="")
+        return ask(req, name, **body)
+    return found
 def req():
     one = context.socket(zmq.REQ)
     one.linger = 0
@@ -232,24 +252,85 @@ def test_a_lease_of_a_client_that_was_not_granted_violates_mtl_60() -> None:
         assert (found.requirement, found.reason) == ("MTL-60", "a Lease with 'other', which was in no 202")
 
 
-CLIENT_WITHOUT_LOGIN = """
-import os, json, zmq
+HELPERS = """
+import os, json, sys, time, zmq
 context = zmq.Context()
-def ask(name, **body):
-    one.send_multipart([name.encode(), json.dumps(body).encode()])
-    return one.recv_multipart() if one.poll(500) else None
-for _ in range(2):  # the first Connection.Profile is not answered
+def connected(**options):
+    global one
     one = context.socket(zmq.REQ)
     one.linger = 0
+    for name, value in options.items():
+        setattr(one, name, value)
     one.connect(os.environ["MTL_ENDPOINT"])
-    ask("Connection.Open", protocol={"name": "MTL", "version": 1})
-    if ask("Connection.Profile", profile="log"):
-        ask("Connection.Profile", profile="log")
-context.destroy(0)
+    return ask("Connection.Open", protocol={"name": "MTL", "version": 1})
+def ask(name, **body):
+    one.send_multipart([name.encode(), json.dumps(body).encode()])
+    return one.recv_multipart()[0] if one.poll(500) else None
+def log_in():
+    ask("Connection.Authorize", mechanism="ANONYMOUS", response="")
+connected()
+ask("Connection.Profile", profile="log")  # it is not answered
+"""
+END = "\ncontext.destroy(0)\n"
+AT_THE_FIRST = 'connected()\nassert ask("Connection.Profile", profile="log") == b"401"\n'
+AT_A_LEASE = """
+log_in()
+ask("Connection.Profile", profile="log")
+assert ask("Connection.Writer", resources=["r"], confirm="none") == b"401"
 """
 
 
-def test_a_client_that_does_not_log_in_after_a_401_violates_mtl_29() -> None:
-    _, findings = tool("--client", "--", sys.executable, "-c", CLIENT_WITHOUT_LOGIN)
-    wrong = {finding["requirement"] for finding in findings if finding["verdict"] == "FAILED"}
-    assert wrong == {"MTL-29"}
+def client_findings(program: str, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    code, findings = tool("--client", *options, "--", sys.executable, "-c", program)
+    return code, {finding["requirement"]: finding for finding in findings}
+
+
+@pytest.mark.parametrize("before", [AT_THE_FIRST, AT_THE_FIRST + AT_A_LEASE], ids=["first", "lease"])
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        ("", "no Connection.Authorize came after the 401 to connection."),
+        ("connected()", "no Connection.Authorize came after the 401 to connection."),
+        ('ask("Connection.Profile", profile="log")', "connection.profile after a 401, in place of"),
+    ],
+    ids=["ends", "opens again", "ignores it"],
+)
+def test_a_client_that_does_not_log_in_after_a_401_violates_mtl_29(
+    before: str, then: str, reason: str
+) -> None:
+    code, findings = client_findings(HELPERS + before + then + END)
+    assert {name for name, finding in findings.items() if finding["verdict"] == "FAILED"} == {"MTL-29"}
+    assert reason in findings["MTL-29"]["reason"]
+    assert code == 1
+
+
+def test_a_client_may_correlate_its_requests() -> None:
+    """REQ_CORRELATE puts a frame before the empty one; the reply has to repeat it, or the socket drops it."""
+    correlated = AT_THE_FIRST.replace("connected()", "assert connected(req_correlate=1) == b'201'")
+    again = 'assert ask("Connection.Writer", resources=["r"], confirm="none") == b"202"'
+    code, findings = client_findings(HELPERS + correlated + AT_A_LEASE + "log_in()\n" + again + END)
+    assert [finding for finding in findings.values() if finding["verdict"] == "FAILED"] == []
+    assert findings["MTL-15"]["verdict"] == "met"
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict", "reason"),
+    [
+        ("sys.exit(3)", "FAILED", "its exit code is 3"),
+        ("os.kill(os.getpid(), 9)", "FAILED", "signal 9 ended it"),
+        ("time.sleep(60)", "not seen", "it did not end within the time"),
+    ],
+)
+def test_the_exit_code_of_a_client_is_a_finding(end: str, verdict: str, reason: str) -> None:
+    code, findings = client_findings(f"import os, sys, time\n{end}", "--seconds", "1")
+    assert (findings["exit"]["verdict"], findings["exit"]["reason"]) == (verdict, reason)
+    assert code == (1 if verdict == "FAILED" else 0)
+
+
+def test_a_client_that_cannot_be_started_is_an_error() -> None:
+    command = [*MTL, "conformance", "--client", "--", "no-such-command"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "cannot be started" in result.stderr
+    assert "Traceback" not in result.stderr

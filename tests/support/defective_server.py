@@ -63,11 +63,35 @@ class LastReaderOnly(MinimalServer):
             self.deliver(peer, 1, name, table, body)
 
 
-DEFECTS: dict[str, type[MinimalServer]] = {
-    "MTL-62": NumberlessResponses,
-    "MTL-75": RepeatedDismiss,
-    "MTL-82": ContentsAfterDismiss,
-    "MTL-39": CaseSensitiveProfiles,
-    "MTL-49": AnyConfirmation,
-    "MTL-116": LastReaderOnly,
+class DroppedProperties(MinimalServer):
+    """Delivers contents without their properties."""
+
+    def fan_out(self, name: str, table: bytes, body: bytes) -> None:
+        super().fan_out(name, bytes(4), body)
+
+
+class OneProperty(MinimalServer):
+    """Delivers a content with the first of its properties."""
+
+    def fan_out(self, name: str, table: bytes, body: bytes) -> None:
+        super().fan_out(name, table[:3] + b"\x07" + table[4:11] if len(table) > 11 else table, body)
+
+
+class ShortBodies(MinimalServer):
+    """Cuts bodies after 64 KiB."""
+
+    def fan_out(self, name: str, table: bytes, body: bytes) -> None:
+        super().fan_out(name, table, body[: 1 << 16])
+
+
+DEFECTS: dict[type[MinimalServer], str] = {
+    NumberlessResponses: "MTL-62",
+    RepeatedDismiss: "MTL-75",
+    ContentsAfterDismiss: "MTL-82",
+    CaseSensitiveProfiles: "MTL-39",
+    AnyConfirmation: "MTL-49",
+    LastReaderOnly: "MTL-116",
+    DroppedProperties: "MTL-80",
+    OneProperty: "MTL-80",
+    ShortBodies: "MTL-80",
 }

@@ -108,6 +108,12 @@ def settings(context: typer.Context, endpoint: str | None = None) -> Settings:
     return described(endpoint=endpoint) if endpoint else described()
 
 
+def named_endpoint(context: typer.Context, endpoint: str | None) -> str | None:
+    """The endpoint after the command, before it, or in the environment; None if only the default is left."""
+    before = context.parent.params.get("endpoint") if context.parent is not None else None
+    return endpoint or before
+
+
 @contextmanager
 def connect(context: typer.Context, endpoint: str | None) -> Iterator[Connection]:
     """A connection to the broker that the options name, closed at the end."""

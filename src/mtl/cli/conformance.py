@@ -11,15 +11,17 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Json, out, print_json, settings
+from mtl.cli.common import Json, named_endpoint, out, print_json, settings
 from mtl.client.settings import Settings
-from mtl.conformance.client import findings
+from mtl.conformance.client import exit_finding, findings
 from mtl.conformance.peer import Target
 from mtl.conformance.report import CheckResult, CheckVerdict, Failed, NotSeen
 from mtl.conformance.server import check_server, choose_profile, fetch_profiles
 from mtl.conformance.twin import Twin
 from mtl.errors import OptionError
-from mtl.limits import DEFAULT_ENDPOINT
+
+END_S = 5.0
+"""Seconds between SIGTERM to a client that does not end by itself, and SIGKILL."""
 
 
 def conformance(
@@ -27,7 +29,8 @@ def conformance(
     endpoint: Annotated[
         str | None,
         typer.Argument(
-            help=f"The server's control endpoint.  [default: {DEFAULT_ENDPOINT}]", show_default=False
+            help="The server's control endpoint. Required, because the checks create and write to resources.",
+            show_default=False,
         ),
     ] = None,
     command: Annotated[
@@ -61,12 +64,17 @@ def conformance(
     a MUST is violated.
 
     To check a client, this command acts as its server: run the client against the endpoint that is printed, or give its
-    command after `--`. Requirements that the client did not exercise are "not seen".
+    command after `--`, which has to end with exit code 0. Requirements that the client did not exercise are "not seen".
     """
     if client:
         words = [*([endpoint] if endpoint is not None else []), *(command or [])]
         found: Iterable[CheckResult] = _check_client(listen, words, seconds, json=json)
     else:
+        if not named_endpoint(context, endpoint):
+            raise OptionError(
+                "name the server: mtl conformance ENDPOINT. There is no default, because the checks create resources "
+                "and write to them"
+            )
         found = _check_server(settings(context, endpoint), profile, resource)
     violations = _print_results(found, all_frames=frames, json=json)
     if violations:
@@ -93,20 +101,35 @@ def _check_server(server: Settings, profile: str | None, resource: str | None) -
 
 
 def _check_client(listen: str, command: list[str], seconds: float, *, json: bool) -> list[CheckResult]:
+    ended: list[CheckResult] = []
     with Twin(listen) as twin:
         if not json:
             out.print(f"serving at {twin.endpoint}", markup=False)
         if command:
-            environment = {**os.environ, "MTL_ENDPOINT": twin.endpoint}
-            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-                try:
-                    process.wait(seconds)
-                except subprocess.TimeoutExpired:
-                    process.terminate()
+            ended.append(exit_finding(_run(command, twin.endpoint, seconds)))
         else:
             _wait(seconds)
         time.sleep(0.2)  # its last messages may still be in transit
-    return findings(twin)
+    return findings(twin) + ended
+
+
+def _run(command: list[str], endpoint: str, seconds: float) -> int | None:
+    """The exit code of a client; None if it is still there after the time, and had to be ended."""
+    environment = {**os.environ, "MTL_ENDPOINT": endpoint}
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    except OSError as error:
+        raise OptionError(f"the client cannot be started: {error}") from error
+    with process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        return None
 
 
 def _wait(seconds: float) -> None:

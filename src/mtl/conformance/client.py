@@ -1,4 +1,4 @@
-"""The requirements for a client, and the findings of the twin about it."""
+"""The requirements for a client, and the findings of the twin about it and its process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REQUIREMENTS = {
     "MTL-15": "A request has two frames, the name of the command and the body",
     "MTL-21": "Connection.Open is the first request of a connection",
     "MTL-22": "Open names the protocol MTL, version 1",
-    "MTL-29": "A client can authenticate at any time: it does after a 401",
+    "MTL-29": "A client can authenticate at any time: it does after every 401",
     "MTL-30": "Authorize has a mechanism and a response",
     "MTL-36": "The selected profile is one of the profiles in the 201",
     "MTL-43": "A client that sends contents has a lease for writing",
@@ -37,6 +37,19 @@ REQUIREMENTS = {
 }
 
 SHOULD = {"MTL-100"}
+
+
+def exit_finding(code: int | None) -> CheckResult:
+    """The finding about the exit code of the client's process; None if it did not end by itself."""
+    if code is None:
+        verdict, reason = CheckVerdict.NOT_SEEN, "it did not end within the time"
+    elif code == 0:
+        verdict, reason = CheckVerdict.MET, ""
+    else:
+        verdict = CheckVerdict.FAILED
+        reason = f"its exit code is {code}" if code > 0 else f"signal {-code} ended it"
+    text = "The client's command ends with exit code 0"
+    return CheckResult("exit", RequirementLevel.MUST, text, verdict, reason)
 
 
 def findings(twin: Twin) -> list[CheckResult]:

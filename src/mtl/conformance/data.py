@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
 from mtl.conformance import frames as f
@@ -128,14 +129,47 @@ def no_content_after(peer: Probe) -> None:
 # --- contents -----------------------------------------------------------------------------------------------
 
 
-@must("MTL-80", "A content has its resource, a well-formed header, and an unchanged body")
+PROPERTIES = {
+    "flag": b"t\1",
+    "number": b"l" + (-7).to_bytes(8, "big", signed=True),
+    "ratio": b"d" + struct.pack(">d", 0.5),
+    "text": b"S" + struct.pack(">I", 5) + "Z\xfcge".encode(),
+    "octets": b"x" + struct.pack(">I", 2) + b"\0\xff",
+}
+BODIES = (BODY, b"", bytes(range(256)) * 512)
+
+
+@must(
+    "MTL-80",
+    "Contents have their resource, a well-formed header, and unchanged properties and bodies, in order",
+)
 def content(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource)
-    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    content = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
-    expect(content.name in {"", resource}, f"the content has the resource {content.name!r}")
+    writer = session.flow("Writer", [resource], "none")
+    named = b"".join(f.short(name) + value for name, value in PROPERTIES.items())
+    for number, body in enumerate(BODIES, 1):
+        writer.send(f.content(number, resource, struct.pack(">I", len(named)) + named), body)
+    for body in BODIES:
+        content = reader.expect_command(f.CONTENT)
+        expect(
+            content.body == body, f"a body of {len(body)} octets has {len(content.body)} now, or other ones"
+        )
+        expect(content.name in {"", resource}, f"the content has the resource {content.name!r}")
+        _expect_properties(content)
+
+
+def _expect_properties(content: f.DataCommand) -> None:
+    """Check that a content has PROPERTIES; the server may have added others."""
+    expect(bool(content.rest), "the header ends before the name of the resource")
+    try:
+        found = f.entries(content.rest[1 + content.rest[0] :])
+    except ValueError as error:
+        raise Failed(str(error)) from error
+    for name, value in PROPERTIES.items():
+        received = f.octets(found[name]) if name in found else "missing"
+        expect(found.get(name) == value, f"the property {name!r} is {received}; {f.octets(value)} was sent")
 
 
 @must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)

@@ -82,6 +82,32 @@ def content(number: int, resource: str, table: bytes = NO_TABLE) -> bytes:
     return numbered(CONTENT, number, short(resource) + table)
 
 
+_SIZES = {
+    tag: size
+    for size, tags in {0: b"V", 1: b"tbB", 2: b"su", 4: b"Iif", 5: b"D", 8: b"lLdT"}.items()
+    for tag in tags
+}
+"""Octets of a value by its tag; the others begin with their length in 32 bits (PROTOCOL.md 1)."""
+
+
+def entries(table: bytes) -> dict[str, bytes]:
+    """The entries of a field table: name -> tag and value, undecoded. ValueError if it is ill-formed."""
+    if len(table) < 4 or len(table) != 4 + int.from_bytes(table[:4], "big"):
+        raise ValueError(f"a field table of {len(table)} octets whose length is {octets(table[:4])}")
+    found, at = {}, 4
+    while at < len(table):
+        value = at + 1 + table[at]
+        name, tag = table[at + 1 : value], table[value : value + 1]
+        size = _SIZES.get(tag[0]) if tag else None
+        if size is None:
+            size = 4 + int.from_bytes(table[value + 1 : value + 5], "big")
+        at = value + 1 + size
+        if not tag or at > len(table):
+            raise ValueError(f"a field table that ends within the entry {name!r}")
+        found[name.decode("utf-8", "replace")] = table[value:at]
+    return found
+
+
 def format_frames(frames: Sequence[bytes]) -> str:
     """Frames as text, or as hexadecimal digits if they are not printable text. Data commands have their words before
     them.

@@ -1,8 +1,9 @@
 """A server that checks a client: it implements RFC 11, records the client's messages, and creates special situations.
 
 Each of these once: no reply to the first request after the 201 (the client has to time out, MTL-05); a required log-in
-in the middle (MTL-28); contents with numbers that repeat, fall and are 0; a Ping. The server has one resource under any
-profile, ANONYMOUS log-ins, and both confirmation models except in `test`.
+before the profile is selected, and another one at the first request for a lease (MTL-28); contents with numbers that
+repeat, fall and are 0; a Ping. The server has one resource under any profile, ANONYMOUS log-ins, and both confirmation
+models except in `test`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from mtl.conformance import frames as f
@@ -52,11 +54,13 @@ class Twin(RouterThread):
         self.wrong: list[UnmetRequirement] = []
         self.frames: list[str] = []
         self._sessions: dict[bytes, str] = {}
-        """Identity of a REQ socket -> its session's state: open, asked (a log-in is due), or the profile's name."""
+        """Identity of a REQ socket -> its session's state: open, or the profile's name."""
+        self._challenged: dict[bytes, str] = {}
+        """Identity of a REQ socket -> the request that got a 401, until the client authenticates."""
         self._leases: dict[str, TwinLease] = {}
         self._flows: dict[bytes, list[TwinLease]] = {}
         self._numbers: dict[bytes, set[int]] = {}
-        self._traps = {"silence", "log-in"}
+        self._traps = {"silence", "log-in", "log-in again"}
         self._dropped: bytes | None = None
         self._commands: dict[int, Callable[[bytes, f.DataCommand], None]] = {
             f.LEASE: self._lease,
@@ -73,10 +77,23 @@ class Twin(RouterThread):
         """Record and handle one message of the client."""
         peer, *frames = frames
         self.frames.append(f"< {f.format_frames(frames)}")
-        if frames[:1] == [b""]:
-            self._request(peer, frames)
+        if self._is_request(peer, frames):
+            begin = frames.index(b"") + 1  # REQ_CORRELATE puts a frame before the empty one
+            self._request(peer, frames[:begin], frames[begin:])
         else:
             self._command(peer, frames)
+
+    def _is_request(self, peer: bytes, frames: list[bytes]) -> bool:
+        """PROTOCOL.md 1: a request has an envelope, which ends with its first empty frame."""
+        is_data = peer in self._flows or (len(frames) == 2 and bool(frames[0]))
+        return not is_data and b"" in frames
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        for name in self._challenged.values():
+            self._check("MTL-29", False, f"no Connection.Authorize came after the 401 to {name}")
 
     def _check(self, requirement: str, met: bool, reason: str) -> bool:
         """Record that a requirement was exercised, and whether it was met. Returns `met`."""
@@ -87,23 +104,23 @@ class Twin(RouterThread):
 
     # --- control --------------------------------------------------------------------------------------------
 
-    def _request(self, peer: bytes, frames: list[bytes]) -> None:
-        if not self._check("MTL-15", len(frames) == 3, f"a request of {len(frames) - 1} frames"):
+    def _request(self, peer: bytes, envelope: list[bytes], frames: list[bytes]) -> None:
+        if not self._check("MTL-15", len(frames) == 2, f"a request of {len(frames)} frames"):
             return
         try:
-            body = json.loads(frames[2])
+            body = json.loads(frames[1])
         except ValueError:
             body = None
         if not self._check("MTL-08", isinstance(body, dict), "a request whose body is not a JSON object"):
             return
         assert isinstance(body, dict)
-        name = frames[1].decode("utf-8", "replace").lower()
+        name = frames[0].decode("utf-8", "replace").lower()
         if self._withhold_reply(peer, name):
             return
         code, reply = self._answer(peer, name, body)
         text = json.dumps(reply).encode()
         self.frames.append(f"> {code} | {text.decode()}")
-        self._router.send_multipart([peer, b"", b"%d" % code, text])
+        self._router.send_multipart([peer, *envelope, b"%d" % code, text])
 
     def _withhold_reply(self, peer: bytes, name: str) -> bool:
         """Whether this request gets no reply: the first Connection.Profile."""
@@ -127,15 +144,10 @@ class Twin(RouterThread):
             self._check(
                 "MTL-30", {"mechanism", "response"} <= body.keys(), f"an Authorize with {sorted(body)}"
             )
-            if state == "asked":
+            if self._challenged.pop(peer, None) is not None:
                 self._check("MTL-29", True, "")
-            self._sessions[peer] = "open"
             return self._ready()
-        if "log-in" in self._traps or state == "asked":
-            if state == "asked":
-                self._check("MTL-29", False, f"{name} after a 401, in place of Connection.Authorize")
-            self._traps.discard("log-in")
-            self._sessions[peer] = "asked"
+        if self._must_log_in(peer, name):
             return 401, {"status": "Unauthorized", "mechanisms": ["ANONYMOUS"]}
         if name == "connection.profile":
             profile = str(body.get("profile")).lower()
@@ -145,6 +157,22 @@ class Twin(RouterThread):
         if name in {"connection.reader", "connection.writer"}:
             return self._grant(name, str(state), body)
         return 501, {"status": "Not implemented"}
+
+    def _must_log_in(self, peer: bytes, name: str) -> bool:
+        """Whether this request gets a 401: the first one after the 201, the first for a lease, and any without the
+        Authorize that is due.
+        """
+        if peer in self._challenged:
+            self._check("MTL-29", False, f"{name} after a 401, in place of Connection.Authorize")
+            return True
+        if "log-in" in self._traps:
+            self._traps.remove("log-in")
+        elif "log-in again" in self._traps and name in {"connection.reader", "connection.writer"}:
+            self._traps.remove("log-in again")
+        else:
+            return False
+        self._challenged[peer] = name
+        return True
 
     def _open(self, peer: bytes, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         protocol = body.get("protocol")
