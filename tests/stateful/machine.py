@@ -24,6 +24,13 @@ DELIVERIES = 3
 TICK_S = 0.13
 """A time a little longer than the interval of queue checks; no multiple of it ends with a pause."""
 
+LARGE = 10_000
+"""Octets of a large content."""
+
+windows = st.integers(1, 4)
+window_octets = st.sampled_from((100_000, 13_000, 24_000))
+"""The windows of consumers; the smaller ones have room for one or two large contents."""
+
 flows = st.integers(0, FLOWS - 1)
 asked = st.sampled_from((*NAMES, TEST_RESOURCE, "unknown"))
 names = asked | st.just("")
@@ -41,14 +48,14 @@ class BrokerAndModel(RuleBasedStateMachine):
         self.flows = [Flow(self.rig, PORTS[Port.PLAIN]) for _ in range(FLOWS)]
         self.number = 0
 
-    @initialize(full=st.booleans(), window=st.integers(1, 4), apart=st.booleans())
-    def begin(self, full: bool, window: int, apart: bool) -> None:
+    @initialize(full=st.booleans(), window=windows, octets=window_octets, apart=st.booleans())
+    def begin(self, full: bool, window: int, octets: int, apart: bool) -> None:
         """A writer and a reader in each profile, on separate connections or a shared one."""
         for turn, (profile, name) in enumerate((("log", "a"), ("test", TEST_RESOURCE))):
             if profile == "log":
                 self.create(name)
             self.writer(profile, name, full and profile == "log")
-            self.reader(profile, name, full and profile == "log", window)
+            self.reader(profile, name, full and profile == "log", window, octets)
             for flow, token in zip((turn, turn + 2 * apart), list(self.model.leases)[-2:], strict=True):
                 self._lease(flow, token)
             self.summon(turn + 2 * apart, name)
@@ -56,7 +63,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         self.writer("queue", "b", True)
         self._lease(4, list(self.model.leases)[-1])
         for flow in (4, 5):
-            self.reader("queue", "b", full, window)
+            self.reader("queue", "b", full, window, octets)
             self._lease(flow, list(self.model.leases)[-1])
             self.summon(flow, "b")
         for number in range(1, 4):
@@ -81,19 +88,27 @@ class BrokerAndModel(RuleBasedStateMachine):
         if token:
             self.model.leases[token] = Writer(profile, name, full)
 
-    @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans(), window=st.integers(1, 4))
+    @rule(
+        profile=st.sampled_from(PROFILES),
+        name=asked,
+        full=st.booleans(),
+        window=windows,
+        octets=window_octets,
+    )
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
-    def reader(self, profile: str, name: str, full: bool, window: int) -> None:
+    def reader(self, profile: str, name: str, full: bool, window: int, octets: int) -> None:
         request = w.ConnectionReader(
             resources=[name],
             confirm="full" if full else "none",
             from_=None if profile == "test" else "earliest",
-            window=None if profile == "test" else w.Window(contents=window),
+            window=None
+            if profile == "test"
+            else w.Window(contents=window, bytes=octets if profile == "queue" else None),
         )
         token = self._granted(profile, name, full, request)
         if token and profile == "queue":
             queue = self.model.queues.setdefault(name, Queue(self.model.contents[name], DELIVERIES))
-            self.model.leases[token] = Consumer(name, full, window, queue)
+            self.model.leases[token] = Consumer(name, full, window, octets, queue)
         elif token:
             self.model.leases[token] = Reader(profile, name, full, window)
 
@@ -152,8 +167,13 @@ class BrokerAndModel(RuleBasedStateMachine):
         self.number += 1
         self._sends(flow, c.Dismiss(self.number, name), self.model.dismiss(flow, self.number, name))
 
-    @rule(data=st.data(), count=st.integers(1, 5), off=st.sampled_from((0, 0, 0, 0, -1, 1, 7)))
-    def contents(self, data: st.DataObject, count: int, off: int) -> None:
+    @rule(
+        data=st.data(),
+        count=st.integers(1, 5),
+        off=st.sampled_from((0, 0, 0, 0, -1, 1, 7)),
+        large=st.booleans(),
+    )
+    def contents(self, data: st.DataObject, count: int, off: int, large: bool) -> None:
         """Contents of a writer: mostly with the next numbers."""
         writers = [x for x in self.model.leases.values() if isinstance(x, Writer) and x.flow is not None]
         if not writers:
@@ -162,9 +182,8 @@ class BrokerAndModel(RuleBasedStateMachine):
         assert writer.flow is not None
         first = max(0, writer.expected + off)
         for number in range(first, first + count):
-            self.content(
-                writer.flow, number, data.draw(st.sampled_from((writer.resource, ""))), b"%d" % number
-            )
+            name = data.draw(st.sampled_from((writer.resource, "")))
+            self.content(writer.flow, number, name, (b"%d" % number).zfill(LARGE if large else 0))
 
     @rule(
         data=st.data(),

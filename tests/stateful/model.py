@@ -30,6 +30,8 @@ class Writer:
     full: bool
     flow: int | None = None
     expected: int = 1
+    stored: int = 0
+    """The highest number that was stored. One that was refused may come again, and is stored then."""
     gapped: bool = False
 
     def unbound(self) -> None:
@@ -133,8 +135,9 @@ class Model:
             if writer.full:
                 writer.expected = max(writer.expected, number + 1)  # a refused number is spent
             return self._answer(flow, Reject(number, False, False))
-        if not writer.full or number == writer.expected:
-            writer.expected += 1
+        if not writer.full or number > writer.stored:
+            writer.stored = max(writer.stored, number)
+            writer.expected = max(writer.expected, number + 1) if writer.full else writer.expected + 1
             self.contents[writer.resource].append(body)
         if writer.full:
             self._sent[flow].append(Confirm(number, True))  # one that it has is confirmed again

@@ -14,6 +14,9 @@ from typing import NamedTuple
 PAUSE_S = 0.1
 """After a Reject with recycle; doubled with each delivery."""
 
+OVERHEAD = 1_000
+"""The octets of a stored content besides its body are fewer. Their number is not specified."""
+
 
 class Handed(NamedTuple):
     """A delivered content: its number on the lease, its position in the resource, its redelivered mark."""
@@ -50,6 +53,7 @@ class Queue:
             if delivery.position >= self.fresh
         )
         assert new == list(range(self.fresh, self.fresh + len(new))), f"not in order, or twice: {new}"
+        to_the_same = []
         for consumer, deliveries in given.items():
             self._in_order(consumer, [delivery.position for delivery in deliveries])
             for delivery in deliveries:
@@ -58,10 +62,14 @@ class Queue:
                 )
                 assert delivery.body == self.stored[delivery.position - 1]
                 assert delivery.again is (delivery.position in self.ever_delivered), f"the mark of {delivery}"
-                self.back.pop(delivery.position, None)
+                if self.back.pop(delivery.position, None) is consumer:
+                    to_the_same.append((consumer, delivery))
                 self.ever_delivered.add(delivery.position)
                 consumer.record_delivery(delivery)
         self.fresh += len(new)
+        for consumer, delivery in to_the_same:
+            others = [x for x in self.consumers if x is not consumer]
+            assert not any(x.takes(delivery.body) for x in others), f"it has to go to another one: {delivery}"
 
     def _in_order(self, consumer: Consumer, positions: list[int]) -> None:
         """Returned contents go first, unless this consumer returned them; then positions ascend."""
@@ -72,9 +80,9 @@ class Queue:
             assert all(p >= self.fresh or self.back.get(p) is consumer for p in late), f"came back: {late}"
 
     def waiting(self) -> bool:
-        """Whether a content waits although a consumer has room."""
-        there = bool(self.back) or self.fresh <= len(self.stored)
-        return there and any(consumer.able for consumer in self.consumers)
+        """Whether the first content waits although a consumer has room for it."""
+        first = min(self.back, default=self.fresh)
+        return first <= len(self.stored) and any(x.takes(self.stored[first - 1]) for x in self.consumers)
 
     def wait(self, now: float) -> None:
         """Time has passed: some pauses are over."""
@@ -137,12 +145,14 @@ class Consumer:
     resource: str
     full: bool
     window: int
+    octets: int
     queue: Queue
     profile: str = "queue"
     next: int = 1
     flow: int | None = None
     summoned: bool = False
     having: dict[int, int] = field(default_factory=dict)
+    """By number of the delivery."""
 
     def __post_init__(self) -> None:
         self.queue.consumers.append(self)
@@ -157,10 +167,16 @@ class Consumer:
         """Whether the consumer takes part in the queue."""
         return self.flow is not None and self.summoned
 
+    def takes(self, body: bytes) -> bool:
+        """Whether the consumer surely has room for this content. One without contents has room for any."""
+        if not self.taking or not self.full or not self.having:
+            return self.taking
+        octets = sum(len(held) + OVERHEAD for held in [*self._bodies, body])
+        return len(self.having) < self.window and octets <= self.octets
+
     @property
-    def able(self) -> bool:
-        """Whether the consumer can be sent a content now."""
-        return self.taking and (not self.full or len(self.having) < self.window)
+    def _bodies(self) -> list[bytes]:
+        return [self.queue.stored[position - 1] for position in self.having.values()]
 
     def record_delivery(self, delivery: Handed) -> None:
         """Record a delivery: with confirm "none" the content is settled, otherwise it is held by the consumer."""
@@ -170,6 +186,7 @@ class Consumer:
         if self.full:
             self.having[delivery.number] = delivery.position
             assert len(self.having) <= self.window
+            assert len(self.having) == 1 or sum(map(len, self._bodies)) <= self.octets
 
     def settle(self, sequence: int, *, multiple: bool, how: str, now: float) -> None:
         """Contents that were never sent, or are settled, cannot be settled."""

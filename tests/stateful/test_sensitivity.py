@@ -15,12 +15,19 @@ from mtl.broker.reading.fanout import FanoutLease
 from mtl.broker.writing.writers import Writers
 from tests.stateful.machine import BrokerAndModel
 
+_peek = QueueState.peek
+
 Fault = Callable[[pytest.MonkeyPatch], None]
 
 FAULTS: dict[str, Fault] = {
     "a writer may leave numbers out": lambda m: m.setattr(Writers, "_is_in_order", lambda *_: True),
     "a moved reader has its Summon still": lambda m: m.setattr(FanoutLease, "rebound", lambda *_: None),
     "a consumer's window is of no account": lambda m: m.setattr(QueueLease, "room", lambda *_: 9),
+    "a consumer never gets again what it sent back": lambda m: m.setattr(
+        QueueState,
+        "peek",
+        lambda queue, end, consumer, others_take: _peek(queue, end, consumer, lambda _: True),
+    ),
     "what a lost consumer had is forgotten": lambda m: m.setattr(QueueState, "return_lost", lambda *_: None),
     "what comes again is not marked": lambda m: m.setattr(queue_state, "_COUNTED", frozenset()),
     "a pause never doubles": lambda m: m.setattr(queue_state, "backoff", lambda _: 0.1),

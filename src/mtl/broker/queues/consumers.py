@@ -6,7 +6,7 @@ sequence counts the deliveries of a lease, over all its resources. A property ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
@@ -91,7 +91,6 @@ class Consumers:
         if queue is None:
             return
         queue.consumers.pop(lease.terms.token, None)
-        self.wake(queue)  # contents that this consumer sent back may go to another one
         if not queue.consumers:
             queue.chunks.clear()
             self._aheads.ended(queue.chunks)
@@ -239,15 +238,20 @@ class Consumers:
         share = max(1, queue.state.waiting(queue.end) // len(able))
         octets = 0
         for lease in able:
-            sent = self._deliver_run(queue, lease, share, alone=len(able) == 1)
+            sent = self._deliver_run(queue, lease, share, [x for x in able if x is not lease])
             if sent:  # the others come first in the next round
                 queue.consumers[lease.terms.token] = queue.consumers.pop(lease.terms.token)
             octets += sent
         return octets
 
-    def _deliver_run(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
+    def _deliver_run(self, queue: Queue, lease: QueueLease, share: int, others: Sequence[QueueLease]) -> int:
         """Deliver one run of contents to a consumer. Returns the octets; 0 if no content for it is in memory."""
-        first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
+
+        def others_take(sequence: int) -> bool:
+            chunk = self._chunk(queue, lease, sequence) if others else None
+            return chunk is not None and any(x.room(_share(chunk)) for x in others)
+
+        first = queue.state.peek(queue.end, lease.terms.token, others_take)
         chunk = self._chunk(queue, lease, first) if first is not None else None
         if first is None or chunk is None:
             return 0

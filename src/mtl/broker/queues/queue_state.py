@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -209,13 +209,13 @@ class QueueState:
         self.next = self._skip(self.next)
         return self.next
 
-    def peek(self, end: int, consumer: str, *, alone: bool) -> int | None:
+    def peek(self, end: int, consumer: str, others_take: Callable[[int], bool]) -> int | None:
         """The next content for a consumer: the lowest one that came back, else a new one before `end`.
 
-        A consumer gets a content that it sent back only if it is `alone`: the only consumer with room.
+        A consumer gets a content that it sent back only if no other consumer has room for it.
         """
         for sequence in self._ready[: queue_limits.QUEUE_LOOK]:
-            if alone or self._held[sequence].avoid != consumer:
+            if self._held[sequence].avoid != consumer or not others_take(sequence):
                 return sequence
         self.upcoming()
         if not self.open and self.next > self.settled.low:

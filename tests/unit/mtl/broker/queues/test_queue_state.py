@@ -20,8 +20,18 @@ def state(low: int = 1, **more: Any) -> QueueState:
     return QueueState(Settled(low), **more)
 
 
+def nobody_takes(_: int) -> bool:
+    """No other consumer has room."""
+    return False
+
+
+def others_take(_: int) -> bool:
+    """Another consumer has room."""
+    return True
+
+
 def take(queue: QueueState, most: int = 1, consumer: str = "a", *, alone: bool = False) -> Run | None:
-    first = queue.peek(END, consumer, alone=alone)
+    first = queue.peek(END, consumer, nobody_takes if alone else others_take)
     return None if first is None else queue.hand_out(first, first + most - 1, QueueEvent.DELIVER)
 
 
@@ -55,7 +65,7 @@ def test_contents_are_handed_out_once_and_in_order() -> None:
         Run(8, 8, again=False),
         Run(9, 10, again=False),
     ]
-    assert queue.peek(11, "a", alone=True) is None
+    assert queue.peek(11, "a", nobody_takes) is None
 
 
 def test_settled_contents_are_skipped() -> None:
@@ -148,9 +158,9 @@ def test_a_recycled_content_goes_to_another_consumer_if_one_exists() -> None:
     take(queue)
     queue.recycle([1], "a", 0.0)
     queue.end_backoffs(60.0)
-    assert queue.peek(END, "a", alone=False) == 2
-    assert queue.peek(END, "b", alone=False) == 1
-    assert queue.peek(END, "a", alone=True) == 1
+    assert queue.peek(END, "a", others_take) == 2
+    assert queue.peek(END, "b", others_take) == 1
+    assert queue.peek(END, "a", nobody_takes) == 1
 
 
 def test_a_delivery_counts_if_its_consumer_is_lost_but_not_if_released() -> None:
@@ -173,18 +183,18 @@ def test_at_the_limit_of_ranges_no_new_content_is_delivered(monkeypatch: pytest.
     queue = state()
     take(queue, 8)
     queue.confirm([2, 4, 6])
-    assert queue.peek(END, "a", alone=True) is None
+    assert queue.peek(END, "a", nobody_takes) is None
     queue.return_lost([1])
     assert take(queue) == Run(1, 1, again=True)
     queue.confirm([1])
-    assert queue.peek(END, "a", alone=True) == 9
+    assert queue.peek(END, "a", nobody_takes) == 9
     monkeypatch.setattr(queue_limits, "QUEUE_OUTSTANDING", 5)
     assert take(queue, 1) == Run(9, 9, again=False)
-    assert queue.peek(END, "a", alone=True) is None
+    assert queue.peek(END, "a", nobody_takes) is None
     monkeypatch.setattr(queue_limits, "QUEUE_OUTSTANDING", 100)
     monkeypatch.setattr(queue_limits, "QUEUE_RETURNED", 2)
     queue.recycle([3, 5], "a", 0.0)
-    assert queue.peek(END, "a", alone=True) is None
+    assert queue.peek(END, "a", nobody_takes) is None
 
 
 def test_the_oldest_content_is_delivered_despite_too_many_ranges(
@@ -286,7 +296,7 @@ class Queueing(RuleBasedStateMachine):
             self.claims[sequence] = None
 
     def hand_out(self, consumer: str, most: int, event: QueueEvent, *, alone: bool) -> range:
-        first = self.queue.peek(self.written, consumer, alone=alone)
+        first = self.queue.peek(self.written, consumer, nobody_takes if alone else others_take)
         if first is None:
             return range(0)
         run = self.queue.hand_out(first, min(first + most, self.written) - 1, event)
