@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -194,6 +194,7 @@ class FakeClient:
     writers: list[FakeWriter] = field(default_factory=list)
     stages: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
     commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
     created: dict[str, dict[str, Any]] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
@@ -354,10 +355,14 @@ class FakeClient:
         stages: Sequence[str],
         query: str | None = None,
         truncate: Sequence[str] = (),
+        digest: Mapping[str, str] | None = None,
     ) -> Any:
         last, resources = self.commits.get(application, (-1, {}))
+        known, digest = self.digests.get(application, {}), dict(digest or {})
         if version <= last:
-            return SimpleNamespace(already=True, resources=resources, digest="")
+            if any(digest.get(name, value) != value for name, value in known.items()):
+                raise Refused(409, "other-contents", "other contents", version=last, digest=known)
+            return SimpleNamespace(already=True, resources=resources, digest=known)
         resources = {}
         for name in truncate:
             if name not in self.logs:
@@ -369,8 +374,8 @@ class FakeClient:
                 before = resources.get(name, Published(first=self.logs[name].next, contents=0))
                 resources[name] = Published(first=before.first, contents=before.contents + len(bodies))
                 self.logs[name].bodies += bodies
-        self.commits[application] = (version, resources)
-        return SimpleNamespace(already=False, resources=resources, digest="")
+        self.commits[application], self.digests[application] = (version, resources), digest
+        return SimpleNamespace(already=False, resources=resources, digest=digest)
 
     def stage_abort(self, stages: Sequence[str]) -> None:
         self.aborted += stages

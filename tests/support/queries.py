@@ -62,6 +62,13 @@ def offset(checkpoint: Path, batch: int) -> dict[str, Any]:
     return found
 
 
+def roll_back(checkpoint: Path, batch: int) -> None:
+    """Remove a batch from the checkpoint, as if the driver's machine had lost power, or a copy was restored."""
+    for path in (checkpoint / "offsets").glob(f"*{batch}*"):
+        path.unlink()
+    forget_commit(checkpoint, batch)
+
+
 def forget_commit(checkpoint: Path, batch: int) -> None:
     """Remove Spark's commit, as if Spark had died after the sink's commit: it will repeat the batch."""
     for path in (checkpoint / "commits").glob(f"*{batch}*"):

@@ -8,14 +8,14 @@ contradict each other. An error shows the name of an unknown option, never its v
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlaces
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlaces, matches
 from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 
@@ -52,7 +52,7 @@ class Bodies:
 @dataclass(frozen=True)
 class ReadSettings:
     """The settings of a read. Exactly one of `resources` and `pattern` is set. In a stream, `ending` latest means that
-    it has no end.
+    it has no end. `former` matches resources that a checkpoint may have although the query reads them no more.
     """
 
     connect: Settings
@@ -68,7 +68,14 @@ class ReadSettings:
     max_records: int | None
     include_properties: bool
     confirm_on_start: bool
+    former: str | None = None
     bodies: Bodies | None = None
+
+    def unselected(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that the query does not read, sorted."""
+        if self.resources is not None:
+            return sorted(set(names).difference(self.resources))
+        return [name for name in sorted(names) if not matches(self.pattern or "", name)]
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ class Creation:
 @dataclass(frozen=True)
 class WriteSettings:
     """The settings of a write. `resource` None: the column `resource` names it. `create` None: a missing resource is an
-    error. `truncate`: the write replaces the contents of the resources.
+    error. `truncate`: the write replaces the contents of the resources. `hash_rows`: the digest of a batch has a hash
+    of its rows, with which a repetition is compared.
     """
 
     connect: Settings
@@ -98,6 +106,7 @@ class WriteSettings:
     application: str | None
     version: int | None
     truncate: bool = False
+    hash_rows: bool = True
     fail_on_data_loss: bool = True
     bodies: Bodies | None = None
 
@@ -171,6 +180,7 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         max_records=given["maxRecordsPerPartition"],
         include_properties=given["includeProperties"],
         confirm_on_start=given["confirmOn"] == "start",
+        former=given["formerPattern"],
         bodies=bodies(given),
     )
 
@@ -188,6 +198,12 @@ def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) ->
         )
     if not streaming and ("txnAppId" in given) != ("txnVersion" in given):
         raise OptionError("a batch write needs both txnAppId and txnVersion, or neither; only one is given")
+    repeatable = exactly_once and (streaming or application is not None)
+    if "replayCheck" in given and not repeatable:
+        raise OptionError(
+            "replayCheck has no meaning with deliveryGuarantee=at-least-once, and in a batch write without txnAppId: "
+            "the broker remembers no batch that could be repeated"
+        )
     if overwrite:
         _check_overwrite(given, "outputMode" if streaming else "mode", exactly_once=exactly_once)
     return WriteSettings(
@@ -198,6 +214,7 @@ def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) ->
         application=application,
         version=given["txnVersion"],
         truncate=overwrite,
+        hash_rows=repeatable and given["replayCheck"] == "contents",
         fail_on_data_loss=given["failOnDataLoss"],
         bodies=bodies(given),
     )

@@ -84,11 +84,14 @@ OPTIONS: tuple[Option, ...] = (
            "names, separated by commas, or a JSON array of names"),
     Option("resourcePattern", Use.READ, kinds.pattern, None,
            "a regular expression (RE2) that matches whole names; later resources are read from their first content"),
+    Option("formerPattern", Use.STREAM_READ, kinds.pattern, None,
+           "a regular expression (RE2) that matches whole names of resources that the query has read and reads no more;"
+           " without it, a checkpoint with resources that the options do not select is an error"),
     Option("includeProperties", Use.READ, kinds.boolean, False,
            "adds the column `properties map<string,string>`"),
     Option("failOnDataLoss", Use.ALL, kinds.boolean, True,
            "true: lost contents (removed by retention, or the resource was deleted or created again) end the query;"
-           " so does a batch that was published with other counts (rolled back or copied checkpoint); false: losses"
+           " so does a batch that was published with other rows (rolled back or copied checkpoint); false: losses"
            " are logged and skipped"),
     # --- where reading starts and ends ----------------------------------------------------------------------
     Option("group", Use.READ, kinds.name, None,
@@ -165,6 +168,9 @@ OPTIONS: tuple[Option, ...] = (
            "the application for which the broker remembers batches; a batch write with it needs txnVersion"),
     Option("txnVersion", Use.BATCH_WRITE, kinds.version, None,
            "the number of this write of txnAppId"),
+    Option("replayCheck", Use.WRITE, kinds.one_of("contents", "counts"), "contents",
+           "the comparison of a repeated batch with the published one: number, target and hash of its rows, or (counts)"
+           " only their number for each resource, for queries that give other rows when they are repeated"),
 )
 # fmt: on
 

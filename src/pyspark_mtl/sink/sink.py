@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mtl.errors import MtlError, OptionError, Refused
-from mtl.wire.control import ROLLED_BACK, UNKNOWN_RESOURCE
+from mtl.wire.control import OTHER_CONTENTS, UNKNOWN_RESOURCE
 from pyspark_mtl.connections import connection
 from pyspark_mtl.options.settings import WriteSettings
+from pyspark_mtl.rows.digest import Digest
 from pyspark_mtl.sink.writing import Written, create, write
 
 try:
@@ -75,10 +75,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage the rows of a task. Sends no request if there are none."""
         query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
-        frames = _with_rows(iterator, self._shape)
+        frames = _with_rows(iterator)
         if frames is None:
             return StageMessage(query=query)
-        written = write(self._settings, frames, _application(self._settings, query), batch)
+        written = write(self._settings, frames, _application(self._settings, query), batch, self._shape)
         return StageMessage(written, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
@@ -94,10 +94,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                     "no task ran, so the id of the query is unknown; write with foreachBatch instead"
                 )
             return  # an empty batch
-        application = _application(self._settings, query)
-        result = _commit(self._settings, application, batchId, stages, replaced, query)
-        if result.already:
-            _check_replay(self._settings, Batch(application, query, batchId), result, done)
+        batch = Batch(_application(self._settings, query), query, batchId)
+        _commit(self._settings, batch, stages, replaced, done)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Discard the stages of the batch; the broker keeps published ones."""
@@ -119,10 +117,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage the rows of a task. Sends no request if there are none."""
-        frames = _with_rows(iterator, self._shape)
+        frames = _with_rows(iterator)
         if frames is None:
             return StageMessage()
-        return StageMessage(write(self._settings, frames, self._application, self._version))
+        return StageMessage(write(self._settings, frames, self._application, self._version, self._shape))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all stages, once per (txnAppId, txnVersion)."""
@@ -131,9 +129,7 @@ class BatchWriter(DataSourceArrowWriter):
         repeatable = self._settings.exactly_once and self._settings.application is not None
         if not (stages or replaced or repeatable):
             return
-        result = _commit(self._settings, self._application, self._version, stages, replaced)
-        if result.already:
-            _check_replay(self._settings, Batch(self._application, None, self._version), result, done)
+        _commit(self._settings, Batch(self._application, None, self._version), stages, replaced, done)
         if self._settings.application is None:  # a write without txnAppId is never repeated
             connection(self._settings.connect).stage_forget(self._application)
 
@@ -142,19 +138,12 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._settings, messages)
 
 
-def _with_rows(frames: Iterator[Any], shape: Shape | None) -> Iterator[Any] | None:
-    """The frames, from the first one with rows on, as raw frames; None if no frame has rows."""
+def _with_rows(frames: Iterator[Any]) -> Iterator[Any] | None:
+    """The frames, from the first one with rows on; None if no frame has rows."""
     for frame in frames:
         if frame.num_rows:
-            found = _chain(frame, frames)
-            return found if shape is None else _raw(shape, found)
+            return _chain(frame, frames)
     return None
-
-
-def _raw(shape: Shape, frames: Iterator[Any]) -> Iterator[Any]:
-    from pyspark_mtl.rows.typed import raw  # noqa: PLC0415 not needed for raw bodies
-
-    return raw(shape, frames)
 
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
@@ -198,21 +187,47 @@ def _replaced(settings: WriteSettings, messages: Sequence[StageMessage]) -> list
 
 def _commit(
     settings: WriteSettings,
-    application: str,
-    version: int,
+    batch: Batch,
     stages: Sequence[str],
     replaced: Sequence[str],
-    query: str | None = None,
-) -> Committed:
-    broker = connection(settings.connect)
+    messages: Sequence[StageMessage],
+) -> None:
+    """Publish a batch. Logs that the broker had published it before, and published no content now."""
+    digest = sum((message.written.digest for message in messages), Digest())
+
+    def commit() -> Committed:
+        return connection(settings.connect).stage_commit(
+            batch.application,
+            batch.version,
+            stages,
+            query=batch.query,
+            truncate=replaced,
+            digest=digest.values,
+        )
+
     try:
-        return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
+        done = _created_if_missing(settings, commit, () if stages else replaced)
     except Refused as refused:
-        if stages or refused.reason != UNKNOWN_RESOURCE:
+        if refused.reason != OTHER_CONTENTS:
             raise
-    for resource in replaced:  # no task had rows for it, so no task has created it
+        _report_replay(settings, batch, refused, digest, messages)
+    else:
+        if done.already:
+            log.info("batch already published: %s", batch)
+
+
+def _created_if_missing(
+    settings: WriteSettings, commit: Callable[[], Committed], resources: Sequence[str]
+) -> Committed:
+    """Commit; if `resources` do not exist, because no task had rows for them, create them first."""
+    try:
+        return commit()
+    except Refused as refused:
+        if not resources or refused.reason != UNKNOWN_RESOURCE:
+            raise
+    for resource in resources:
         create(settings, resource)
-    return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
+    return commit()
 
 
 def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -226,30 +241,33 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
         log.warning("%d stages of a failed batch stay until they expire: %s", len(stages), error)
 
 
-def _check_replay(
-    settings: WriteSettings, batch: Batch, result: Committed, messages: Sequence[StageMessage]
+def _report_replay(
+    settings: WriteSettings, batch: Batch, refused: Refused, now: Digest, messages: Sequence[StageMessage]
 ) -> None:
-    """Log that the broker had published this batch before, and published no content now.
-
-    Refused 409 if the batch now has other counts. A checkpoint that was rolled back or copied plans another batch under
-    the same number; its rows would be lost, or published again by the next batch. For Arrow bodies only the resources
-    are compared: the number of bodies depends on how the rows are spread over tasks and record batches.
+    """Refused 409 "other-contents": the batch was published with other rows. With failOnDataLoss=false it is logged,
+    and the stages of the repetition are discarded.
     """
-    log.info("batch already published: %s", batch)
-    now: Counter[str] = Counter()
-    for message in messages:
-        now.update(dict(message.written.contents))
-    then = {name: published.contents for name, published in result.resources.items() if published.contents}
-    many_rows = settings.bodies is not None and settings.bodies.format == "arrow"
-    if now == then or (many_rows and now.keys() == then.keys()):
-        return
+    then = refused.members.get("digest", {})
+    if then.get("rows") != str(now.rows):
+        rows = f"{then.get('rows')} rows and is repeated with {now.rows}"
+    elif then.get("targets") != now.values["targets"]:
+        rows = f"{now.rows} rows and is repeated with as many for other resources"
+    else:
+        rows = f"{now.rows} rows and is repeated with as many other rows"
     text = (
-        f"batch {batch.version} of {batch.application} was published with {then} contents and is repeated with "
-        f"{dict(now)}: the checkpoint was rolled back or copied, or the query is not repeatable. The first contents "
-        "stay, and nothing was published now"
+        f"batch {batch.version} of {batch.application} was published with {rows}: the checkpoint was rolled back or "
+        "copied, or the query gives other rows when it is repeated. The first contents stay, and nothing was published "
+        "now"
     )
     if settings.fail_on_data_loss:
         raise Refused(
-            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false this is logged, and the query continues"
+            409,
+            OTHER_CONTENTS,
+            f"{text}. If there is a newer state of the checkpoint, restore it. `mtl stages forget {batch.application}` "
+            "lets the query publish this batch, too. If the query is not repeatable (rand, uuid, sums of doubles), "
+            "replayCheck=counts compares only the number of rows. With failOnDataLoss=false this is logged, and the "
+            "rows of the repetition are dropped",
+            **refused.members,
         )
     log.warning("%s", text)
+    _abort(settings, messages)

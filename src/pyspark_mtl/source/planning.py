@@ -81,12 +81,16 @@ def lost(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -
     ]
 
 
+OR_ANOTHER_BROKER = "; or the options name another broker or virtual host than before"
+"""The other reason why a resource does not exist, or has another incarnation, in the text of an error."""
+
+
 def _lost(offset_range: OffsetRange, extent: ResourceExtent | None) -> Iterator[DataLoss]:
     if extent is None or extent.incarnation != offset_range.incarnation:
         trouble = "does not exist any more" if extent is None else "was deleted and created again"
         message = (
             f"resource {offset_range.resource!r} {trouble}: contents {offset_range.first} to {offset_range.until - 1} "
-            f"({offset_range.count} in all) of its incarnation {offset_range.incarnation} are gone"
+            f"({offset_range.count} in all) of its incarnation {offset_range.incarnation} are gone{OR_ANOTHER_BROKER}"
         )
         yield DataLoss(offset_range.resource, offset_range.first, offset_range.until, message)
         return

@@ -18,7 +18,7 @@ from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
 from pyspark_mtl.source.ends import Ends, ends_too_early
 from pyspark_mtl.source.offsets import Offset, Position
-from pyspark_mtl.source.planning import parted
+from pyspark_mtl.source.planning import OR_ANOTHER_BROKER, parted
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,8 @@ class Progress:
                 name,
                 before.next,
                 before.next,
-                f"resource {name!r} was deleted: its contents from {before.next} on, if any, are gone",
+                f"resource {name!r} was deleted: its contents from {before.next} on, if any, are gone"
+                f"{OR_ANOTHER_BROKER}",
             ),
             before.incarnation,
         )
@@ -229,7 +230,7 @@ class Progress:
                     before.next,
                     before.next,
                     f"resource {name!r} was deleted and created again: the contents of its incarnation "
-                    f"{before.incarnation} from {before.next} on, if any, are gone",
+                    f"{before.incarnation} from {before.next} on, if any, are gone{OR_ANOTHER_BROKER}",
                 ),
                 before.incarnation,
             )

@@ -30,6 +30,7 @@ from pyspark_mtl.source.offsets import INITIAL, OffsetRange, Position
 from pyspark_mtl.source.planning import ResourceExtent, Split, dated, lost, plan, without
 from pyspark_mtl.source.progress import WAIT_S, Progress, absent
 from pyspark_mtl.source.reading import Task
+from pyspark_mtl.source.selection import parked
 
 if TYPE_CHECKING:
     from pyspark_mtl.rows.bodies.shape import Shape
@@ -58,6 +59,8 @@ class StreamReader(DataSourceStreamReader):
         self._progress: Progress | None = None
         self._report: dict[str, Any] | None = None
         """The report (reportLatestOffset) of the resources that the last `find` returned."""
+        self._parked: frozenset[str] | None = None
+        """The resources of the checkpoint that the options do not select; None before the checkpoint is known."""
         self._reached(INITIAL)
         self._answered = -math.inf
 
@@ -73,7 +76,9 @@ class StreamReader(DataSourceStreamReader):
         here.
         """
         driver, _ = self._query()
-        ranges = offsets.between(offsets.parse(start), offsets.parse(end))
+        planned = offsets.parse(end)
+        self._check_selection(planned)
+        ranges = offsets.between(offsets.parse(start), planned)
         if not ranges:
             return []
         found = driver.find_named([offset_range.resource for offset_range in ranges])
@@ -104,6 +109,7 @@ class StreamReader(DataSourceStreamReader):
     def _next_batch(self, begin: offsets.Offset, *, unlimited: bool) -> offsets.Offset:
         """The end of the batch that begins at `begin`. From here on retention keeps the batch's contents."""
         driver, progress = self._query()
+        self._check_selection(begin)
         self._report = None
         now = time.monotonic()
         end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
@@ -141,9 +147,18 @@ class StreamReader(DataSourceStreamReader):
         """Set the end of the planned batches, also as JSON, for comparison with Spark's `start` of a trigger."""
         self._end, self._end_json = end, end.json()
 
-    @staticmethod
-    def _confirm(driver: Driver, offset: offsets.Offset) -> None:
-        driver.confirm(offset.resources)
+    def _check_selection(self, offset: offsets.Offset) -> None:
+        """Check the first offset: later ones follow from it."""
+        if self._parked is None:
+            self._parked = parked(self._settings, offset)
+
+    def _confirm(self, driver: Driver, offset: offsets.Offset) -> None:
+        """Confirm the contents before an offset; not those of parked resources, which another query may read now."""
+        self._check_selection(offset)
+        positions = offset.resources
+        if self._parked:
+            positions = {name: position for name, position in positions.items() if name not in self._parked}
+        driver.confirm(positions)
 
     @property
     def _settings(self) -> ReadSettings:

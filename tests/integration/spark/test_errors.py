@@ -140,6 +140,35 @@ def test_a_recreated_resource_ends_the_query(
     assert sum(progress.numInputRows for progress in run_now(forgiving, tmp_path).recentProgress) == 5
 
 
+def test_a_changed_source_ends_the_query(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    """The sources of a union change places; then one reads another resource, first by mistake and then on purpose."""
+    for name in ("x", "y", "z"):
+        connection.create_resource(name)
+        publish(connection, name, *numbers(1, 10))
+
+    def run(*sources: str, **options: str) -> int:
+        first, second = (
+            stream(spark, broker.endpoint, resources=name, startingOffsets="earliest", **options)
+            for name in sources
+        )
+        return sum(
+            progress.numInputRows for progress in run_now(first.union(second), tmp_path).recentProgress
+        )
+
+    assert run("x", "y") == 20
+    with pytest.raises(
+        PySparkException, match=r"has read '[xy]' up to 10, and its options are resources=[xy]:"
+    ):
+        run("y", "x")
+    with pytest.raises(
+        PySparkException, match=r"has read 'y' up to 10, .* resources=z: .* give formerPattern=y;"
+    ):
+        run("x", "z")
+    assert run("x", "z", formerPattern="y") == 10
+
+
 def test_a_start_outside_the_log_ends_the_query(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:

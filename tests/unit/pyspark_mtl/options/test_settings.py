@@ -143,6 +143,8 @@ def test_a_pattern_may_have_positions_for_some_resources() -> None:
         (False, {"resources": "a", "maxOffsetsPerTrigger": "5"}, "no meaning in a batch read"),
         (True, {"resources": "a", "txnAppId": "x"}, "only in a streaming write or a batch write"),
         (True, {"resources": "a", "startingOffsets": "group"}, "needs the option group"),
+        (False, {"resources": "a", "formerPattern": "b"}, "no meaning in a batch read"),
+        (True, {"resources": "a", "formerPattern": "("}, "not a regular expression"),
         (True, {"resources": "a", "startingOffsets": '{"a": "group"}'}, "needs the option group"),
         (False, {"resources": "a", "startingOffsets": "latest"}, "reads nothing"),
         (True, {"resources": "a,b", "startingOffsets": '{"a": 1}'}, "no place to start is given for .* 'b'"),
@@ -209,6 +211,9 @@ def test_a_batch_write_with_application_and_version_is_repeatable() -> None:
     [
         (False, {"txnAppId": "x"}, "only one is given"),
         (False, {"txnVersion": "1"}, "only one is given"),
+        (False, {"replayCheck": "counts"}, "replayCheck has no meaning"),
+        (True, {"replayCheck": "counts", "deliveryGuarantee": "at-least-once"}, "replayCheck has no meaning"),
+        (True, {"replayCheck": "none"}, "option replayCheck"),
         (True, {"txnVersion": "1"}, "no meaning in a streaming write, only in a batch write"),
         (True, {"resources": "a"}, "no meaning in a streaming write"),
         (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "remembers no batches"),

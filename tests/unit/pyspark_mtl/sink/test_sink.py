@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from mtl.errors import OptionError, Refused, Unreachable
-from mtl.wire.control import ROLLED_BACK
+from mtl.wire.control import OTHER_CONTENTS
 from pyspark_mtl.options.settings import WriteSettings, parse, write_settings
+from pyspark_mtl.rows.bodies.shape import of_sink
 from pyspark_mtl.sink import sink
 from pyspark_mtl.sink.sink import BATCH_ID, QUERY_ID, BatchWriter, StageMessage, StreamWriter
-from tests.support.fake_client import FakeClient, FakeLog
+from tests.support.fake_client import FakeClient, FakeLog, FakeWriter
 
 
 class FakeTask:
@@ -38,9 +39,9 @@ def settings(*, streaming: bool = True, overwrite: bool = False, **options: str)
     return write_settings(given, streaming=streaming, overwrite=overwrite)
 
 
-def frames(*counts: int) -> Iterator[Any]:
+def frames(*counts: int, body: bytes = b"x") -> Iterator[Any]:
     for count in counts:
-        yield pa.RecordBatch.from_arrays([pa.array([b"x"] * count, pa.binary())], names=["body"])
+        yield pa.RecordBatch.from_arrays([pa.array([body] * count, pa.binary())], names=["body"])
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +51,8 @@ def _task(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTask, "properties", {QUERY_ID: "query", BATCH_ID: "7"})
 
 
-def message(writer: StreamWriter | BatchWriter, *counts: int) -> StageMessage:
-    found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(frames(*counts))))
+def message(writer: StreamWriter | BatchWriter, *counts: int, body: bytes = b"x") -> StageMessage:
+    found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(frames(*counts, body=body))))
     assert isinstance(found, StageMessage)
     return found
 
@@ -79,7 +80,7 @@ def test_a_batch_without_rows_counts_as_a_version(client: FakeClient) -> None:
     writer.commit([message(writer), message(writer), None], 7)
     assert client.commits["query"][0] == 7
     writer.commit([message(writer, 3)], 8)
-    with pytest.raises(Refused, match=r"published with \{'a': 3\} contents and is repeated with \{\}"):
+    with pytest.raises(Refused, match="published with 3 rows and is repeated with 0"):
         writer.commit([message(writer)], 8)
 
 
@@ -108,11 +109,47 @@ def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None
     for count in (2, 4):
         with pytest.raises(Refused, match="the checkpoint was rolled back or copied") as caught:
             writer.commit([message(writer, count)], 7)
-        assert (caught.value.status, caught.value.reason) == (409, ROLLED_BACK)
-        assert f"published with {{'a': 3}} contents and is repeated with {{'a': {count}}}" in str(
-            caught.value
-        )
+        assert (caught.value.status, caught.value.reason) == (409, OTHER_CONTENTS)
+        assert f"published with 3 rows and is repeated with {count}:" in str(caught.value)
+        assert "`mtl stages forget query`" in str(caught.value)
+    with pytest.raises(Refused, match="is repeated with as many other rows"):
+        writer.commit([message(writer, 3, body=b"y")], 7)
     assert len(client.logs["a"].bodies) == 3
+
+
+def test_a_repeated_commit_for_other_resources_is_an_error(client: FakeClient) -> None:
+    client.logs["b"] = FakeLog()
+    for check in ("", "counts"):
+        first, second = (
+            StreamWriter(settings(resource=name, txnAppId=f"app-{check}", replayCheck=check)) for name in "ab"
+        )
+        first.commit([message(first, 3)], 7)
+        with pytest.raises(Refused, match="is repeated with as many for other resources"):
+            second.commit([message(second, 3)], 7)
+
+
+@pytest.mark.parametrize(("first", "second"), [("counts", "counts"), ("", "counts"), ("counts", "")])
+def test_the_check_of_a_query_that_is_not_repeatable_is_weakened_to_counts(
+    client: FakeClient, first: str, second: str
+) -> None:
+    """Also after a repetition was refused: the published batch has a hash, and the repetition has none."""
+    StreamWriter(settings(replayCheck=first)).commit(
+        [message(StreamWriter(settings(replayCheck=first)), 3)], 7
+    )
+    writer = StreamWriter(settings(replayCheck=second))
+    writer.commit([message(writer, 3, body=b"y")], 7)
+    with pytest.raises(Refused, match="published with 3 rows and is repeated with 4"):
+        writer.commit([message(writer, 4)], 7)
+
+
+def test_failed_and_second_attempts_are_not_part_of_the_digest(client: FakeClient) -> None:
+    writer = StreamWriter(settings())
+    message(writer, 3, body=b"of a failed attempt")
+    writer.commit([None, message(writer, 3), message(writer, 1, body=b"y")], 7)
+    message(writer, 3)  # a speculative attempt, which the commit does not name
+    writer.commit([message(writer, 1, body=b"y"), message(writer, 3)], 7)
+    writer.commit([message(writer, 2), message(writer, 1), message(writer, 1, body=b"y")], 7)
+    assert len(client.logs["a"].bodies) == 4
 
 
 def test_a_repeated_commit_of_other_rows_is_accepted_without_fail_on_loss(
@@ -121,18 +158,46 @@ def test_a_repeated_commit_of_other_rows_is_accepted_without_fail_on_loss(
     writer = StreamWriter(settings(failOnDataLoss="false"))
     writer.commit([message(writer, 3)], 7)
     writer.commit([message(writer, 4)], 7)
-    assert "published with {'a': 3} contents and is repeated with {'a': 4}" in caplog.text
+    assert "published with 3 rows and is repeated with 4" in caplog.text
     assert len(client.logs["a"].bodies) == 3
+    assert client.aborted == ["query/7/1"], "the stages of the repetition would stay until they expire"
 
 
-def test_a_repeated_commit_may_have_another_number_of_arrow_bodies(client: FakeClient) -> None:
+@pytest.mark.parametrize("body_format", ["json", "msgpack", "arrow"])
+def test_a_repeated_commit_has_the_same_rows_in_other_tasks_and_bodies(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, body_format: str
+) -> None:
     """For example a restart with another minPartitions splits the same rows into more tasks and bodies."""
-    writer = StreamWriter(settings(bodyFormat="arrow"))  # without a shape its rows are bodies already
-    writer.commit([message(writer, 1)], 7)
-    writer.commit([message(writer, 1), message(writer, 1)], 7)
-    assert len(client.logs["a"].bodies) == 1
-    with pytest.raises(Refused, match="the checkpoint was rolled back or copied"):
-        writer.commit([message(writer)], 7)
+    open_writer = client.writer
+
+    def roomy(*arguments: Any, **options: Any) -> FakeWriter:
+        opened = open_writer(*arguments, **options)
+        opened.max_content = opened.max_pack = 10_000
+        return opened
+
+    monkeypatch.setattr(client, "writer", roomy)
+    given = settings(bodyFormat=body_format)
+    given = settings(bodyFormat=body_format)
+    assert given.bodies is not None
+    shape = of_sink(pa.schema([("n", pa.int64()), ("s", pa.string())]), given.bodies)
+    writer = StreamWriter(given, shape)
+
+    def commit(*tasks: range, offset: int = 0) -> None:
+        made = [
+            pa.RecordBatch.from_pydict({"n": [n + offset for n in task], "s": [str(n) for n in task]})
+            for task in tasks
+        ]
+        writer.commit([writer.write(iter([frame])) for frame in made], 7)
+
+    commit(range(10))
+    bodies = len(client.logs["a"].bodies)
+    commit(range(7, 10), range(7))
+    commit(*(range(n, n + 1) for n in range(10)))
+    with pytest.raises(Refused, match="10 rows and is repeated with as many other rows"):
+        commit(range(7), range(7, 10), offset=1)
+    with pytest.raises(Refused, match="10 rows and is repeated with 9"):
+        commit(range(9))
+    assert len(client.logs["a"].bodies) == bodies
 
 
 def test_the_application_name_may_be_an_option(client: FakeClient) -> None:
@@ -194,7 +259,7 @@ def test_an_overwriting_batch_replaces_the_former_one(client: FakeClient) -> Non
         messages = [message(writer, count) for count in counts]
         writer.commit([*messages, message(writer)], batch)
         assert visible(client) == sum(counts)
-    with pytest.raises(Refused, match=r"batch 3 of query was published with \{\} contents and is repeated"):
+    with pytest.raises(Refused, match="batch 3 of query was published with 0 rows and is repeated with 9"):
         writer.commit([message(writer, 9)], 3)
     assert visible(client) == 0, "batch 3 was there already"
 
@@ -259,6 +324,8 @@ def test_a_repeatable_write_repeated_with_other_rows_is_an_error(client: FakeCli
     for counts in ((), (2,)):
         with pytest.raises(Refused, match="batch 4 of loader was published with"):
             writer.commit([message(writer, *counts)])
+    with pytest.raises(Refused, match="3 rows and is repeated with as many other rows"):
+        writer.commit([message(writer, 3, body=b"y")])
     assert len(client.logs["a"].bodies) == 3
 
 

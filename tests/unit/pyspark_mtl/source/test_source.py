@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import pickle
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from mtl.errors import DataLoss, OptionError, Refused
+from mtl.errors import DataLoss, OffsetError, OptionError, Refused
 from pyspark_mtl.source.source import BatchReader, TaskPartition
 from pyspark_mtl.source.stream_limited import LimitedStreamReader
 from tests.support.fake_client import FakeClient, FakeLog
@@ -94,6 +96,56 @@ def test_a_loss_before_the_plan_of_a_batch_may_be_skipped_and_is_logged(
     client.logs["a"] = FakeLog(incarnation="i2")
     assert reader.partitions(BEGINNING, end) == []
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+MOVED = {"resources": {"a": {"i": "i1", "n": 21}, "b": {"i": "i2", "n": 5}}, "version": 1}
+
+
+REPEATED = {"resources": {"a": {"i": "i1", "n": 21}, "b": {"i": "i2", "n": 9}}, "version": 1}
+
+
+@pytest.mark.parametrize("options", [{"resources": "a"}, {"resourcePattern": "[ac]"}])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda reader: reader.latestOffset(MOVED, ReadAllAvailable()),
+        lambda reader: reader.partitions(MOVED, MOVED),
+        lambda reader: reader.partitions(MOVED, REPEATED),
+        lambda reader: reader.commit(MOVED),
+    ],
+)
+def test_a_checkpoint_of_another_source_is_an_error(
+    client: FakeClient, options: dict[str, str], call: Callable[[LimitedStreamReader], object]
+) -> None:
+    """Before anything is read or planned; also if Spark begins with the repetition of a batch."""
+    with pytest.raises(OffsetError, match=r"has read 'b' up to \d, .* are resource.*formerPattern=b"):
+        call(stream(**options))
+    assert client.readers == []
+
+
+@pytest.mark.parametrize("options", [{"formerPattern": "b"}, {"failOnDataLoss": "false"}])
+def test_a_resource_that_is_read_no_more_keeps_its_position(
+    client: FakeClient, options: dict[str, str]
+) -> None:
+    """It is neither held nor confirmed: another query may read it with the same group."""
+    reader = stream(group="g", **options)
+    end: dict[str, Any] = reader.latestOffset(MOVED, ReadAllAvailable())
+    assert end["resources"]["b"] == {"i": "i2", "n": 5}
+    assert tasks(reader.partitions(MOVED, end)) == [("a", 21, 51)]
+    reader.commit(end)
+    assert [held.resource for held in client.readers] == ["a"]
+    client.logs["b"] = FakeLog([b"x"] * 20, incarnation="i2")
+    again = stream(group="g", resources="a,b")
+    end = again.latestOffset(end, ReadAllAvailable())
+    assert end["resources"]["b"] == {"i": "i2", "n": 21}, "it continues where it was"
+
+
+def test_a_batch_that_was_planned_before_a_change_of_the_options_is_read_as_planned(
+    client: FakeClient,
+) -> None:
+    client.logs["b"] = FakeLog([b"x"] * 20, incarnation="i2")
+    end = {"resources": {"a": {"i": "i1", "n": 31}, "b": {"i": "i2", "n": 9}}, "version": 1}
+    assert tasks(stream(formerPattern="b").partitions(MOVED, end)) == [("a", 21, 31), ("b", 5, 9)]
 
 
 def test_stop_closes_the_holders(client: FakeClient) -> None:
