@@ -137,6 +137,10 @@ class Channel:
         self._denied = False
         self._pushed_back: Refused | None = None
         """The refusal with "try again later" of the last attempt that ran until its timeout, if any."""
+        self._setback: tuple[str, Refused] | None = None
+        """The last reply that led back to an earlier step of the opening, and its command: for the error of a server
+        that sends such replies without end.
+        """
         self._closed = False
         loop.members.add(self)
 
@@ -197,8 +201,10 @@ class Channel:
         """Send the next request for the session's state: a step of the opening, or the call's own request."""
         call = self._calls[0]
         call.requests += 1
-        if call.requests > _MAX_REQUESTS:
-            self._finish(Refused(400, w.NOT_OPEN, "the broker repeatedly ended the session"))
+        if call.requests > _MAX_REQUESTS and self._setback is not None:
+            command, last = self._setback
+            message = f"the server answered {command} with this again, although the session was opened anew"
+            self._finish(Refused(last.status, last.reason, f"{message}: {last.message}", **last.members))
             return
         try:
             request = self._next(call)
@@ -324,6 +330,7 @@ class Channel:
         elif isinstance(reply, w.Unauthorized | w.Challenged):
             if not isinstance(request, w.ConnectionAuthorize):
                 self._authentication = None
+                self._setback = request.command, Refused(401, w.NOT_AUTHORIZED, "log in")
             self._offered = reply
         elif request is self._calls[0].request:
             self._finish(reply)
@@ -353,6 +360,7 @@ class Channel:
             self._session.suspended()
 
     def _refused(self, request: w.Request, error: Refused) -> None:
+        self._setback = request.command, error
         if error.reason == w.NOT_OPEN and not isinstance(request, w.ConnectionOpen):
             self.forget_session()
             self._send_next()

@@ -10,6 +10,7 @@ from tests.support.minimal_client import (
     DISMISS,
     LEASE,
     PING,
+    PONG,
     REJECT,
     RESPONSE,
     SUMMON,
@@ -21,7 +22,30 @@ from tests.support.minimal_client import (
 )
 
 
-@pytest.mark.requirement("MTL-14", "MTL-55", "MTL-62", "MTL-110", "MTL-111")
+@pytest.mark.requirement("MTL-14", "MTL-55")
+def test_after_the_lease_either_end_sends_commands_until_the_connection_is_closed(
+    client: MinimalClient,
+) -> None:
+    """The connection outlives its leases: it is still answered when they are closed."""
+    client.ask("Resource.Create", resource="either")
+    reading = client.granted("Reader", resources=["either"], confirm="none")
+    flow = client.connect(reading["port"])
+    flow.summon("either", code=b"403")
+    flow.lease(reading["lease"])
+    flow.summon("either")
+    for number in range(1, 4):
+        other = written(
+            client, "either", *[b"%d" % n for n in range(1, number + 1)]
+        )  # numbers of its own lease
+        assert [flow.read()[3] for _ in range(number)] == [b"%d" % n for n in range(1, number + 1)]
+        flow.send(PING)  # after the broker has sent unasked, the client does
+        assert flow.receive() == (PONG, b"")
+        other.quiet()
+    assert client.ask("Lease.Close", lease=reading["lease"])[0] == 200
+    flow.summon("either", code=b"403")
+
+
+@pytest.mark.requirement("MTL-14", "MTL-62", "MTL-110", "MTL-111")
 def test_misframed_and_unknown_commands_are_ignored(client: MinimalClient) -> None:
     flow = written(client, "survived")
     for frames in ([b""], [b"\x05"], [b"a", b"b", b"c"], [b"\xff" * 100, b""], [b"", b"", b"", b""]):

@@ -399,6 +399,46 @@ def test_a_request_answered_by_401_is_repeated_after_the_log_in(step: str) -> No
     assert outcomes == [LISTED]
 
 
+@pytest.mark.requirement("MTL-28", "MTL-29")
+@pytest.mark.parametrize(
+    ("answers", "status", "reason"),
+    [
+        ({w.ResourceList: w.Unauthorized(mechanisms=["PLAIN"])}, 401, w.NOT_AUTHORIZED),
+        ({w.ConnectionProfile: w.Unauthorized(mechanisms=["PLAIN"])}, 401, w.NOT_AUTHORIZED),
+        ({w.ResourceList: Refused(400, w.NOT_OPEN, "no session")}, 400, w.NOT_OPEN),
+        ({w.ResourceList: Refused(400, w.NO_PROFILE, "no profile")}, 400, w.NO_PROFILE),
+    ],
+    ids=["401 to the request", "401 to the profile", "not-open", "no-profile"],
+)
+def test_a_session_that_ends_again_and_again_is_reported_with_the_servers_status(
+    answers: dict[type[w.Request], w.Reply | Refused], status: int, reason: str
+) -> None:
+    bench = login("PLAIN")
+    outcomes = ask(bench)
+    link = bench.last("request")
+    usual: dict[type[w.Request], w.Reply] = {
+        w.ConnectionOpen: w.Unauthorized(mechanisms=["PLAIN"]),
+        w.ConnectionAuthorize: w.Ready(profiles=["log"], session="token"),
+        w.ConnectionProfile: w.Ok(),
+    }
+    rounds = 0
+    while not outcomes:
+        request = link.asked()
+        rounds += type(request) in answers
+        answer = {**usual, **answers}[type(request)]
+        if isinstance(answer, Refused):
+            link.refuse(answer.status, answer.reason)
+        else:
+            link.answer(answer)
+        bench.run()
+    [error] = outcomes
+    assert isinstance(error, Refused)
+    assert (error.status, error.reason) == (status, reason)
+    assert 3 <= rounds < 20
+    assert next(iter(answers)).command in error.message
+    assert "again" in error.message
+
+
 def test_credentials_are_sent_to_a_broker_that_requires_none() -> None:
     """The broker's grants depend on the user, and it has to prove that it has the verifier of the password."""
     bench = login()

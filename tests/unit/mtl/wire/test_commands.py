@@ -126,7 +126,45 @@ def test_an_unused_body_is_ignored(command: Command, header: str, body: str) -> 
 # --- malformed commands -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("MTL-111")
+FIELDS: list[tuple[int, bytes, list[tuple[str, int]]]] = [
+    (1, b"\1", [("number", 8), ("name", 1)]),
+    (2, b"\2", [("number", 8)]),
+    (3, b"\3", [("number", 8), ("name", 1)]),
+    (4, b"\4", [("number", 8), ("name", 1)]),
+    (5, b"\5", [("number", 8), ("name", 1), ("table", 4)]),
+    (6, b"\6", [("number", 8), ("flag", 1)]),
+    (7, b"\7", [("number", 8), ("flag", 1), ("flag", 1)]),
+    (8, b"\x08", []),
+    (9, b"\x09", []),
+]
+"""The fields of each type, by the document: their kinds, and the octets of their empty or smallest values."""
+
+
+@pytest.mark.requirement("MTL-59")
+@pytest.mark.parametrize(("kind", "header", "fields"), FIELDS)
+def test_each_type_has_its_fields_and_no_others(
+    kind: int, header: bytes, fields: list[tuple[str, int]]
+) -> None:
+    """All of them have to be present, in their order and encoding, and none of another type."""
+    body = b"200" if kind == 2 else b""
+    whole = header + bytes(sum(size for _, size in fields))
+    assert encode(decode(whole, body)) == (whole, body)
+    ends = {len(header) + sum(size for _, size in fields[:n]) for n in range(len(fields))}
+    optional = {10} if kind == 5 else set()  # properties may be left out (PROTOCOL.md 1)
+    for end in ends - optional:
+        with pytest.raises(Malformed):
+            decode(whole[:end], body)
+    for _, size in {("flag", 1), ("number", 8), ("table", 4)}:  # a field of another type, after the last one
+        with pytest.raises(Malformed):
+            decode(whole + bytes(size), body)
+    for at, (field, _) in enumerate(fields):
+        if field == "flag":
+            place = len(header) + sum(size for _, size in fields[:at])
+            with pytest.raises(Malformed):
+                decode(whole[:place] + b"\2" + whole[place + 1 :], body)
+
+
+@pytest.mark.requirement("MTL-59", "MTL-111")
 @pytest.mark.parametrize(("command", "header", "body"), GOLDEN)
 def test_a_truncated_or_extended_header_is_malformed(command: Command, header: str, body: str) -> None:
     frames = bytes.fromhex(header), bytes.fromhex(body)

@@ -57,7 +57,25 @@ def test_a_message_frame_has_no_number(kind: Kind) -> None:
     assert Message.__struct_fields__ == ("addresses", "body", "content_type", "properties")
 
 
-@pytest.mark.requirement("MBWS-36", "MBWS-42", "MBWS-43")
+@pytest.mark.requirement("MBWS-43")
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("count", [0, 1, 2, 300, MBWS_ENTRIES])
+def test_any_number_of_properties_has_any_text(count: int, kind: Kind) -> None:
+    texts = ["", "ü✓𝄞", "1 3 ", "\0\n\r\t", "mtl-", "text/plain", "a=b;c", "x" * 300]
+    properties = tuple((texts[n % 8] + str(n // 8), texts[(n + n // 8) % 8]) for n in range(count))
+    frame = Message(("a",), b"body", "t/t", properties)
+    assert decode(encode(frame, kind)) == frame
+
+
+@pytest.mark.requirement("MBWS-42")
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("content_type", ["", "text/plain", "text/plain; charset=utf-8", "x/ü"])
+def test_a_content_type_is_text_or_empty(content_type: str, kind: Kind) -> None:
+    frame = Message(("a",), b"body", content_type, (("k", "v"),))
+    assert decode(encode(frame, kind)) == frame
+
+
+@pytest.mark.requirement("MBWS-36")
 def test_the_order_of_the_header() -> None:
     """Addresses, content type, properties: all with lengths, each of which may be 0."""
     frame = Message(("a", "b"), b"", "t/t", (("", ""), ("n", "v")))

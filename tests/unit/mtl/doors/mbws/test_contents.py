@@ -30,6 +30,28 @@ def test_a_content_becomes_a_message_and_a_content_again(kind: Kind) -> None:
     assert from_message(Message(("a",), b"")) == {}
 
 
+@pytest.mark.requirement("MBWS-43")
+@pytest.mark.parametrize("kind", Kind)
+def test_properties_with_the_protocols_own_words_are_only_properties(kind: Kind) -> None:
+    """Whatever their names and values say, they change neither the address nor the content type nor the body."""
+    words = (
+        "address",
+        "addresses",
+        "body",
+        "origin",
+        "connection",
+        "Connect",
+        "length",
+        "Content-Type",
+        "",
+        "ü",
+    )
+    properties: dict[str, Value] = {word: f"3 1 1 {word}" for word in words}
+    [message] = put_together(properties, b"hi", kind=kind)
+    assert message == Message(("a",), b"hi", "", tuple((word, f"3 1 1 {word}") for word in words))
+    assert from_message(message) == properties
+
+
 def test_a_body_that_is_not_utf8_is_sent_in_a_binary_frame() -> None:
     to = MessageEncoder("a", Kind.TEXT, numbered=True)
     to.set_properties({})

@@ -70,6 +70,51 @@ def test_encoded_messages_are_decoded_from_any_pieces(
     assert decoder.waiting == 0
 
 
+ONE_OF_EACH: list[tuple[int, m.Message]] = [
+    (0, m.ClientHello(300, (1, 2))),
+    (1, m.ServerHello(0, ())),
+    (2, m.Goodbye("the end")),
+    (3, m.GoodbyeAck()),
+    (16, m.Subscribe("a", 300, 1)),
+    (17, m.RequestMore(300, 1)),
+    (18, m.Cancel(300)),
+    (32, m.Subscribed(300)),
+    (33, m.OnNext(300, b"x" * 200)),
+    (34, m.OnComplete(300)),
+    (35, m.OnError(300, "why")),
+    (37, m.OnNextPart(300, 9, b"x")),
+    (38, m.OnNextLastPart(300, 9, b"")),
+]
+
+
+@pytest.mark.requirement("RS-04")
+@pytest.mark.parametrize(("number", "message"), ONE_OF_EACH)
+def test_a_message_is_its_type_and_contents_that_define_their_end(number: int, message: m.Message) -> None:
+    """Without a length of the whole: no octet fewer is a message, and the next one begins with the octet after it."""
+    octets = m.encode(message)
+    assert octets[0] == number, "a varint of one octet"
+    for end in range(len(octets)):
+        decoder = m.ReactiveDecoder()
+        assert list(decoder.feed(octets[:end])) == []
+        assert decoder.waiting == end
+    decoder = m.ReactiveDecoder()
+    assert apart(decoder.feed(octets + b"\x83")) == [message]
+    assert decoder.waiting == 1
+    assert list(decoder.feed(b"\x00")) == [m.GoodbyeAck()]
+    assert decoder.waiting == 0
+
+
+@pytest.mark.requirement("RS-04")
+def test_the_type_is_a_varint() -> None:
+    assert decoded(b"\x83\x00") == [m.GoodbyeAck()], "of any length"
+    assert decoded(b"\x83") == []
+    for unknown in (b"\x7f", b"\xac\x02", b"\xff" * 9 + b"\x01"):
+        with pytest.raises(Malformed):
+            decoded(unknown)
+    with pytest.raises(Malformed, match="varint"):
+        decoded(b"\x80" * 11)
+
+
 RUN = (b"a", b"", b"b" * 200, b"c" * 20_000, b"d")
 
 
