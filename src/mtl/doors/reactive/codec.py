@@ -6,7 +6,7 @@ A message is its type and its fields, one after the other, each of which shows i
     text     varint length, UTF-8             octets   varint length, octets
     Ids      varint count, varints            element  octets; in a stream of fixed size without the length (RS-28)
 
-The document leaves the types' numbers open; they are ours (PROTOCOL.md 7).
+The document leaves the types' numbers open; they are ours (docs/reference/doors-protocol.md 3).
 """
 
 from __future__ import annotations
