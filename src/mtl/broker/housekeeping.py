@@ -59,7 +59,8 @@ class Housekeeping:
         intake = resource.intake
         if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
             return
-        if resource.log is not None and resource.log.roll_due(self._ages.stamp):
+        now_us = self._outbox.now.wall_us
+        if resource.log is not None and resource.log.roll_due(self._ages.stamp, now_us):
             self._roll(resource)
         elif resource.record.retention is not None:
             self._trim(resource, cursors)

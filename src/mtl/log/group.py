@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mtl.log.change import ChunkRef
 from mtl.log.chunk import ChunkPlace, NewChunk, encode
 from mtl.log.files import write_fully
 from mtl.log.recovery import Active
-from mtl.log.scan import Found
 from mtl.log.segment import Entry
 
 if TYPE_CHECKING:
@@ -50,9 +50,12 @@ class Group:
         self._waiting += encode(chunk, place)
         self._count(place, chunk.count, chunk.size, len(chunk.runs), chunk.stored)
 
-    def add_copy(self, found: Found) -> None:
-        """Add a chunk of a stage without its runs: the stage's own numbers are not valid in this log."""
-        self.add(NewChunk(found.header.contents, found.body()))
+    def write_all(self, chunks: Iterable[NewChunk]) -> None:
+        """Add all chunks of the group, and write them. OSError: as for `write`."""
+        for chunk in chunks:
+            self.add(chunk)
+            self.write_ahead()
+        self.write()
 
     def write_ahead(self) -> None:
         """Write the waiting chunks if they have WRITE_AHEAD octets: the disk starts before the group is complete."""

@@ -11,6 +11,14 @@ LOG_EPOCHS = 1_000
 """Epochs in a log's manifest: one a day for almost three years, in 25 KB that are rewritten with each new segment. A
 position in an older epoch is accepted without a check."""
 
+CLOCK_SKEW_US = 5_000_000
+"""Microseconds by which the clock may be behind the newest stamp of a log; the next content then gets the same stamp.
+Corrections by NTP and a leap second stay below, so they begin no segments."""
+
+LOG_SETBACKS = 100
+"""Setbacks of the clock in a log's manifest, about 30 octets each. Where the clock went back more often, a search by
+time among the oldest contents may begin too early or too late."""
+
 MAX_CHUNK_BODY = 64 << 20
 """Body of one chunk. Verifying reads a chunk whole; packs are far smaller (MAX_PACK)."""
 

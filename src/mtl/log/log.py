@@ -14,6 +14,7 @@ from mtl.log.manifest import MANIFEST, Epoch, Manifest, run_id
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport, recover
 from mtl.log.segment import TEMPORARY, segment_base, segment_name
+from mtl.log.stamps import Setbacks, with_setback
 from mtl.log.store import Store, read_header
 from mtl.log.writer import LogWriter
 
@@ -80,10 +81,28 @@ def rebuild_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | N
         store, newest = Store(disk, directory), bases[-1]
         header = read_header(disk, store.segment_path(newest))
         salt = None if header is None else header.salt
-        store.write_manifest(Manifest(earliest or bases[0], newest, owner=owner, salt=salt))
+        setbacks = _setbacks(store, bases)
+        store.write_manifest(
+            Manifest(earliest or bases[0], newest, owner=owner, salt=salt, setbacks=setbacks)
+        )
     except OSError as error:
         raise failure(error, f"writing the manifest of {directory}") from error
     return True
+
+
+def _setbacks(store: Store, bases: list[int]) -> Setbacks:
+    """Where the stamps of a log go back, as far as its segments can be read."""
+    found: Setbacks = ()
+    newest = 0
+    for base in bases:
+        index, header = store.index(base), read_header(store.disk, store.segment_path(base))
+        if index is None and (header is None or header.base != base):
+            continue
+        began = index.time if index is not None else header.time if header is not None else 0
+        if began < newest:
+            found = with_setback(found, base, began)
+        newest = began if index is None else index.newest_time
+    return found
 
 
 def open_log(

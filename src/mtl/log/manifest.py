@@ -1,19 +1,20 @@
 """The manifest of a log: facts that its segments do not contain. Pure functions between values and bytes.
 
     manifest        two lines: a JSON object, and the crc32c of its octets in 8 hexadecimal digits
-    version         of this format, 1
+    version         of this format: 1, or 2 with setbacks
     owner           opaque octets of the log's creator, in base64: enough to make a lost record again
     earliest        contents below it were removed on purpose
     newest          base of the newest segment that may hold contents
     salt            that segment's salt, which distinguishes it from another log's; null: not known
     end             contents below it were durable when this was written
     epochs          [[first sequence, id], ...], ascending; see `Epoch`
+    setbacks        [[first sequence, time in µs], ...], ascending: where stamps go back (stamps.py)
 
 The file is replaced as a whole. Each member is durable before anything depends on it: `earliest` before segments are
-removed, `newest` with its salt and an epoch before a content of theirs is acknowledged. `newest` and `end` are lowered
-before contents are removed from the end, and `salt` is null before a segment replaces an empty one. So a log whose
-files begin above `earliest`, or end before `newest` or `end`, has lost contents, and one with another salt has a
-segment of another log.
+removed, `newest` with its salt, an epoch and a setback before a content of theirs is acknowledged. `newest` and `end`
+are lowered before contents are removed from the end, and `salt` is null before a segment replaces an empty one. So a
+log whose files begin above `earliest`, or end before `newest` or `end`, has lost contents, and one with another salt
+has a segment of another log.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from mtl.errors import Damaged
 from mtl.log.chunk import checksum
 from mtl.log.limits import LOG_EPOCHS
 from mtl.log.segment import newer
+from mtl.log.stamps import Setbacks
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_SETBACKS = 1
 MANIFEST = "manifest"
 NEW_MANIFEST = "manifest.new"
 
@@ -58,8 +61,9 @@ class Manifest(msgspec.Struct, frozen=True):
     end: int = 1
     owner: bytes = b""
     epochs: History = ()
-    version: int = VERSION
+    version: int = _WITHOUT_SETBACKS
     salt: int | None = None
+    setbacks: Setbacks = ()
 
 
 def with_epoch(history: History, epoch: Epoch) -> History:
@@ -81,7 +85,11 @@ def epoch_of(history: History, sequence: int) -> str | None:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    data = msgspec.json.encode(manifest)
+    members = msgspec.structs.asdict(manifest)
+    members["version"] = VERSION if manifest.setbacks else _WITHOUT_SETBACKS
+    if not manifest.setbacks:
+        del members["setbacks"]  # an older version reads it, too
+    data = msgspec.json.encode(members)
     return data + b"\n%08x\n" % checksum(data)
 
 
@@ -92,7 +100,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         if crc != b"\n%08x\n" % checksum(text):
             raise unusable(path, "its checksum does not match")
         version = _VERSION_DECODER.decode(text).version
-        if version != VERSION:
+        if version > VERSION:
             raise newer(path, version)
         manifest = _DECODER.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -116,11 +124,13 @@ process (msgspec 0.22).
 def _is_sound(manifest: Manifest) -> bool:
     firsts = [epoch.first for epoch in manifest.epochs]
     numbers = [epoch.id.partition(".")[0] for epoch in manifest.epochs]
+    set_back = [setback.first for setback in manifest.setbacks]
     return (
         manifest.earliest >= 1
         and manifest.newest >= 1
         and manifest.end >= 1
         and firsts == sorted(set(firsts))
+        and set_back == sorted(set(set_back))
         and all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers)
     )
 

@@ -9,6 +9,7 @@ import msgspec
 
 from mtl.log.manifest import Epoch, Manifest, run_id, with_epoch
 from mtl.log.segment import SegmentHeader
+from mtl.log.stamps import above, before, with_setback
 from mtl.log.store import Store
 
 
@@ -42,6 +43,15 @@ class ManifestKeeper:
             epochs = with_epoch(epochs, self._new_epoch)
         self.update(newest=newest, salt=salt, end=max(newest, self.manifest.end), epochs=epochs)
 
+    def set_back(self, first: int, time: int) -> None:
+        """The stamps of contents from `first` on begin again at `time`, below earlier ones."""
+        self.update(setbacks=with_setback(self.manifest.setbacks, first, time))
+
+    def trim(self, earliest: int) -> None:
+        """Contents below `earliest` are about to be removed."""
+        earliest = max(earliest, self.manifest.earliest)
+        self.update(earliest=earliest, setbacks=above(self.manifest.setbacks, earliest))
+
     def pop_epoch(self) -> Epoch | None:
         """The epoch that began with the announced contents; it is returned once."""
         epoch, self._new_epoch = self._new_epoch, None
@@ -60,7 +70,8 @@ class ManifestKeeper:
         elif newest > left[-1]:
             newest = left[-1]
             salt = self._store.header(newest).salt
-        self.update(newest=newest, salt=salt, end=min(self.manifest.end, sequence))
+        setbacks = before(self.manifest.setbacks, sequence + 1)
+        self.update(newest=newest, salt=salt, end=min(self.manifest.end, sequence), setbacks=setbacks)
 
     def lacks(self, end: int) -> bool:
         """Whether the manifest lacks the log's end `end`, or the salt of its newest segment."""

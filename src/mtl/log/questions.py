@@ -47,9 +47,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """The first chunk appended at or after `us` (µs since 1970). Answer: `ChunkRef`, or None when all are older."""
+    """The first chunk appended at or after `us` (µs since 1970); the clock is at `now_us` (stamps.py). Answer:
+    `ChunkRef`, or None when all are older.
+    """
 
     us: int
+    now_us: int
 
 
 @dataclass(frozen=True, slots=True)

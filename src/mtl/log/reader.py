@@ -24,6 +24,7 @@ from mtl.log.recovery import Recovered
 from mtl.log.retention import SegmentInfo
 from mtl.log.segment import INDEX_ENTRY, Index, SegmentHeader, empty_index
 from mtl.log.snapshot import LogSnapshot, place_of
+from mtl.log.stamps import above, appended_by, before, is_ahead, with_setback
 from mtl.log.store import Store
 
 
@@ -51,6 +52,7 @@ class LogReader:
         self.last_time = recovered.last_time
         self.earliest = self._bases[0]
         self._epochs = recovered.manifest.epochs
+        self._setbacks = recovered.manifest.setbacks
         self.epoch = None if run is None else run_id(self._epochs, run)
         ends = [*self._bases[1:], self.next]
         self._segments = [
@@ -117,20 +119,32 @@ class LogReader:
         if self._frozen is None:
             self._frozen = tuple(self._segments), tuple(self._bases)
         return LogSnapshot(
-            self._store, self._cache, self, *self._frozen, self.earliest, self.next, may_read=may_read
+            self._store,
+            self._cache,
+            self,
+            *self._frozen,
+            self.earliest,
+            self.next,
+            setbacks=self._setbacks,
+            may_read=may_read,
         )
 
     def segments(self) -> Iterator[SegmentInfo]:
         """Oldest first, for retention.plan."""
         for segment in self._segments:
-            yield SegmentInfo(segment.base, segment.end, segment.bytes, segment.newest_time)
+            newest = appended_by(segment.newest_time, self._setbacks, segment.base)
+            yield SegmentInfo(segment.base, segment.end, segment.bytes, newest)
 
-    def roll_due(self, too_old: Callable[[float], int]) -> bool:
-        """Whether the newest segment has contents and is older than `segment_age_s`. `too_old` converts an age (s) to
-        the append time (µs) below which contents are older.
+    def roll_due(self, too_old: Callable[[float], int], now_us: int) -> bool:
+        """Whether the newest segment has contents and is older than `segment_age_s`, or a stamp is ahead of the clock,
+        so that it would not age. `too_old` converts an age (s) to the append time (µs) below which contents are older.
         """
         newest, age_s = self._segments[-1], self._options.segment_age_s
-        return age_s is not None and not newest.sealed and _grown(newest).began_before(too_old(age_s))
+        if age_s is None:
+            return False
+        return is_ahead(self.last_time, now_us) or (
+            not newest.sealed and _grown(newest).began_before(too_old(age_s))
+        )
 
     def _place(self, base: int) -> int:
         return bisect_right(self._bases, base) - 1
@@ -176,6 +190,8 @@ class LogReader:
         for header in before:
             assert header is not None
             self._begin_segment(header)
+        if newest is not None:
+            self._note_time(change.first, change.time_us)
         for part in change.segments:
             self._close_newest(part.base)
             self._add(OpenSegment(self._store, part.base, part.base + part.contents, 0), part.bytes)
@@ -199,6 +215,7 @@ class LogReader:
             newest.end, newest.index, newest.sealed, newest.warm = change.next, None, True, False
             newest.verified, newest.newest_time = bytearray(), None
         self.next = change.next
+        self._setbacks = before(self._setbacks, change.next + 1)
         for header in change.new_headers:
             self._begin_segment(header)
 
@@ -207,13 +224,21 @@ class LogReader:
         for _ in range(self._place(earliest)):
             self._drop(0)
         self.earliest = max(self.earliest, earliest)
+        self._setbacks = above(self._setbacks, self.earliest)
 
     def _begin_segment(self, header: SegmentHeader) -> None:
+        self._note_time(header.base, header.time)
         self._close_newest(header.base)
         segment = OpenSegment(self._store, header.base, header.base, 0)
         segment.index = empty_index(header)
         segment.sealed, segment.warm = False, True
         self._add(segment, header.start)
+
+    def _note_time(self, first: int, time: int) -> None:
+        """A segment at `first` has this base time, which may be a setback."""
+        if time < self.last_time:
+            self._setbacks = with_setback(self._setbacks, first, time)
+            self.last_time = time
 
     def _close_newest(self, base: int) -> None:
         """A segment is about to follow at `base`: the newest one so far is sealed, or replaced when it is empty."""

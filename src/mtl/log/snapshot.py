@@ -29,6 +29,7 @@ from mtl.log.questions import (
 )
 from mtl.log.recovery import missing
 from mtl.log.segment import INDEX_ENTRY, Index
+from mtl.log.stamps import Setbacks, appended_by, first_since
 from mtl.log.store import Store
 
 _NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.EACCES}
@@ -43,7 +44,17 @@ class LogSnapshot:
     Methods raise `Damaged` or `StorageFailed` for contents that cannot be read.
     """
 
-    __slots__ = ("_bases", "_cache", "_log", "_may_read", "_segments", "_store", "earliest", "next")
+    __slots__ = (
+        "_bases",
+        "_cache",
+        "_log",
+        "_may_read",
+        "_segments",
+        "_setbacks",
+        "_store",
+        "earliest",
+        "next",
+    )
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class LogSnapshot:
         earliest: int,
         end: int,
         *,
+        setbacks: Setbacks = (),
         may_read: bool = True,
     ) -> None:
         self._store = store
@@ -62,6 +74,7 @@ class LogSnapshot:
         self._log = log
         self._segments = segments
         self._bases = bases
+        self._setbacks = setbacks
         self._may_read = may_read
         self.earliest = earliest
         self.next = end
@@ -71,8 +84,8 @@ class LogSnapshot:
         match question:
             case Contents():
                 return self._contents(question)
-            case ByTime(us):
-                return self.at_time(us)
+            case ByTime(us, now_us):
+                return self.at_time(us, now_us)
             case RangeFrom():
                 return self._range(question)
             case NewestTime(base):
@@ -90,16 +103,22 @@ class LogSnapshot:
             raise missing(self._store, segment.base + index.contents, segment.end)
         return self._ref(segment, index, index.find(sequence - segment.base))
 
-    def at_time(self, us: int) -> ChunkRef | None:
-        """The first chunk appended at or after `us`, None when all are older."""
+    def at_time(self, us: int, now_us: int) -> ChunkRef | None:
+        """The first chunk appended at or after `us`, None when all are older (stamps.py). `now_us`: the clock."""
         filled = len(self._segments) - (not len(self._index(self._segments[-1])))
-        place = bisect_left(range(filled), us, key=lambda at: self._newest_of(self._segments[at]))
-        if place == filled:
-            return None
-        segment = self._segments[place]
-        index = self._index(segment)
-        ref = self._ref(segment, index, index.first_since(us))
-        return ref if ref.end > self.earliest else self.find(self.earliest)
+
+        def search(low: int, high: int) -> ChunkRef | None:
+            place = bisect_left(
+                range(filled), us, low, high, key=lambda at: self._newest_of(self._segments[at])
+            )
+            if place == high:
+                return None
+            segment = self._segments[place]
+            index = self._index(segment)
+            return self._ref(segment, index, index.first_since(us))
+
+        ref = first_since(us, now_us, self._setbacks, self._bases, filled, search)
+        return ref if ref is None or ref.end > self.earliest else self.find(self.earliest)
 
     def end_within(self, start: int, contents: int | None = None, octets: int | None = None) -> int:
         """The end (exclusive) of the range from `start` on with at most the given contents and stored octets.
@@ -133,7 +152,7 @@ class LogSnapshot:
         place = self._place(base)
         if place < 0 or self._bases[place] != base:
             return None
-        return self._newest_of(self._segments[place])
+        return appended_by(self._newest_of(self._segments[place]), self._setbacks, base)
 
     def _end_of_octets(self, first: ChunkRef, limit: int) -> int:
         """The end of the last chunk that lies within `limit` octets from the start of `first`."""

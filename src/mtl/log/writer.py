@@ -41,6 +41,7 @@ from mtl.log.manifest_keeper import ManifestKeeper
 from mtl.log.recovery import Active, Recovered
 from mtl.log.segment import STASHED, TEMPORARY, SegmentHeader, empty_index, index_name, segment_name
 from mtl.log.stage import Part, chunks, open_parts
+from mtl.log.stamps import next_stamp
 from mtl.log.store import NamesNotSynced, Store
 
 if TYPE_CHECKING:
@@ -91,10 +92,8 @@ class LogWriter:
         for chunk in chunks:
             check(chunk)
         with self._guard("appending"):
-            size = sum(chunk.stored for chunk in chunks)
-            group = self._store_group(
-                size, len(chunks), now_us, lambda group: _add(group, chunks), sync=self._sync
-            )
+            size, fill = sum(chunk.stored for chunk in chunks), lambda group: group.write_all(chunks)
+            group = self._store_group(size, len(chunks), now_us, fill, sync=self._sync)
         for chunk in chunks:
             for run in chunk.runs:
                 last = run.first + run.count - 1
@@ -109,16 +108,16 @@ class LogWriter:
         with self._guard("merging stages"):
             opened = open_parts(self._store.disk, parts)
             size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
+            fill = lambda group: group.write_all(self._copies(opened))  # noqa: E731
             # Synced also under durability "os": the stages are removed next.
-            group = self._store_group(size, count, now_us, lambda group: self._copy(group, opened), sync=True)
+            group = self._store_group(size, count, now_us, fill, sync=True)
         return self._appended(group, ())
 
-    def _copy(self, group: Group, parts: list[Part]) -> None:
+    def _copies(self, parts: list[Part]) -> Iterator[NewChunk]:
+        """The chunks of stages without their runs: the stages' own numbers are not valid in this log."""
         for part in parts:
             for found in chunks(self._store.disk, part):
-                group.add_copy(found)
-                group.write_ahead()
-        group.write()
+                yield NewChunk(found.header.contents, found.body())
 
     def _store_group(
         self, size: int, count: int, now_us: int, fill: Callable[[Group], None], *, sync: bool
@@ -139,14 +138,19 @@ class LogWriter:
     def _group(self, size: int, count: int, now_us: int, *, sync: bool) -> Group:
         """A group at the end of the newest segment, or of a new one when that is full or old enough."""
         self._refuse_unfinished()
-        active = self._active
-        if active is not None and len(active.index) and self._needs_roll(active, size, count, now_us):
-            self._seal()
+        active, time = self._active, next_stamp(now_us, self._newest_time)
+        if active is not None and (
+            time < self._newest_time or (len(active.index) and self._needs_roll(active, size, count, now_us))
+        ):
             active = None
-        active = active or self._begin_segment(now_us)
+        active = active or self._begin_segment(time)
         self._manifest.announce(active.base, active.header.salt, self.next)
-        # The clock may have gone back since the segment was begun.
-        return Group(active, self.next, max(now_us, self.last_time, active.header.time), sync=sync)
+        return Group(active, self.next, time, sync=sync)
+
+    @property
+    def _newest_time(self) -> int:
+        """The newest stamp: that of the newest content, or of the segment begun after it."""
+        return self.last_time if self._active is None else max(self.last_time, self._active.header.time)
 
     def _needs_roll(self, active: Active, size: int, count: int, now_us: int) -> bool:
         options, index = self._options, active.index
@@ -222,14 +226,12 @@ class LogWriter:
     # --- segments -------------------------------------------------------------------------------------------
 
     def roll(self, now_us: int) -> Rolled:
-        """Seal the newest segment and begin another, unless it is empty."""
+        """Seal the newest segment and begin another, unless it is empty and the clock is not behind it."""
         with self._guard("rolling"):
             self._refuse_unfinished()
-            active = self._active
-            if active is not None and len(active.index):
-                self._seal()
-            if self._active is None:
-                self._begin_segment(now_us)
+            active, time = self._active, next_stamp(now_us, self._newest_time)
+            if active is None or len(active.index) or time < self._newest_time:
+                self._begin_segment(time)
         return Rolled(self._pop_new_headers())
 
     def seal(self) -> Sealed:
@@ -277,7 +279,7 @@ class LogWriter:
         """Unlink the segments wholly below `earliest`, which the metadata already has. Never the newest one."""
         with self._guard("removing old segments"):
             self._refuse_unfinished()
-            self._manifest.update(earliest=max(earliest, self._manifest.manifest.earliest))
+            self._manifest.trim(earliest)
             while len(self._bases) > 1 and self._bases[1] <= earliest:
                 self._store.remove(segment_name(self._bases[0]))
                 self._store.remove(index_name(self._bases[0]))
@@ -334,9 +336,13 @@ class LogWriter:
         self._active = None
         active.file.close()
 
-    def _begin_segment(self, now_us: int) -> Active:
-        """Begin a new segment, durably; it replaces an empty newest one."""
-        time = max(now_us, self.last_time)
+    def _begin_segment(self, time: int) -> Active:
+        """Begin a new segment with the base time `time`, durably. It follows the newest one, or replaces it if that is
+        empty.
+        """
+        if self._active is not None and len(self._active.index):
+            self._seal()
+        self._note_setback(time)
         self._manifest.before_replacing(self.next)
         file, header = self._store.write_segment(self.next, time, self.last_numbers)
         try:
@@ -344,7 +350,14 @@ class LogWriter:
         except OSError:
             file.close()
             raise
+        self._drop_active()
         return self._activate(Active(file, header, empty_index(header), header.start))
+
+    def _note_setback(self, time: int) -> None:
+        """Stamps go back to `time`, if that is below the newest one."""
+        if time < self._newest_time:
+            self._manifest.set_back(self.next, time)
+            self.last_time = time
 
     def _activate(self, active: Active) -> Active:
         if self._bases[-1] != active.base:
@@ -368,11 +381,12 @@ class LogWriter:
         with self._guard("adopting a stage"):
             self._refuse_unfinished()
             opened = open_parts(self._store.disk, parts)
-            first, time = self.next, max(now_us, self.last_time)
+            first, time = self.next, next_stamp(now_us, self._newest_time)
             if not opened:
                 return Adopted(first, first, time, 0, (), self._pop_new_headers())
             if self._active is not None and len(self._active.index):
                 self._seal()
+            self._note_setback(time)
             self._manifest.before_replacing(first)
             end = first + sum(part.count for part in opened)
             file, header = self._store.write_segment(end, time, self.last_numbers)
@@ -483,10 +497,3 @@ class LogWriter:
             raise StorageFailed(
                 f"the log {self._store.directory} has an unfinished commit at {self._unfinished}: redo it first"
             )
-
-
-def _add(group: Group, chunks: Sequence[NewChunk]) -> None:
-    for chunk in chunks:
-        group.add(chunk)
-        group.write_ahead()
-    group.write()

@@ -281,8 +281,10 @@ class LogView(Protocol):
     def segments(self) -> Iterator[SegmentInfo]:
         """The parts that retention removes as a whole, oldest first."""
 
-    def roll_due(self, too_old: Callable[[float], int]) -> bool:
-        """Whether a `Roll` is due. `too_old` makes an age (s) the append time (µs) below which contents are older."""
+    def roll_due(self, too_old: Callable[[float], int], now_us: int) -> bool:
+        """Whether a `Roll` is due, for contents that are to be removed by their age. `too_old` makes an age (s) the
+        append time (µs) below which contents are older.
+        """
 
     def apply(self, change: Change) -> None:
         """Take a change over; every change once, in order."""

@@ -18,6 +18,7 @@ from mtl import limits
 from mtl.errors import Damaged, StorageError, StorageFailed, StorageFull
 from mtl.log.chunk import check
 from mtl.log.manifest import Epoch, History, run_id, with_epoch
+from mtl.log.stamps import Setbacks, before, next_stamp, with_setback
 from mtl.storage.api import (
     Append,
     Changes,
@@ -42,7 +43,7 @@ from mtl.storage.api import (
     Trim,
 )
 from mtl.storage.keys import LogKey, place_of
-from mtl.storage.memory_log import CutBack, Emptied, Grown, KeptChunk, MemoryLog
+from mtl.storage.memory_log import CutBack, Emptied, Grown, KeptChunk, MemoryLog, SetBack
 from mtl.storage.records import DECODERS, AnyRecord, ResourceRecord, StageRecord
 from mtl.wire.packs import encode_pack
 
@@ -67,6 +68,7 @@ class _KeptLog:
         self.earliest = 1
         self.next = 1
         self.last_time = 0
+        self.setbacks: Setbacks = ()
         self.offset = 0
         self.counted = 0
 
@@ -132,7 +134,7 @@ class MemoryEngine:
             Publish: self._publish,
             Trim: lambda action: self._trim(self._log(action.log), action.earliest),
             ForgetWriters: self._forget,
-            Roll: lambda _: (),
+            Roll: self._roll,
             Mark: lambda _: True,
             Read: lambda action: action.snapshot.answer(action.question),
         }
@@ -236,6 +238,7 @@ class MemoryEngine:
             kept.last_time,
             kept.epochs,
             epoch,
+            setbacks=kept.setbacks,
             in_memory=self._in_memory,
         )
 
@@ -254,12 +257,15 @@ class MemoryEngine:
         for chunk in chunks:
             check(chunk)
         self._make_room(sum(chunk.size + OVERHEAD for chunk in chunks))
-        time = max(action.now_us, kept.last_time)
+        time, set_back = _stamp(kept, action.now_us)
         grown = [_add(kept, chunk.count, bytes(chunk.body), time) for chunk in chunks]
         self._memory.count(kept, sum(chunk.ref.stored for chunk in grown))
         for run in (run for chunk in chunks for run in chunk.runs):
             kept.numbers[run.writer] = max(kept.numbers.get(run.writer, 0), run.first + run.count - 1)
-        return (Grown(tuple(grown), self._epoch(action.log, kept, grown)),)
+        return *set_back, Grown(tuple(grown), self._epoch(action.log, kept, grown))
+
+    def _roll(self, action: Roll) -> Changes:
+        return _stamp(self._log(action.log), action.now_us)[1]
 
     def _make_room(self, octets: int) -> None:
         memory = self._memory
@@ -289,12 +295,12 @@ class MemoryEngine:
                 f"{', '.join(action.stages)}: {found} contents are staged where {action.contents} were"
             )
         self._cut_back(kept, action.base)
-        time = max(action.now_us, kept.last_time)
+        time, set_back = _stamp(kept, action.now_us)
         grown = [_add(kept, chunk.ref.count, chunk.body, time) for chunk in staged]
         self._memory.count(kept, sum(chunk.ref.stored for chunk in grown))
         for stage in stages:
             self._memory.count(stage, -stage.counted)
-        return CutBack(action.base), Grown(tuple(grown), self._epoch(action.log, kept, grown))
+        return CutBack(action.base), *set_back, Grown(tuple(grown), self._epoch(action.log, kept, grown))
 
     def _trim(self, kept: _KeptLog, earliest: int) -> Changes:
         kept.earliest = max(kept.earliest, earliest)
@@ -312,12 +318,23 @@ class MemoryEngine:
         self._retain(kept, 0, place)
         kept.next = base
         kept.epochs = tuple(epoch for epoch in kept.epochs if epoch.first < base)
+        kept.setbacks = before(kept.setbacks, base + 1)
 
     def _retain(self, kept: _KeptLog, first: int, end: int) -> None:
         gone = [*kept.chunks[:first], *kept.chunks[end:]]
         if gone:
             kept.chunks = kept.chunks[first:end]
             self._memory.count(kept, -sum(chunk.ref.stored for chunk in gone))
+
+
+def _stamp(kept: _KeptLog, now_us: int) -> tuple[int, tuple[SetBack, ...]]:
+    """The stamp of contents that are appended now, and the setback that they begin, if any."""
+    time = next_stamp(now_us, kept.last_time)
+    if time >= kept.last_time:
+        return time, ()
+    kept.setbacks = with_setback(kept.setbacks, kept.next, time)
+    kept.last_time = time
+    return time, (SetBack(kept.next, time),)
 
 
 def _add(kept: _KeptLog, count: int, body: bytes, time_us: int) -> KeptChunk:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mtl.log.manifest import Epoch, History, epoch_of, with_epoch
 from mtl.log.questions import collect
+from mtl.log.stamps import Setbacks, appended_by, before, first_since, is_ahead, with_setback
 from mtl.storage.api import (
     Answer,
     ByTime,
@@ -53,14 +54,30 @@ class Emptied:
     earliest: int
 
 
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """The stamps of contents from `first` on begin again at `time` (µs), below earlier ones."""
+
+    first: int
+    time: int
+
+
 class MemorySnapshot:
     """Contents [earliest, next). The lists may grow meanwhile; the log replaces them when it removes chunks."""
 
-    __slots__ = ("_bases", "_chunks", "earliest", "next")
+    __slots__ = ("_bases", "_chunks", "_setbacks", "earliest", "next")
 
-    def __init__(self, chunks: Sequence[KeptChunk], bases: Sequence[int], earliest: int, end: int) -> None:
+    def __init__(
+        self,
+        chunks: Sequence[KeptChunk],
+        bases: Sequence[int],
+        setbacks: Setbacks,
+        earliest: int,
+        end: int,
+    ) -> None:
         self._chunks = chunks
         self._bases = bases
+        self._setbacks = setbacks
         self.earliest = earliest
         self.next = end
 
@@ -69,14 +86,15 @@ class MemorySnapshot:
         match question:
             case Contents():
                 return collect(question, self.earliest, self.find, self.read)
-            case ByTime(us):
-                return self._at_time(us)
+            case ByTime(us, now_us):
+                return self._at_time(us, now_us)
             case RangeFrom():
                 return self._range(question)
             case NewestTime(base):
                 place = bisect_left(self._bases, base)
                 found = place < len(self._bases) and self._bases[place] == base
-                return self._chunks[place].ref.time_us if found else None
+                stamp = self._chunks[place].ref.time_us if found else None
+                return appended_by(stamp, self._setbacks, base)
 
     def find(self, sequence: int) -> ChunkRef | None:
         """The chunk that holds a content."""
@@ -88,9 +106,12 @@ class MemorySnapshot:
         """A chunk with its body."""
         return Chunk(ref, memoryview(self._chunks[bisect_left(self._bases, ref.base)].body))
 
-    def _at_time(self, us: int) -> ChunkRef | None:
-        place = bisect_left(self._chunks, us, key=lambda kept: kept.ref.time_us)
-        ref = None if place == len(self._chunks) else self._chunks[place].ref
+    def _at_time(self, us: int, now_us: int) -> ChunkRef | None:
+        def search(low: int, high: int) -> ChunkRef | None:
+            place = bisect_left(self._chunks, us, low, high, key=lambda kept: kept.ref.time_us)
+            return None if place == high else self._chunks[place].ref
+
+        ref = first_since(us, now_us, self._setbacks, self._bases, len(self._chunks), search)
         return ref if ref is not None and ref.base < self.next else None
 
     def _range(self, question: RangeFrom) -> Range:
@@ -122,8 +143,10 @@ class MemoryLog:
         epochs: History,
         epoch: str | None,
         *,
+        setbacks: Setbacks = (),
         in_memory: bool = True,
     ) -> None:
+        self._setbacks = setbacks
         self._in_memory = in_memory
         self._chunks = list(chunks)
         self._bases = [chunk.ref.base for chunk in chunks]
@@ -168,28 +191,33 @@ class MemoryLog:
 
     def snapshot(self) -> MemorySnapshot:
         """The log at this moment."""
-        return MemorySnapshot(self._chunks, self._bases, self.earliest, self.next)
+        return MemorySnapshot(self._chunks, self._bases, self._setbacks, self.earliest, self.next)
 
     def segments(self) -> Iterator[SegmentInfo]:
         """One for each chunk."""
         for kept in self._chunks:
             ref = kept.ref
-            yield SegmentInfo(ref.base, ref.end, ref.stored, ref.time_us)
+            newest = appended_by(ref.time_us, self._setbacks, ref.base)
+            yield SegmentInfo(ref.base, ref.end, ref.stored, newest)
 
-    def roll_due(self, too_old: Callable[[float], int]) -> bool:  # noqa: ARG002
-        """Never: a chunk can go as it is."""
-        return False
+    def roll_due(self, too_old: Callable[[float], int], now_us: int) -> bool:  # noqa: ARG002
+        """Not because of an age: a chunk can go as it is."""
+        return is_ahead(self.last_time, now_us)
 
     # --- following ------------------------------------------------------------------------------------------
 
-    def apply(self, change: Grown | CutBack | Emptied) -> None:
+    def apply(self, change: Grown | CutBack | Emptied | SetBack) -> None:
         """Take a change over."""
         match change:
+            case SetBack(first, time):
+                self._setbacks = with_setback(self._setbacks, first, time)
+                self.last_time = time
             case Grown(chunks, epoch):
                 self._grow(chunks, epoch)
             case CutBack(end):
                 self._retain(0, bisect_left(self._bases, end))
                 self.next = end
+                self._setbacks = before(self._setbacks, end + 1)
             case Emptied(earliest):
                 self.trim(earliest)
 

@@ -13,7 +13,7 @@ from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
-from mtl.storage.api import ByTime, ChunkRef, Range, RangeFrom
+from mtl.storage.api import ChunkRef, Range, RangeFrom
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
@@ -128,7 +128,7 @@ class CursorRequests:
             self._reset(caller, request, resource, to, answer)
 
         # without `to` the request has a `timestamp`
-        self._reads.request(resource, ByTime(request.timestamp or 0), answer, found)
+        self._reads.at_time(resource, request.timestamp or 0, answer, found)
 
     def _reset(
         self, caller: Caller, request: w.CursorReset, resource: Resource, position: int, answer: Answer

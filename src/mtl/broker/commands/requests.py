@@ -31,7 +31,7 @@ from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
 from mtl.profiles import CommandClass, Profile
-from mtl.storage.api import ByTime, ChunkRef, Range, RangeFrom
+from mtl.storage.api import ChunkRef, Range, RangeFrom
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
@@ -229,7 +229,7 @@ class Requests:
                 )
             )
 
-        self._reads.request(resource, ByTime(timestamp), answer, found)
+        self._reads.at_time(resource, timestamp, answer, found)
 
     def _locate_end(self, resource: Resource, request: w.ResourceLocate, answer: Answer) -> None:
         start = resource.resolve(request.start or 0, request.log_epoch)

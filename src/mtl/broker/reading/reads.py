@@ -13,7 +13,7 @@ from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import Contents, NotInMemory, Question, Read
+from mtl.storage.api import ByTime, Contents, NotInMemory, Question, Read
 from mtl.wire import control as w
 
 Then = Callable[[Result], None]
@@ -57,6 +57,10 @@ class Reads:
                 refused(no)
 
         self.ask(resource, question, answered)
+
+    def at_time(self, resource: Resource, us: int, refused: Callable[[Refused], None], then: Then) -> None:
+        """As `request`, for the first chunk appended at or after `us` (µs since 1970)."""
+        self.request(resource, ByTime(us, self._outbox.now.wall_us), refused, then)
 
     def read(self, resource: Resource, question: Question, then: Then) -> None:
         """Read the answer to a question from the disk, because it is not in memory. Raises the errors of `ask`."""

@@ -11,8 +11,8 @@ forward or back by hours. So an age is not the difference of two of its readings
 A difference between the wall clock and the count above CLOCK_JUMP_S is a jump. It is logged, and kept in the note.
 After a jump forward all earlier stamps count as younger by the size of the jump. A jump back cancels earlier jumps
 forward, up to its own size: a wrong clock was corrected. A stamp ahead of the corrected clock has the age 0 until the
-clock has reached it. So an age exceeds the true one by at most those two limits: no jump removes contents early.
-A jump may keep them longer, by its own size.
+clock has reached it; contents have no such stamps after the log's next setback (`mtl.log.stamps`). So an age exceeds
+the true one by at most those two limits: no jump removes contents early. A jump may keep them longer, by its own size.
 """
 
 from __future__ import annotations

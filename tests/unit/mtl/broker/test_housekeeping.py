@@ -17,6 +17,8 @@ from tests.support.faulty_store import FaultyStore, refuse
 CONTENT = bytes(1_000)
 """With segments of 1,200 octets each content has one of its own."""
 
+HOUR_US = 3_600_000_000
+
 
 def made(**retention: Any) -> tuple[Rig, Client]:
     rig = Rig(segment_bytes=1_200)
@@ -112,6 +114,61 @@ def test_a_clock_jump_rolls_no_segment() -> None:
     rig.wall_us += 26 * 3600 * 1_000_000
     run(rig)
     assert len(files(rig)) == 1
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("how", ["running", "restarted"])
+def test_contents_of_a_clock_that_was_ahead_are_removed_in_time(how: str, more: bool) -> None:
+    """Their ages count from the correction at the latest, also if no contents follow."""
+    rig, client = made(age=3600.0)
+    rig.wall_us += 24 * HOUR_US
+    run(rig)
+    write(client, 3)
+    run(rig)
+    if how == "restarted":
+        rig.stop()
+    rig.wall_us -= 24 * HOUR_US
+    if how == "restarted":
+        rig.start()
+        client = rig.client()
+    run(rig)
+    if more:
+        write(client, 2)
+    rig.sleep(3000, step=30)
+    assert earliest(client) == 1
+    rig.sleep(1500, step=30)
+    assert earliest(client) == (6 if more else 4)
+
+
+def test_a_start_by_time_finds_the_contents_after_a_correction() -> None:
+    rig, client = made()
+    rig.wall_us += 24 * HOUR_US
+    write(client, 3)
+    rig.wall_us -= 24 * HOUR_US
+    rig.sleep(60)
+    corrected = rig.wall_us
+    write(client, 2)
+    rig.sleep(60)
+    for _ in range(2):
+        found = rig.client().ask(w.ResourceLocate(resource="a", timestamp=corrected), w.Located)
+        assert (found.sequence, found.timestamp) == (4, corrected)
+        newest = rig.client().describe("a").newest_time
+        assert newest is not None
+        assert corrected <= newest < corrected + HOUR_US
+        rig.restart()
+
+
+@pytest.mark.parametrize("hours", [24, -24])
+def test_no_correction_of_the_clock_removes_contents_early(hours: int) -> None:
+    """The clock is wrong for a while, in either direction."""
+    rig, client = made(age=3600.0)
+    write(client, 3)
+    for by in (hours, -hours):
+        rig.wall_us += by * HOUR_US
+        rig.sleep(600, step=30)
+        write(client, 2)
+    rig.sleep(1800, step=30)
+    assert earliest(client) == 1
 
 
 def test_retention_by_age_keeps_young_contents() -> None:

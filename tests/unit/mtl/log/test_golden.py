@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, Stored, read_all
 
 LOGS = Path(__file__).parents[3] / "golden" / "log"
+SET_BACK = LOGS / "v4"
 GOLDEN = LOGS / "v3"
 BEFORE_SALTS = LOGS / "v2"
 BEFORE_MANIFESTS = LOGS / "v1"
@@ -63,8 +65,34 @@ def written() -> dict[str, bytes]:
     return {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)}
 
 
-def test_files_are_written_as_in_the_golden_log() -> None:
-    assert written() == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+def set_back() -> dict[str, bytes]:
+    """Today's files of a log whose clock was set back twice: before contents, and before a commit."""
+    log = LogUnderTest(Counting(), LogOptions(segment_bytes=1 << 20))
+    for hours, body in ((9, b"ahead"), (5, b"less ahead")):
+        log.now = hours * 3_600_000_000
+        log.append(NewChunk(1, body))
+    log.now = 3_600_000_000
+    log.commit([[NewChunk(2, b"staged")]], adopt=True)
+    log.close()
+    return {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)}
+
+
+@pytest.mark.parametrize(("golden", "write"), [(GOLDEN, written), (SET_BACK, set_back)])
+def test_files_are_written_as_in_the_golden_log(golden: Path, write: Callable[[], dict[str, bytes]]) -> None:
+    assert write() == {path.name: path.read_bytes() for path in golden.iterdir()}
+
+
+def test_a_golden_log_with_setbacks_is_read(tmp_path: Path) -> None:
+    directory = str(shutil.copytree(SET_BACK, tmp_path / "log"))
+    reader, writer, _ = open_log(RealDisk(), directory, now_us=0)
+    snapshot = reader.snapshot()
+    times = [ref.time_us for at in (1, 2, 3) if (ref := snapshot.find(at)) is not None]
+    assert times == [32_400_001_000, 18_000_001_000, 3_600_001_000]
+    assert [info.newest_time for info in reader.segments()][:1] == [None]
+    found = snapshot.at_time(3_600_001_001, 3_600_002_000)
+    assert found is None
+    writer.close()
+    reader.close()
 
 
 def test_a_log_of_format_1_gets_a_manifest(tmp_path: Path) -> None:
@@ -108,6 +136,7 @@ def test_golden_files_have_magic_and_version(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    GOLDEN.mkdir(parents=True, exist_ok=True)
-    for name, data in written().items():
-        (GOLDEN / name).write_bytes(data)
+    for golden, write in ((GOLDEN, written), (SET_BACK, set_back)):
+        golden.mkdir(parents=True, exist_ok=True)
+        for name, data in write().items():
+            (golden / name).write_bytes(data)

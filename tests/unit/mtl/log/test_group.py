@@ -65,7 +65,7 @@ def test_a_copied_chunk_has_its_own_header_and_no_runs() -> None:
 
     active, file = begin()
     group = Group(active, 100, 2_500, sync=True)
-    group.add_copy(copied)
+    group.add(NewChunk(copied.header.contents, copied.body()))
     group.write()
     group.add_to_index()
     (found,) = found_in(file)

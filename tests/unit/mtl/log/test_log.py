@@ -31,7 +31,7 @@ def test_a_log_matches_its_model_through_all_operations(place: tuple[Disk, str])
     create_log(disk, directory, 6)  # again is the same
     reader, writer, report = open_log(disk, directory, now_us=7)
     assert (reader.earliest, reader.next, reader.contents, reader.last_time) == (1, 1, 0, 5)
-    assert (reader.snapshot().find(1), reader.snapshot().at_time(0)) == (None, None)
+    assert (reader.snapshot().find(1), reader.snapshot().at_time(0, 0)) == (None, None)
     assert (report.segments, report.cut_bytes, report.removed) == (1, 0, ())
     reader.apply(writer.append([NewChunk(3, b"three")], 8))
     writer.close()

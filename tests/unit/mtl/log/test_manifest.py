@@ -71,7 +71,7 @@ def test_invalid_values_are_damage(text: bytes) -> None:
 
 def test_a_later_version_is_refused_but_not_damage() -> None:
     with pytest.raises(NewerVersion):
-        decode_manifest(sealed(b'{"version":2,"something":"else"}'), "m")
+        decode_manifest(sealed(b'{"version":3,"something":"else"}'), "m")
 
 
 def test_an_epoch_replaces_those_at_or_above_its_start() -> None:

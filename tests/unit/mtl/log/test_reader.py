@@ -26,7 +26,7 @@ def test_only_the_tail_is_in_memory(twin: FaultyDisk) -> None:
     chunk = reader.tail(28)
     assert chunk is not None
     assert (chunk.ref.base, bytes(chunk.body), chunk.place) == (27, b"newest", None)
-    for question in (Contents(1, 25, 10, 64), RangeFrom(1), ByTime(0), NewestTime(1)):
+    for question in (Contents(1, 25, 10, 64), RangeFrom(1), ByTime(0, 0), NewestTime(1)):
         with pytest.raises(NotInMemory):
             reader.answer_from_memory(question)
     assert reader.answer_from_memory(Contents(25, 27, 10, 64)) == (reader.tail(25),)
@@ -66,7 +66,7 @@ def test_a_trim_within_a_segment_hides_contents_after_a_restart_too(twin: Faulty
     log.close()
     log.open()
     assert log.reader.earliest == 15
-    assert log.reader.snapshot().at_time(0) == log.reader.snapshot().find(15)
+    assert log.reader.snapshot().at_time(0, 0) == log.reader.snapshot().find(15)
 
 
 def test_retention_plans_over_the_reader_with_few_index_reads(twin: FaultyDisk) -> None:

@@ -65,7 +65,9 @@ def test_searches_agree_with_a_linear_search(log: LogUnderTest, data: st.DataObj
     assert range_of(reader, reader.earliest).time_us == (refs[0].time_us if refs else None)
     times = [ref.time_us for ref in refs]
     for us in {0, *times, *(time + 1 for time in times)}:
-        assert reader.snapshot().at_time(us) == next((ref for ref in refs if ref.time_us >= us), None)
+        assert reader.snapshot().at_time(us, log.now) == next(
+            (ref for ref in refs if ref.time_us >= us), None
+        )
 
     start = data.draw(st.integers(reader.earliest, reader.next))
     end = data.draw(st.integers(start, reader.next))

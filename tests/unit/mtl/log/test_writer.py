@@ -117,14 +117,14 @@ def test_a_segment_rolls_by_the_age_of_its_first_content() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_age_s=10))
     start = 100_000_000
     log.reader.apply(log.writer.append([chunk()], start))
-    assert not log.reader.roll_due(lambda age_s: start + 10_000_000 - int(age_s * 1e6))
-    assert log.reader.roll_due(lambda age_s: start + 10_000_001 - int(age_s * 1e6))
+    assert not log.reader.roll_due(lambda age_s: start + 10_000_000 - int(age_s * 1e6), start)
+    assert log.reader.roll_due(lambda age_s: start + 10_000_001 - int(age_s * 1e6), start)
     log.reader.apply(log.writer.append([chunk()], start + 10_000_000))
     assert len(list(log.reader.segments())) == 1
     log.reader.apply(log.writer.append([chunk()], start + 10_000_001))
     assert len(list(log.reader.segments())) == 2
-    log.reader.apply(log.writer.roll(start))
-    assert not log.reader.roll_due(lambda _: start + 10**12)  # nothing in it
+    log.reader.apply(log.writer.roll(start + 10_000_001))
+    assert not log.reader.roll_due(lambda _: start + 10**12, start + 10_000_001)  # nothing in it
 
 
 def test_rolling_an_empty_segment_has_no_effect(log: LogUnderTest) -> None:

@@ -50,7 +50,7 @@ def test_adopted_contents_have_the_time_of_the_commit(log: LogUnderTest) -> None
         ref.time_us for chunk in log.held[1:] if (ref := log.reader.snapshot().find(chunk.base)) is not None
     }
     assert times == {log.now}
-    first = log.reader.snapshot().at_time(log.now)
+    first = log.reader.snapshot().at_time(log.now, log.now)
     assert first is not None
     assert first.base == 3
 

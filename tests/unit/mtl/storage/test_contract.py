@@ -100,10 +100,46 @@ def test_a_change_is_visible_only_after_its_answer_is_applied(caller: Caller) ->
 def test_times_of_a_log_do_not_decrease(caller: Caller) -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
-    caller.now_us -= 10 * SECOND
+    caller.now_us -= 5 * SECOND
     caller.append(a, plain(b"2"))
     times = [time for _, time, _ in contents(caller.views[a])]
     assert times == sorted(times)
+
+
+def test_after_a_clock_that_was_ahead_times_are_those_of_the_clock(caller: Caller) -> None:
+    a, start = caller.resource("a"), caller.now_us
+    caller.append(a, plain(b"1"))
+    caller.now_us = start + 3600 * SECOND
+    caller.append(a, plain(b"2"))
+    for n in (1, 2):
+        caller.now_us = start + n * SECOND
+        caller.append(a, plain(b"%d" % (n + 2)))
+    for _ in ("as it is", "opened again"):
+        times = [time - start for _, time, _ in contents(caller.views[a])]
+        assert times == [0, 3600 * SECOND, SECOND, 2 * SECOND]
+        assert caller.views[a].last_time == caller.now_us
+        newest = {info.base: info.newest_time for info in caller.views[a].segments()}
+        assert newest[max(base for base in newest if base <= 2)] in {start + SECOND, None}
+        asked = [ByTime(start + us, caller.now_us) for us in (0, 1, SECOND, SECOND + 1, 3 * SECOND)]
+        found = [caller.ask(a, question) for question in asked]
+        assert [None if ref is None else ref.base for ref in found] == [1, 2, 3, 4, None]
+        # Once the clock has caught up the stamp may be right: nothing with a later stamp is left out.
+        ref = caller.ask(a, ByTime(start + 3 * SECOND, start + 3600 * SECOND))
+        assert ref.base == 2
+        caller.reopen()
+
+
+def test_a_clock_that_was_ahead_is_noted_without_contents(caller: Caller) -> None:
+    a, start = caller.resource("a"), caller.now_us
+    caller.now_us += 3600 * SECOND
+    caller.append(a, plain(b"1"))
+    caller.now_us = start
+    view = caller.views[a]
+    for change in caller.perform(Roll(caller.id(), a, caller.now_us)):
+        view.apply(change)
+    assert not view.roll_due(lambda _: 0, caller.now_us)
+    assert next(view.segments()).newest_time == start
+    assert caller.ask(a, ByTime(start + 1, caller.now_us)) is None
 
 
 def test_a_chunk_that_does_not_fit_is_refused_and_the_log_continues(caller: Caller) -> None:
@@ -122,7 +158,7 @@ def test_chunks_are_found_by_sequence(caller: Caller) -> None:
         caller.now_us += SECOND
     start, view = caller.now_us - 5 * SECOND, caller.views[a]
     assert [caller.bases(a, n)[:1] for n in (0, 1, 2, 3, 10, 11)] == [[1], [1], [1], [3], [9], []]
-    times = [caller.ask(a, ByTime(start + n)) for n in (-1, 0, 1, SECOND, 5 * SECOND)]
+    times = [caller.ask(a, ByTime(start + n, caller.now_us)) for n in (-1, 0, 1, SECOND, 5 * SECOND)]
     assert [None if ref is None else ref.base for ref in times] == [1, 1, 3, 3, None]
     first, second = (chunk.ref for chunk in chunks(view)[:2])
     both = first.stored + second.stored
@@ -181,7 +217,7 @@ def test_contents_in_memory_equal_those_read(caller: Caller) -> None:
         if chunk is not None:
             (read,) = caller.ask(a, Contents(sequence, sequence + 1, octets=0, most=1))
             assert (read.ref, bytes(read.body)) == (chunk.ref, bytes(chunk.body))
-        for question in (RangeFrom(sequence, 3), ByTime(sequence), NewestTime(sequence)):
+        for question in (RangeFrom(sequence, 3), ByTime(sequence, caller.now_us), NewestTime(sequence)):
             with contextlib.suppress(NotInMemory):
                 assert view.answer_from_memory(question) == caller.ask(a, question)
 
@@ -190,7 +226,7 @@ def test_an_empty_log_has_no_contents(caller: Caller) -> None:
     a = caller.resource("a")
     view = caller.views[a]
     assert (view.earliest, view.next, view.contents, view.history) == (1, 1, 0, ())
-    assert (view.tail(1), chunks(view), caller.ask(a, ByTime(0))) == (None, [], None)
+    assert (view.tail(1), chunks(view), caller.ask(a, ByTime(0, caller.now_us))) == (None, [], None)
     assert caller.ask(a, RangeFrom(1)) == Range(1, 0, None)
 
 
