@@ -97,6 +97,9 @@ class PlainWriter:
         """Go on."""
         self._send()
 
+    def proven(self) -> None:
+        """No effect."""
+
     def down(self) -> None:
         """It will be bound again."""
 

@@ -90,6 +90,11 @@ class ConsumingLease(Leased):
         self._check()
         # read before the queue: contents that were delivered before the error come first
         error = self._deliveries.error
+        if self._deliveries.delivers_again and error is None and self._deliveries.flow.is_doubtful:
+            self._loop.post(
+                self._deliveries.flow.prove
+            )  # until then another consumer may have the contents here
+            return None
         try:
             hand, content = self._deliveries.queue.popleft()
         except IndexError:  # the queue is empty, or was cleared because the connection was lost

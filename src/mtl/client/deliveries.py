@@ -63,6 +63,11 @@ class Deliveries:
         self._wanted: dict[str, None] = dict.fromkeys(options.resources)
         self._arrived: list[tuple[Hand, c.Content]] = []
 
+    @property
+    def delivers_again(self) -> bool:
+        """Whether the broker delivers contents again that were not answered when the flow ended."""
+        return self.options.extended and self.options.confirm == "full"
+
     # --- posted by the application's side -------------------------------------------------------------------
 
     def summon(self, resource: str) -> None:
@@ -152,16 +157,21 @@ class Deliveries:
         """No effect: only the flow's own queue waits for room."""
 
     def down(self) -> None:
-        """Drop contents that the application has not taken: the broker delivers them again. With a server of RFC 11
-        only they stay, since the RFC does not promise another delivery; answers to them are ignored.
+        """Drop contents that the application has not taken: the broker delivers them again. They stay where there is no
+        other delivery: with confirm "none", and with a server of RFC 11 only, where answers to them are ignored.
         """
         self._state.lost()
-        if self.options.extended:
+        if self.delivers_again:
             self._arrived.clear()
             self.queue.clear()
 
+    def proven(self) -> None:
+        """Let the application take the contents that it has left until the broker's answer."""
+        self.listener()
+
     def failed(self, error: MtlError) -> None:
         """Set the error, which the application gets after the contents delivered before."""
+        self.drained()
         if self.error is None:
             self.error = error
         self.listener()

@@ -20,6 +20,7 @@ from functools import partial
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.data_endpoint import data_endpoint
+from mtl.client.doubt import Doubt
 from mtl.client.flow_user import User
 from mtl.client.limits import PUMP
 from mtl.client.loop import Loop, Timer
@@ -88,6 +89,7 @@ class ClientFlow:
         self._leased_once = False
         self._like: c.Content | None = None
         self._tail = b""
+        self._doubt = Doubt(loop.clock)
 
     # --- for the reader or writer ---------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class ClientFlow:
         if sent < len(contents):
             self._loop.poll.watch_writable(self._link, True)
         if sent:
-            self._heartbeat.sent(self._loop.clock())  # no Ping is needed for one interval
+            self._note_sent()  # no Ping is needed for one interval
         return sent
 
     def resource(self, name: str) -> ResourceState:
@@ -134,6 +136,16 @@ class ClientFlow:
         """Send a Summon or Dismiss; `answered` is called with its Response."""
         self._sequence += 1
         self.send(kind(self._sequence, resource))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the broker may have given up this flow (`mtl.client.doubt`). From any thread."""
+        return self._doubt.exists
+
+    def prove(self) -> None:
+        """Present the lease again if the flow is doubtful. `down` or `proven` follows."""
+        if self._doubt.sent(self._loop.clock()):
+            self._present_in_doubt()
 
     def ping(self, then: Ponged) -> None:
         """Send a Ping now, or after the next bind, and call `then` with its Pong."""
@@ -260,6 +272,7 @@ class ClientFlow:
         self._attempts = 0
         self._backoff.succeeded()
         self._heartbeat = Heartbeat(self._loop.clock(), self._interval(self.lease))
+        self._doubt.bound(self.lease)
         self._set_ping_timer()
         self._user.bound()
         pings, self._pings = self._pings, []
@@ -303,10 +316,14 @@ class ClientFlow:
         if LinkEvents.READABLE in events and link is self._link:
             self._heartbeat.received(self._loop.clock())
             self._receive_messages(link)
-        if LinkEvents.DOWN in events and link is self._link:
-            self._lost()
+        if LinkEvents.DOWN in events:
+            while link is self._link and self._receive_messages(link):
+                pass
+            if link is self._link:
+                self._lost()
 
-    def _receive_messages(self, link: Link) -> None:
+    def _receive_messages(self, link: Link) -> bool:
+        """Handle messages that have arrived, up to PUMP. Returns whether there were any."""
         headers, bodies = link.receive_many(PUMP)
         at = single = 0  # messages below `single` are handled one by one
         while at < len(headers):
@@ -316,9 +333,11 @@ class ClientFlow:
                 single = max(single, at + alike)  # the user accepts none of these together
                 self._handle_message(headers[at], bodies[at])
             if link is not self._link:
-                return
+                break
             at += together or 1
-        self._user.drained()
+        if headers:
+            self._user.drained()
+        return bool(headers)
 
     def _count_alike(self, headers: Sequence[bytes], at: int) -> int:
         """The number of contents from `at` on with consecutive numbers that are otherwise like the last single one.
@@ -356,7 +375,7 @@ class ClientFlow:
             self._pong(command.position)
         elif answered is not None:
             if isinstance(answered.request, c.Lease):
-                self._answered(answered.code)
+                self._answered(answered.request.sequence, answered.code)
             elif answered.code == FORBIDDEN:
                 self._lost()  # the broker has given up this flow meanwhile: present the lease again
             else:
@@ -364,13 +383,15 @@ class ClientFlow:
         elif command == c.Response(LEASE_ENDED, FORBIDDEN):
             self._lost()  # the reply to the next lease request has the reason
 
-    def _answered(self, code: int) -> None:
+    def _answered(self, sequence: int, code: int) -> None:
         """The Response to a Lease."""
         if code in {OK, NEWLY_BOUND}:
             if self.state is State.BINDING:
                 self._bound()
             elif code == NEWLY_BOUND:
                 self._lost()  # the broker had given up this flow, and dropped messages sent since
+            elif self._doubt.ends_with(sequence):
+                self._user.proven()
         else:
             # The broker restarted, the lease expired, or the client was fenced: the next lease request shows it.
             was_bound = self.state is State.BOUND
@@ -390,7 +411,7 @@ class ClientFlow:
                 self._loop.poll.watch_writable(self._link, True)
                 return
             self._queue.popleft()
-            self._heartbeat.sent(self._loop.clock())
+            self._note_sent()
 
     def _ping(self, then: Ponged | None) -> None:
         self._pongs.append(then)
@@ -400,9 +421,23 @@ class ClientFlow:
 
     def _probe(self, then: Ponged) -> None:
         """Present the lease again if the Pong is still missing: the Response shows whether the lease is valid."""
-        if then in self._pongs and self.state is State.BOUND and self.lease is not None:
+        if then in self._pongs:
+            self._present()
+
+    def _present(self) -> None:
+        if self.state is State.BOUND and self.lease is not None:
             self._sequence += 1
             self.send(c.Lease(self._sequence, self.lease.lease))
+
+    def _note_sent(self) -> None:
+        now = self._loop.clock()
+        self._heartbeat.sent(now)
+        if self._doubt.sent(now):
+            self._present_in_doubt()
+
+    def _present_in_doubt(self) -> None:
+        self._doubt.asked(self._sequence + 1)
+        self._present()
 
     def _pong(self, position: int | None) -> None:
         then = self._pongs.popleft() if self._pongs else None

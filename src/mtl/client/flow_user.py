@@ -43,6 +43,9 @@ class User(Protocol):
     def writable(self) -> None:
         """There is room again after a send without room."""
 
+    def proven(self) -> None:
+        """The flow is not doubtful any more: the broker has kept it."""
+
     def down(self) -> None:
         """The connection is lost; the flow makes a new one."""
 

@@ -135,8 +135,12 @@ class Incoming(ABC):
     def writable(self) -> None:  # noqa: B027 not all need it
         """No effect: only the flow's own queue waits for room."""
 
+    def proven(self) -> None:  # noqa: B027 not all need it
+        """No effect: positions show whether contents are delivered twice."""
+
     def failed(self, error: MtlError) -> None:
         """Set the error, which the application gets after the contents delivered before."""
+        self.drained()
         if self.error is None:
             self.error = error
         self.listener()

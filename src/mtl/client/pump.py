@@ -259,6 +259,9 @@ class Pump:
         """Continue to send: there is room in the socket again."""
         self.run()
 
+    def proven(self) -> None:
+        """No effect: the broker drops repeated contents."""
+
     def down(self) -> None:
         """Mark all unconfirmed contents to be sent again."""
         with self.lock:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mtl.client.consumer import Consumer
 from mtl.errors import Closed, Refused
 from mtl.wire import commands as c
-from tests.unit.mtl.client.test_deliveries import Setting
+from mtl.wire.fields import EMPTY
+from tests.unit.mtl.client.test_deliveries import GRANTED, Setting
+
+LEASE = msgspec.structs.replace(GRANTED, binding=True, heartbeat=5.0)
 
 
 class Consuming(Setting):
@@ -15,7 +19,8 @@ class Consuming(Setting):
 
     def __init__(self) -> None:
         super().__init__()
-        self.data = self.summoned()
+        self.data = self.bench.lease(self.control, LEASE)
+        self.respond(self.data)
         self.consumer = Consumer(self.bench.loop, self.bench.settings, self.deliveries, lambda: None)
 
 
@@ -69,3 +74,57 @@ def test_a_closed_consumer_refuses_answers() -> None:
     with pytest.raises(Closed):
         at.consumer.next()
     at.consumer.close()
+
+
+class Stopped(Consuming):
+    """A consumer that has two contents, and then stands still for longer than the broker waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deliver(self.data, 1, 2)
+        self.bench.now += 20.0
+
+    def proof(self) -> c.Lease:
+        """The Lease that the consumer presents again."""
+        [lease] = [command for command in self.sent(self.data) if isinstance(command, c.Lease)]
+        return lease
+
+
+def test_after_a_standstill_contents_wait_until_the_broker_has_kept_the_flow() -> None:
+    at = Stopped()
+    assert at.consumer.next(0.0) is None
+    at.data.command(c.Content(3, "a", EMPTY, b"sent before"))
+    lease = at.proof()
+    assert at.consumer.next(0.0) is None
+    at.data.command(c.Response(lease.sequence, 200))
+    at.bench.run()
+    bodies = [content.body for _ in range(3) if (content := at.consumer.next(0.0)) is not None]
+    assert bodies == [b"x", b"x", b"sent before"]
+    assert at.consumer.next(0.0) is None
+
+
+def test_contents_that_another_consumer_may_have_got_are_not_handed_out() -> None:
+    at = Stopped()
+    assert at.consumer.next(0.0) is None
+    at.data.command(c.Response(at.proof().sequence, 201))  # the broker had given up the flow
+    at.bench.run()
+    assert at.consumer.next(0.0) is None
+    again = at.bench.bind()
+    at.respond(again)
+    at.deliver(again, 3)
+    content = at.consumer.next(0.0)
+    assert content is not None
+    assert content.sequence == 103
+
+
+def test_an_answer_after_a_standstill_asks_the_broker_as_well() -> None:
+    at = Consuming()
+    at.bench.now += 1.0
+    at.deliver(at.data, 1, 2)
+    content = at.consumer.next()
+    assert content is not None
+    at.bench.now += 20.0
+    content.confirm()
+    kinds = {type(command) for command in at.sent(at.data)}
+    assert kinds >= {c.Confirm, c.Lease}
+    assert at.consumer.next(0.0) is None

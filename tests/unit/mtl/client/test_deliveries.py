@@ -7,6 +7,7 @@ import pytest
 from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.errors import Closed, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer
+from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_table
@@ -179,3 +180,35 @@ def test_a_refused_summon_of_a_dismissed_resource_is_ignored() -> None:
     at.deliveries.dismiss("c")
     at.respond(data, code=400)
     assert at.deliveries.error is None
+
+
+def content(number: int) -> c.Content:
+    return c.Content(number, "a", encode_table({c.SEQUENCE: number + 100}), b"x")
+
+
+@pytest.mark.parametrize("options", [{"confirm": "none"}, {"extended": False, "queue": None, "start": None}])
+def test_contents_without_another_delivery_survive_the_end_of_their_flow(options: dict[str, object]) -> None:
+    at = Setting(**options)
+    data = at.summoned()
+    at.deliver(data, 1)
+    data.command(content(2))
+    data.command(c.Response(LEASE_ENDED, FORBIDDEN))
+    at.bench.run()
+    assert [hand.number for hand, _ in at.deliveries.queue] == [1, 2]
+
+
+def test_contents_come_before_an_error_of_the_same_round() -> None:
+    at = Setting()
+    data = at.bench.lease(at.control, GRANTED)
+    first, second = [x for x in data.commands() if isinstance(x, c.Summon)]
+    data.command(c.Response(first.sequence, 200))
+    at.bench.run()
+    noticed: list[tuple[int, bool]] = []
+    at.deliveries.listener = lambda: noticed.append(
+        (len(at.deliveries.queue), at.deliveries.error is not None)
+    )
+    data.command(content(1))
+    data.command(c.Response(second.sequence, 400))
+    at.bench.run()
+    assert noticed[-1] == (1, True)
+    assert all(there for there, error in noticed if error)

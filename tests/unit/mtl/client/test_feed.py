@@ -7,10 +7,12 @@ import pytest
 
 from mtl.client.feed import Feed
 from mtl.client.incoming import ReaderOptions
+from mtl.client.limits import PUMP
 from mtl.errors import Closed, DataLoss, NotGranted, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Gap
+from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
@@ -554,3 +556,63 @@ def test_a_closed_feed_requests_no_new_lease() -> None:
     at.feed.send_instead(1)
     at.bench.run()
     assert not at.control.sent
+
+
+def arrive(data: MemoryLink, *commands: c.Command) -> None:
+    """Messages that the client finds together."""
+    for command in commands:
+        data.command(command)
+
+
+CONTENTS = [c.Content(sequence, "a", EMPTY, b"x") for sequence in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_contents_that_arrive_with_the_end_of_the_lease_come_before_the_error(together: bool) -> None:
+    at = Setting()
+    data = at.summoned()
+    arrive(data, *CONTENTS)
+    if not together:
+        at.bench.run()
+    noticed: list[tuple[int, bool]] = []
+    at.feed.listener = lambda: noticed.append((len(at.delivered), at.feed.error is not None))
+    arrive(data, c.Response(LEASE_ENDED, FORBIDDEN))
+    at.bench.run()
+    again = at.bench.last("data")
+    [lease] = again.commands()
+    assert isinstance(lease, c.Lease)
+    again.command(c.Response(lease.sequence, FORBIDDEN))
+    at.bench.run()
+    asked = at.bench.last("request")
+    assert isinstance(asked.asked(), w.ConnectionReader)
+    asked.refuse(503, "storage")
+    at.bench.run()
+    assert sum(end - first for first, end in at.delivered) == 3
+    assert isinstance(at.feed.error, Refused)
+    assert noticed[-1] == (len(at.delivered), True)
+    assert all(there for there, error in noticed if error)
+
+
+def test_contents_that_arrive_with_the_end_of_the_connection_are_delivered() -> None:
+    """More than the flow handles in one round."""
+    at = Setting(window_contents=10_000, window_bytes=1 << 20)
+    lease = msgspec.structs.replace(GRANTED, window=w.Window(contents=10_000, bytes=1 << 20))
+    data = at.summoned(lease)
+    arrive(data, *(c.Content(sequence, "a", EMPTY, b"x") for sequence in range(1, 2 * PUMP + 10)))
+    data.down()
+    at.bench.loop.step(0.0)
+    assert at.delivered[-1][1] == 2 * PUMP + 10
+
+
+def test_contents_that_arrive_with_a_loss_are_delivered_before_it() -> None:
+    at = Setting()
+    data = at.summoned()
+    arrive(data, CONTENTS[0], c.Content(9, "a", EMPTY, b"x"))
+    at.bench.run()
+    asked = at.bench.last("request")
+    assert isinstance(asked.asked(), w.ResourceDescribe)
+    found = w.Description(resource="a", incarnation="i", known_earliest=9, known_next=10)
+    asked.answer(w.DescriptionList(resources=[found]))
+    at.bench.run()
+    assert at.delivered == [(1, 2)]
+    assert isinstance(at.feed.error, DataLoss)

@@ -67,6 +67,9 @@ class User:
     def writable(self) -> None:
         self.events.append("writable")
 
+    def proven(self) -> None:
+        self.events.append("proven")
+
     def down(self) -> None:
         self.events.append("down")
 
@@ -268,7 +271,7 @@ def test_a_flow_ended_by_the_broker_presents_its_lease_again(at: Setting) -> Non
     first.command(c.Response(summon.sequence, 403))
     at.bench.run()
     assert first.closed
-    assert at.user.events == ["down"]
+    assert at.user.events == ["down", "drained"]
     assert at.bench.bind() is not first
     assert "bound" in at.user.events
 
@@ -541,7 +544,7 @@ def test_a_ping_without_a_pong_makes_the_flow_present_its_lease_again(at: Settin
     data.command(c.Response(lease.sequence, 403))
     at.bench.run()
     assert isinstance(at.control.asked(), w.ConnectionReader), "the reply to this one says that we are fenced"
-    assert at.user.events[-1] == "down"
+    assert at.user.events[-2:] == ["down", "drained"]
 
 
 # --- the end ------------------------------------------------------------------------------------------------
