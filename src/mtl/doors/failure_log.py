@@ -47,8 +47,8 @@ class FailureLog:
         self._suppressed = 0
 
     def record(self, peer: PeerAddress, resource: str, error: BaseException) -> None:
-        """Log the failure, unless this address had too many; its next line says how many were left out."""
-        if not self._pace.admits(peer.address):
+        """Log the failure, unless its user had too many at this address; the next line says how many were left out."""
+        if not self._pace.admits((peer.address, peer.user)):
             self._suppressed += 1
             return
         left_out = f" ({self._suppressed} failures before it were not logged)" if self._suppressed else ""

@@ -36,7 +36,8 @@ DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
 
 DOOR_FAILURES = 20
-"""Burst of logged failed subscriptions per peer address: enough for a client with all its resources misspelt."""
+"""Burst of logged failed subscriptions per user and peer address: enough for a client with all its resources
+misspelt."""
 
 DOOR_FAILURES_PER_S = 0.1
 """The sustained rate of the same: a client that keeps trying causes a line every 10 s."""

@@ -1,5 +1,8 @@
 """The audit log: log-ins, refusals and changes, one line for each, never with a secret.
 
+A change always has its line. Only refusals have a limited rate, counted for each user at each address: no user can
+hide its changes behind other lines, or the refusals of another user behind its own.
+
 The lines go to the logger `mtl.audit`. Its records carry the members as `fields`, for formatters that write JSON; the
 message has the same members as text: `login-refused user="alice" address="10.0.0.7"`. SECURITY.md lists the events.
 """
@@ -24,24 +27,29 @@ from mtl.wire import control as w
 log = logging.getLogger("mtl.audit")
 
 AUDIT_BURST: Final = 200
-"""Lines of one event that one address may cause at once: enough for the log-ins of a cluster's executors."""
+"""Refusals of one event that one user may cause at once from one address: enough for a cluster's executors with an old
+password."""
 
 AUDIT_PER_S: Final = 2.0
-"""Lines of one event that one address may cause per second in the long run: about 400 octets, 35 MB a day."""
+"""Refusals of one event that one user may cause per second from one address in the long run: about 400 octets each,
+70 MB a day."""
 
 AUDIT_SUMMARY_S: Final = 60.0
 """Seconds between two reports of the number of omitted lines."""
 
 AUDIT_LEFT_OUT: Final = 1_000
-"""Pairs of address and event whose omitted lines are counted separately. All further pairs share one count."""
+"""Triples of event, user and address whose omitted lines are counted separately. All further ones share one count."""
 
 AUDIT_NAMES: Final = 10
-"""Most names of a list in one line; a request may have thousands."""
+"""Most names of a list in one line; a request may have thousands. A change has as many lines as its names need."""
 
 AUDIT_TEXT: Final = 1_000
 """Most characters of one text in a line; a name has up to 255 octets, a reason may have several names."""
 
-_OTHERS: Final = ("others", "others")
+_Cause = tuple[str, str | None, str | None]
+"""(event, user, address) of a refusal."""
+
+_OTHERS: Final[_Cause] = ("others", "others", "others")
 
 
 class AuditEvent(StrEnum):
@@ -79,6 +87,14 @@ _WARNINGS: Final = frozenset({
 })  # fmt: skip
 """Events logged at level "warning"; all others at "info"."""
 
+_PACED: Final = frozenset({
+    AuditEvent.LOGIN_REFUSED,
+    AuditEvent.CONNECTION_REFUSED,
+    AuditEvent.NOT_AUTHORIZED,
+    AuditEvent.QUOTA_EXCEEDED,
+})  # fmt: skip
+"""Refusals, which change nothing: their rate is limited."""
+
 _REFUSALS: Final = {w.NOT_AUTHORIZED: AuditEvent.NOT_AUTHORIZED, w.QUOTA: AuditEvent.QUOTA_EXCEEDED}
 """The events of refusals, by reason; other refusals are not logged."""
 
@@ -94,25 +110,29 @@ _REQUESTS: Final[Mapping[type, tuple[AuditEvent, tuple[str, ...]]]] = {
 
 
 class Audit:
-    """Writes the lines. Above its rate an address gets a count of the omitted lines instead, once in `AUDIT_SUMMARY_S`.
-    `clock` is in monotonic seconds.
+    """Writes the lines. For the refusals above its rate a user gets a count of the omitted lines instead, once in
+    `AUDIT_SUMMARY_S`. `clock` is in monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._pace = Pace(clock, AUDIT_BURST, AUDIT_PER_S)
-        self._left_out: Counter[tuple[str, str]] = Counter()
+        self._left_out: Counter[_Cause] = Counter()
 
-    def write(self, event: AuditEvent, address: str | None = None, **fields: object) -> None:
-        """Write one line. A line without `address` is not about a client and is always written. A field that is None is
+    def write(
+        self, event: AuditEvent, address: str | None = None, user: str | None = None, **fields: object
+    ) -> None:
+        """Write an event: one line, or several for a change of more than `AUDIT_NAMES` names. A field that is None is
         left out.
         """
-        if address is not None and not self._pace.admits(f"{event} {address}"):
-            key = (address, event.value)
-            full = len(self._left_out) >= AUDIT_LEFT_OUT and key not in self._left_out
-            self._left_out[_OTHERS if full else key] += 1
+        cause = (event.value, user, address)
+        if event in _PACED and not self._pace.admits(cause):
+            full = len(self._left_out) >= AUDIT_LEFT_OUT and cause not in self._left_out
+            self._left_out[_OTHERS if full else cause] += 1
             return
-        members = {"event": event.value, "address": address, **fields}
-        _write(event, {name: value for name, value in members.items() if value is not None})
+        members = {"event": event.value, "address": address, "user": user, **fields}
+        present = {name: value for name, value in members.items() if value is not None}
+        for line in [present] if event in _PACED else _lines(present):
+            _write(event, line)
 
     def answered(self, caller: Caller, request: w.Request, outcome: object) -> None:
         """Log an answered request if it changed something, or was refused for lack of a right or a quota."""
@@ -129,24 +149,23 @@ class Audit:
     def created(self, caller: Caller | None, vhost: str, resource: str) -> None:
         """Log the creation of a resource, by a client or (None) by the broker itself."""
         if caller is None:
-            self.write(AuditEvent.RESOURCE_CREATED, None, **{"virtual-host": vhost}, resource=resource)
+            self.write(AuditEvent.RESOURCE_CREATED, **{"virtual-host": vhost}, resource=resource)
         else:
             self._by(AuditEvent.RESOURCE_CREATED, caller, resource=resource)
 
     def _by(self, event: AuditEvent, caller: Caller, **fields: object) -> None:
-        by = {"user": caller.principal, "virtual-host": caller.vhost}
-        self.write(event, caller.address, **by, **fields)
+        self.write(event, caller.address, caller.principal, **{"virtual-host": caller.vhost}, **fields)
 
     def ended(self, terms: LeaseTerms, reason: str) -> None:
         """Log a lease that the broker ended, not its client."""
-        by = {"user": terms.principal, "virtual-host": terms.vhost}
-        self.write(AuditEvent.LEASE_ENDED, None, **by, resources=list(terms.resources), reason=reason)
+        where = {"virtual-host": terms.vhost, "resources": list(terms.resources)}
+        self.write(AuditEvent.LEASE_ENDED, None, terms.principal, **where, reason=reason)
 
     def users(self, before: Mapping[str, UserRecord], now: Mapping[str, UserRecord]) -> None:
         """Log an administrator's changes of users and grants."""
         for name in sorted({*before, *now}):
             for event, fields in _changes(before.get(name), now.get(name)):
-                self.write(event, None, user=name, **fields)
+                self.write(event, None, name, **fields)
 
     @property
     def is_behind(self) -> bool:
@@ -156,10 +175,16 @@ class Audit:
     def catch_up(self) -> None:
         """Report the numbers of omitted lines."""
         left_out, self._left_out = self._left_out, Counter()
-        for (address, event), count in left_out.items():
-            _write(
-                AuditEvent.LEFT_OUT, {"event": "left-out", "address": address, "of": event, "lines": count}
-            )
+        for (event, user, address), count in left_out.items():
+            self.write(AuditEvent.LEFT_OUT, address, user, of=event, lines=count)
+
+
+def _lines(members: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """The lines of a change: each has all members, and at most `AUDIT_NAMES` names of a list."""
+    lists = {name: value for name, value in members.items() if isinstance(value, list)}
+    most = max((len(value) for value in lists.values()), default=0)
+    for begin in range(0, max(most, 1), AUDIT_NAMES):
+        yield {**members, **{name: value[begin : begin + AUDIT_NAMES] for name, value in lists.items()}}
 
 
 def _write(event: AuditEvent, fields: Mapping[str, object]) -> None:

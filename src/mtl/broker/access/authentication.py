@@ -149,9 +149,9 @@ class Authenticator:
     def _audit(
         self, event: AuditEvent, session: Session, mechanism: str, user: str | None, **fields: object
     ) -> None:
-        by = {"user": user, "virtual-host": session.wanted}
         known = mechanism.upper() if mechanism.upper() in (*BY_STRENGTH, ANONYMOUS) else "unknown"
-        self._outbox.audit.write(event, session.origin.address, **by, mechanism=known, **fields)
+        members = {"virtual-host": session.wanted, "mechanism": known, **fields}
+        self._outbox.audit.write(event, session.origin.address, user, **members)
 
     def _follow(self, session: Session, exchange: Exchange, outcome: Outcome, then: Then) -> None:
         self._refuse_locked_out(session, exchange)  # the user is known from the first response on

@@ -16,7 +16,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setattr(pace, "PACED_ADDRESSES", 3)
+    monkeypatch.setattr(pace, "PACED_SOURCES", 3)
     return Clock()
 
 

@@ -201,9 +201,7 @@ def test_leases_ended_by_a_revoked_right_are_logged(lines: Lines) -> None:
 # --- lines --------------------------------------------------------------------------------------------------
 
 
-def test_events_of_an_address_above_the_rate_are_counted_in_one_line(
-    lines: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusals_of_a_user_above_the_rate_are_counted_in_one_line(lines: Lines) -> None:
     rig = rig_with(user("me", "secret", "read a"))
     client, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "me", origin=Origin("10.0.0.8", "2"))
     lines()
@@ -214,18 +212,58 @@ def test_events_of_an_address_above_the_rate_are_counted_in_one_line(
     assert len(lines()) == audit.AUDIT_BURST + 1
     rig.sleep(audit.AUDIT_SUMMARY_S)
     assert lines() == [
-        {"level": "WARNING", "event": "left-out", "address": "10.0.0.7", "of": "not-authorized", "lines": 51}
+        {
+            "level": "WARNING",
+            "event": "left-out",
+            "address": "10.0.0.7",
+            "user": "me",
+            "of": "not-authorized",
+            "lines": 51,
+        }
     ]
     rig.sleep(audit.AUDIT_SUMMARY_S)
     assert lines() == []
 
 
-def test_counted_addresses_are_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_of_one_user_do_not_hide_those_of_another_at_the_same_address(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret", "read a"), user("you", "secret", "read a"))
+    noisy, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "you", origin=Origin("10.0.0.7", "2"))
+    for _ in range(audit.AUDIT_BURST + 50):
+        noisy.refused(w.ResourceDescribe(resource="b"))
+    lines()
+    other.refused(w.ResourceDescribe(resource="b"))
+    assert [(x["event"], x["user"]) for x in lines()] == [("not-authorized", "you")]
+
+
+def test_changes_are_never_omitted(lines: Lines) -> None:
+    """Deletions that matter cannot be hidden behind a burst of others."""
+    rig = rig_with(user("me", "secret", "manage .*", "write .*"))
+    client = logged_in(rig, "me", origin=HERE)
+    names = [f"r{number}" for number in range(audit.AUDIT_BURST + 20)]
+    for name in names:
+        client.create(name)
+    lines()
+    for name in names:
+        client.ask(w.ResourceDelete(resource=name), w.Ok)
+    assert [x["resource"] for x in lines()] == names
+
+
+def test_a_change_names_everything_that_it_changed(lines: Lines) -> None:
+    written = Audit(lambda: 0.0)
+    stages = [str(number) for number in range(2 * audit.AUDIT_NAMES + 1)]
+    written.write(AuditEvent.STAGES_ABORTED, "10.0.0.7", "me", stages=stages)
+    found = lines()
+    assert [len(x["stages"]) for x in found] == [audit.AUDIT_NAMES, audit.AUDIT_NAMES, 1]
+    assert [name for x in found for name in x["stages"]] == stages
+    assert {x["user"] for x in found} == {"me"}
+
+
+def test_separately_counted_causes_are_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "AUDIT_LEFT_OUT", 2)
     monkeypatch.setattr(audit, "AUDIT_BURST", 0)
     written = Audit(lambda: 0.0)
     for address in "abcd":
-        written.write(AuditEvent.LOGIN, address)
+        written.write(AuditEvent.LOGIN_REFUSED, address)
     written.catch_up()
     assert [(x["address"], x["lines"]) for x in lines()] == [("a", 1), ("b", 1), ("others", 2)]
 
@@ -234,7 +272,8 @@ def test_a_line_has_no_line_break_and_a_bounded_length(
     lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     written = Audit(lambda: 0.0)
-    written.write(AuditEvent.LOGIN, "a\nb", stages=[str(n) for n in range(1_000)], reason="x" * 100_000)
+    names = [str(n) for n in range(1_000)]
+    written.write(AuditEvent.NOT_AUTHORIZED, "a\nb", stages=names, reason="x" * 100_000)
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
     assert json.loads(record.getMessage().split("address=")[1].split(" ")[0]) == "a\nb"
