@@ -11,8 +11,9 @@ import pytest
 from rich.table import Table
 
 import mtl
-from mtl.cli.printable import PlainConsole, printable, printable_json
+from mtl.cli.printable import PlainConsole
 from mtl.testing import RunningBroker
+from mtl.wire.visible import printable, printable_json
 
 PATIENCE_S = 60.0
 
@@ -22,7 +23,8 @@ CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
 @pytest.mark.parametrize(
     ("text", "escaped"),
     [
-        ("plain, ünïcode, 日本語, 👩‍💻", "plain, ünïcode, 日本語, 👩‍💻"),
+        ("plain, ünïcode, 日本語, \U0001f469", "plain, ünïcode, 日本語, \U0001f469"),
+        ("zero\u200bwidth, tag\U000e0041", r"zero\u200bwidth, tag\U000e0041"),
         (CLIPBOARD, r"\x1b]52;c;cm0gLXJmIH4=\x07"),
         ("\x9b31m", r"\x9b31m"),
         ("a\nb\r\tc\x00\x7f", r"a\nb\r\tc\x00\x7f"),

@@ -38,21 +38,27 @@ AUTHENTICATION_ATTEMPTS = 3
 """Failed log-ins of one session, after which the broker replies 403 and the client has to open another session."""
 
 FAILED_LOGINS = 10
-"""Failed log-ins of one user from one address within FAILED_LOGINS_S; further ones are refused without a check until
-that time is over. Per address, so that other clients cannot lock out the user; a guesser has 14,400 tries a day."""
-
-FAILED_LOGINS_ADDRESS = 100
-"""The same for all users of one address together, against guesses with many user names. Higher than FAILED_LOGINS,
-since many clients may share an address."""
+"""Wrong passwords of one user from one address within FAILED_LOGINS_S; further log-ins of this user from there are
+refused without a check until that time is over. Per address, so that clients elsewhere cannot lock out the user; a
+guesser has 14,400 tries a day for each user. There is no limit for an address as a whole: it would lock out the users
+who share the address with a guesser. The pace of connections limits the guesses with many names."""
 
 FAILED_LOGINS_S = 60.0
-"""Period of FAILED_LOGINS and FAILED_LOGINS_ADDRESS."""
+"""Period of FAILED_LOGINS."""
 
 MAX_FAILED_LOGINS = 20_000
-"""(address, user) pairs counted at once, about 200 octets each; the oldest leave first."""
+"""(address, user) pairs counted at once, about 200 octets each; the oldest leave first. Names without a user have a
+table of their own, so that invented names cannot displace the counts of users."""
 
-MAX_PASSWORD_CHECKS = 100
-"""PLAIN passwords that wait for their check at once; each takes as long as SCRAM_ITERATIONS, on a thread of its own."""
+MAX_PASSWORD_CHECKS = 1_000
+"""PLAIN passwords that wait for their check, about 1 KB each; a check takes as long as SCRAM_ITERATIONS, on a thread
+of its own."""
+
+MAX_PASSWORD_CHECKS_ADDRESS = 25
+"""Those of one address, so that a guesser cannot fill the places of all; the addresses take turns."""
+
+PASSWORD_CHECKS_AT_ONCE = 2
+"""Those that are with the thread: one is checked, and the next one is there when it is done."""
 
 MAX_RIGHTS_REMEMBERED = 100_000
 """Cached results of matching a grant's pattern with a name, about 100 octets each, until users or grants change."""

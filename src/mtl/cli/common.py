@@ -14,11 +14,12 @@ import msgspec
 import typer
 from rich.table import Table
 
-from mtl.cli.printable import PlainConsole, printable_json
+from mtl.cli.printable import PlainConsole
 from mtl.client.connection import Connection, open_connection
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT, REQUEST_TIMEOUT_S
+from mtl.wire.visible import printable_json
 
 _ENDPOINT = f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]"
 

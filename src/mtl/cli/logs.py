@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mtl.cli.printable import printable, printable_json
 from mtl.cli.queued_output import QueuedOutput
+from mtl.wire.visible import printable, printable_json
 
 log = logging.getLogger("mtl.log")
 

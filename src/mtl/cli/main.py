@@ -33,7 +33,7 @@ from mtl.cli import (
     users,
     verify,
 )
-from mtl.cli.printable import printable
+from mtl.wire.visible import printable
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """Newer versions of typer contain their own copy of click, and export only some of its errors."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from mtl.cli.common import Endpoint, Json, Raw, connect, format_time, print_json
-from mtl.cli.printable import printable
 from mtl.client.connection import Connection
 from mtl.client.contents import Content
 from mtl.errors import OptionError
+from mtl.wire.visible import JOINERS, printable
 
 Count = Annotated[
     int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of contents.")
@@ -114,7 +114,7 @@ def _print_content(content: Content, *, verbose: bool, json: bool, raw: bool) ->
             properties = content.properties
             text = f"  {properties}" if properties else ""
             body = f"{content.sequence}  {format_time(content.timestamp)}{text}  {body}"
-        sys.stdout.write(printable(body, keep="\t") + "\n")
+        sys.stdout.write(printable(body, keep="\t" + JOINERS) + "\n")
     sys.stdout.flush()
 
 

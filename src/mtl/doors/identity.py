@@ -1,6 +1,7 @@
 """Identifies a peer by a client certificate, HTTP's Authorization or a CURVE key.
 
-Each yields the name of a user of the broker, or None.
+Each yields the name of a user of the broker in its normal form, or None: the user that is checked is the user whose
+rights the peer gets.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from mtl.errors import OptionError
+from mtl.errors import Malformed, OptionError
 from mtl.net.curve import read_public
 from mtl.net.private import check_password_file
+from mtl.protocol.sasl.names import user_name
 
 SHORTEST_TOKEN: Final = 16
 """Minimum of characters of a bearer token: wrong tokens are not counted, so guessing has to be infeasible."""
@@ -45,7 +47,8 @@ def parse(header: str) -> Basic | Bearer | None:
         user, colon, password = b64decode(rest.strip(), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return Basic(user, password) if colon and user else None
+    name = _normal(user)
+    return Basic(name, password) if colon and name is not None else None
 
 
 def user_of_certificate(tls: ssl.SSLObject | None) -> str | None:
@@ -55,7 +58,22 @@ def user_of_certificate(tls: ssl.SSLObject | None) -> str | None:
         return None
     subject = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
     names = [value for part in subject for name, value in part if name == "commonName"]
-    return names[0] if len(names) == 1 and names[0] else None
+    return _normal(names[0]) if len(names) == 1 else None
+
+
+def _normal(name: str) -> str | None:
+    try:
+        return user_name(name)
+    except Malformed:
+        return None
+
+
+def _configured(name: str, place: str) -> str:
+    """The user in a configuration. Raises `OptionError` for a name that no user can have."""
+    try:
+        return user_name(name)
+    except Malformed as error:
+        raise OptionError(f"{place}: {error}") from error
 
 
 class Tokens:
@@ -78,7 +96,7 @@ class Tokens:
                     f"line {number} of {path} is not USER TOKEN, with a token of {SHORTEST_TOKEN} characters or more "
                     "(`openssl rand -hex 32` makes one)"
                 )
-            self._users.append((user.strip(), token.encode()))
+            self._users.append((_configured(user.strip(), f"line {number} of {path}"), token.encode()))
 
     def user(self, token: str) -> str | None:
         """The user of a token. Compares with every token in constant time."""
@@ -92,7 +110,8 @@ class Tokens:
 def users_of(peer_keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """CURVE public key in Z85 to its user. Raises `OptionError`."""
     found: dict[str, str] = {}
-    for user, keys in peer_keys.items():
+    for name, keys in peer_keys.items():
+        user = _configured(name, "peer-keys")
         for key in keys:
             public = read_public(key).decode()
             if found.setdefault(public, user) != user:

@@ -19,6 +19,7 @@ from mtl.wire.replies import *
 from mtl.wire.replies import Body, Challenged, DataLease, Ok, Ready, Reply, Unauthorized
 from mtl.wire.requests import *
 from mtl.wire.requests import CONNECTION, REQUESTS, Request
+from mtl.wire.visible import printable
 
 # --- the `reason` of a refusal: stable, for programs --------------------------------------------------------
 
@@ -233,6 +234,7 @@ def _refused(status: int, body: object) -> Refused:
     reason = _text(members.pop("reason", None), _REASONS.get(status, "refused"))
     message = _text(members.pop("message", None), text)
     members.pop("self", None)  # the one name that Refused cannot take as a member
+    reason, message = printable(reason), printable(message, keep="\n")  # a terminal shows the exception
     if (status, reason) == (409, FENCED):
         return Fenced(message, **members)
     if (status, reason) == (409, DATA_LOSS):

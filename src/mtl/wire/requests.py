@@ -28,6 +28,7 @@ from mtl.wire.replies import (
     WrittenIn,
     always,
 )
+from mtl.wire.visible import unseen
 
 MAX_RESPONSE = 4_096
 """Characters of a SASL response: a SCRAM message is kept for each session that logs in; PLAIN sends a password in one.
@@ -136,7 +137,7 @@ class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(*self.resources, *_without_none(self.group, self.holder))
+        _check_new_names(*self.resources, *_without_none(self.group, self.holder))
         _check_epoch(self.log_epoch, self.from_)
 
 
@@ -149,7 +150,7 @@ class StageSpec(Body, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(self.application)
+        _check_new_names(self.application)
 
 
 class ConnectionWriter(LeaseRequest, frozen=True, kw_only=True):
@@ -173,7 +174,7 @@ class ConnectionWriter(LeaseRequest, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(*self.resources, *_without_none(self.writer, self.holder))
+        _check_new_names(*self.resources, *_without_none(self.writer, self.holder))
 
 
 class LeaseClose(Request, frozen=True, kw_only=True):
@@ -207,7 +208,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
         groups = self.retention.groups if self.retention else ()
         if len(groups) > MAX_RETENTION_GROUPS:
             raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
-        _check_names(self.resource, *groups, *_without_none(self.dead_letter))
+        _check_new_names(self.resource, *groups, *_without_none(self.dead_letter))
         if self.dead_letter == self.resource:
             raise FieldError("a resource cannot be its own dead-letter resource")
 
@@ -302,7 +303,7 @@ class CursorOpen(Request, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(self.group, self.resource)
+        _check_new_names(self.group, self.resource)
         _check_epoch(self.log_epoch, self.from_)
 
 
@@ -394,7 +395,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
-        _check_names(self.application, *self.truncate)
+        _check_new_names(self.application, *self.truncate)
 
 
 class StageAbort(Request, frozen=True, kw_only=True):
@@ -437,6 +438,15 @@ def _check_names(*names: str) -> None:
         if not name:
             raise FieldError("a name is empty")
         encode_short(name)
+
+
+def _check_new_names(*names: str) -> None:
+    """Names that the request may create have visible characters only: no two names may look the same."""
+    _check_names(*names)
+    for name in names:
+        hidden = unseen(name)
+        if hidden is not None:
+            raise FieldError(f"the name {name!r} has the invisible character {hidden}; leave it out")
 
 
 CONNECTION = (ConnectionOpen, ConnectionAuthorize, ConnectionProfile, ConnectionReader, ConnectionWriter)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AuditEvent
+from mtl.broker.access.password_checks import PasswordChecks
 from mtl.broker.access.session import Session
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
 from mtl.errors import Malformed, Refused
 from mtl.net.guesses import Guesses
 from mtl.protocol.sasl.mechanisms import (
@@ -20,6 +20,7 @@ from mtl.protocol.sasl.mechanisms import (
     EXTERNAL,
     PLAIN,
     SCRAM,
+    WITH_PASSWORD,
     decode,
     encode,
     scram_available,
@@ -77,11 +78,17 @@ class Authenticator:
         self._random = random
         self._accounts = accounts
         self._settings = settings
-        self._guesses = Guesses(
-            lambda: outbox.now.mono, broker_limits.FAILED_LOGINS_S, broker_limits.MAX_FAILED_LOGINS
+        self._checks = PasswordChecks(outbox)
+        self._of_users, self._of_unknown = self._guesses(), self._guesses()
+        """Wrong passwords by address and name: of users, and of names that no user has."""
+
+    def _guesses(self) -> Guesses:
+        return Guesses(
+            lambda: self._outbox.now.mono, broker_limits.FAILED_LOGINS_S, broker_limits.MAX_FAILED_LOGINS
         )
-        """By address and user, and by address alone: (address, None)."""
-        self._checking = 0
+
+    def _counted(self, user: str) -> Guesses:
+        return self._of_users if self._accounts.exists(user) else self._of_unknown
 
     def challenge(self, session: Session) -> w.Unauthorized:
         """401 with the mechanisms that are accepted (MTL-27)."""
@@ -121,13 +128,13 @@ class Authenticator:
         self._follow(session, session.exchange, outcome, then)
 
     def _refuse_locked_out(self, session: Session, exchange: Exchange) -> None:
-        """Raises `Refused` 403 during a lock-out, before the credentials are checked: the answer must not reveal
-        whether a password is right.
+        """Raises `Refused` 403 during a lock-out, before the password is checked: the answer must not reveal whether
+        it is right. A log-in without a password needs no guessing and is not locked out.
         """
-        address, guesses = session.origin.address, self._guesses
-        if guesses.reached((address, exchange.user), broker_limits.FAILED_LOGINS) or guesses.reached(
-            (address, None), broker_limits.FAILED_LOGINS_ADDRESS
-        ):
+        if exchange.mechanism not in WITH_PASSWORD:
+            return
+        source = session.origin.address, exchange.user
+        if self._counted(exchange.user).reached(source, broker_limits.FAILED_LOGINS):
             self.refused(
                 session, exchange.mechanism, exchange.user, "locked out, because too many log-ins failed"
             )
@@ -168,7 +175,7 @@ class Authenticator:
         else:
             others = isinstance(outcome, Accepted)
             self.refused(session, exchange.mechanism, exchange.user, self._why(exchange.user, others=others))
-            self._denied(session, exchange.user, then)
+            self._denied(session, exchange.mechanism, exchange.user, then)
 
     def _why(self, user: str, *, others: bool) -> str:
         if others:
@@ -177,24 +184,24 @@ class Authenticator:
 
     def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:
         """Have the password checked in another thread; it takes milliseconds."""
-        if self._checking >= broker_limits.MAX_PASSWORD_CHECKS:
-            session.exchange = None
-            self.refused(session, exchange.mechanism, check.user, "too many passwords are being checked")
-            raise Refused(503, w.OVERLOADED, "too many passwords are being checked; try again")
-        self._checking += 1
 
-        def checked(right: Result) -> None:
-            self._checking -= 1
+        def checked(right: bool) -> None:
             try:
                 self._follow(session, exchange, Accepted(check.user) if right else Denied(check.user), then)
             except Refused as error:
                 then(error)
 
-        self._outbox.submit(lambda number: a.CheckPassword(number, check.password, check.verifier), checked)
+        try:
+            self._checks.submit(session.origin.address, check, checked)
+        except Refused as error:
+            session.exchange = None
+            self.refused(session, exchange.mechanism, check.user, error.message)
+            raise
 
-    def _denied(self, session: Session, user: str, then: Then) -> None:
+    def _denied(self, session: Session, mechanism: str, user: str, then: Then) -> None:
         session.failed += 1
-        self._guesses.wrong((session.origin.address, user), (session.origin.address, None))
+        if mechanism in WITH_PASSWORD:
+            self._counted(user).wrong((session.origin.address, user))
         if session.failed >= self._settings.attempts:
             raise _too_many()
         self._accounts.check_readable(user)

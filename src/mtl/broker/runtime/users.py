@@ -15,13 +15,13 @@ import msgspec
 from mtl import limits
 from mtl.broker.access.patterns import is_pattern
 from mtl.broker.runtime.config import MEMORY
-from mtl.errors import Damaged, OptionError
+from mtl.errors import Damaged, Malformed, OptionError
 from mtl.net.private import make_data_directory
+from mtl.protocol.sasl.names import user_name
 from mtl.protocol.sasl.scram import SALT_OCTETS, make_verifier
 from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.storage.records import GrantRecord, PasswordRecord, UserRecord
 from mtl.storage.sqlite import SqliteStore
-from mtl.wire.fields import is_printable
 
 MAX_USER_NAME = 128
 """Most octets of a new user's name. A user's own shared names begin with it (`accounts`), and the connector's suffix
@@ -157,5 +157,14 @@ def _check_name(name: str) -> None:
         raise OptionError(
             f"{name!r} stands for clients without credentials and cannot be added; use `mtl grant` only"
         )
-    if not name or not is_printable(name) or len(name.encode()) > MAX_USER_NAME:
-        raise OptionError(f"{name!r} is not a user name: expected are up to {MAX_USER_NAME} printable octets")
+    try:
+        normal = user_name(name)
+    except Malformed as error:
+        raise OptionError(f"{error}; choose another name") from error
+    if normal != name:
+        raise OptionError(
+            f"{name!r} is not in the normal form of user names (SASLprep), which is {normal!r}: clients that log in "
+            "with one of them are the same user; choose the normal form"
+        )
+    if len(name.encode()) > MAX_USER_NAME:
+        raise OptionError(f"a user name has at most {MAX_USER_NAME} octets of UTF-8; this one has more")

@@ -22,6 +22,7 @@ from mtl.protocol.sasl.mechanisms import (
 )
 from mtl.protocol.sasl.scram import ScramClient, Unproven
 from mtl.wire import control as w
+from mtl.wire.visible import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Authentication:
         return user, password
 
     def _explain(self, offered: set[str]) -> str:
-        names = ", ".join(sorted(offered)) or "no mechanism"
+        names = printable(", ".join(sorted(offered))) or "no mechanism"
         if self._tried & WITH_PASSWORD:
             return f"the broker did not accept the password of user {self._credentials.user!r}"
         if EXTERNAL in self._tried:

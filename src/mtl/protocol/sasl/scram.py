@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mtl.errors import LocalError, Malformed
 from mtl.protocol.sasl.mechanisms import SCRAM, scram_available
+from mtl.protocol.sasl.names import user_name
 
 if TYPE_CHECKING:
     from scramp import ScramMechanism
@@ -66,7 +67,7 @@ class ScramServer:
 
     def __init__(self, find: Callable[[str], Verifier], nonce: str) -> None:
         self.user = ""
-        """The user in the client's first message; empty before it."""
+        """The user in the client's first message, in the normal form; empty before it."""
         self._find = find
         self._server = _mechanism().make_server(self._keys, s_nonce=nonce)
 
@@ -93,8 +94,8 @@ class ScramServer:
         return answer
 
     def _keys(self, user: str) -> tuple[bytes, bytes, bytes, int]:
-        self.user = user
-        found = self._find(user)
+        self.user = user_name(user)
+        found = self._find(self.user)
         return found.salt, found.stored_key, found.server_key, found.iterations
 
 

@@ -21,6 +21,8 @@ def encoded(text: str) -> str:
     [
         (f"Basic {encoded('alice:se:cret')}", Basic("alice", "se:cret")),
         (f"basic  {encoded('größer:✓')}", Basic("größer", "✓")),
+        (f"Basic {encoded(chr(0xFB01) + 'nance:secret')}", Basic("finance", "secret")),
+        (f"Basic {encoded('al' + chr(0x202E) + 'ice:secret')}", None),
         ("Bearer abc", Bearer("abc")),
         ("BEARER abc ", Bearer("abc")),
         ("", None),
@@ -57,6 +59,8 @@ def named(*names: str) -> Certified:
         (named(), None),
         (named(""), None),
         (named("alice"), "alice"),
+        (named("\ufb01nance"), "finance"),
+        (named("a\u202eb"), None),
         (named("alice", "bob"), None),
     ],
 )

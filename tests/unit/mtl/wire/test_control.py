@@ -478,3 +478,11 @@ def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) 
 def test_any_object_is_a_refusal_or_malformed(body: dict[str, Any]) -> None:
     with pytest.raises((Refused, Malformed)):
         w.decode_reply([b"409", msgspec.json.encode(body)], w.ConnectionReader)
+
+
+def test_control_characters_of_a_broker_do_not_reach_an_exception() -> None:
+    """A terminal that prints the exception must not execute them."""
+    body = msgspec.json.encode({"reason": "a\x1b[2J", "message": "b\x1b]0;c\x07\u202e\nd"})
+    with pytest.raises(Refused) as caught:
+        w.decode_reply([b"403", body], w.ResourceList)
+    assert str(caught.value) == "403 a\\x1b[2J: b\\x1b]0;c\\x07\\u202e\nd"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -253,3 +254,29 @@ def test_stored_names_have_no_control_characters() -> None:
         q.StageSpec(application="a\n", version=1)
     with pytest.raises(FieldError):
         q.ConnectionWriter(resources=["a"], writer="w", holder="h\x1b")
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda name: q.ResourceCreate(resource=name),
+        lambda name: q.ResourceCreate(resource="a", dead_letter=name),
+        lambda name: q.ResourceCreate(resource="a", retention=Retention(groups=(name,))),
+        lambda name: q.ConnectionReader(resources=[name]),
+        lambda name: q.ConnectionReader(resources=["a"], group=name),
+        lambda name: q.ConnectionWriter(resources=[name]),
+        lambda name: q.ConnectionWriter(resources=["a"], writer=name),
+        lambda name: q.StageSpec(application=name, version=1),
+        lambda name: q.CursorOpen(group=name, resource="a"),
+        lambda name: q.StageCommit(application=name, version=1, stages=[]),
+    ],
+)
+def test_new_names_have_visible_characters_only(create: Callable[[str], q.Request]) -> None:
+    create("orders")
+    with pytest.raises(FieldError, match=r"invisible character U\+200B"):
+        create("or\u200bders")
+
+
+def test_a_resource_with_an_invisible_name_can_be_described_and_deleted() -> None:
+    q.ResourceDescribe(resource="or\u200bders")
+    q.ResourceDelete(resource="or\u200bders")

@@ -111,18 +111,48 @@ def test_plain_passwords_are_checked_off_the_loop() -> None:
     client.ask(w.ConnectionProfile(profile="log"), w.Ok)
 
 
-def test_concurrent_password_checks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_limits, "MAX_PASSWORD_CHECKS", 1)
+@pytest.mark.parametrize(
+    ("limit", "address", "message"),
+    [
+        ("MAX_PASSWORD_CHECKS", "elsewhere", "1 passwords wait"),
+        ("MAX_PASSWORD_CHECKS_ADDRESS", "here", "1 passwords from this address wait"),
+    ],
+)
+def test_waiting_password_checks_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, limit: str, address: str, message: str
+) -> None:
+    monkeypatch.setattr(broker_limits, limit, 1)
     rig = rig_with(user("me", "secret"), protected=True)
-    first, second = Client(rig), Client(rig)
-    for client in (first, second):
+    at_once = broker_limits.PASSWORD_CHECKS_AT_ONCE
+    clients = [Client(rig, Origin("here", f"{number}")) for number in range(at_once + 1)]
+    late = Client(rig, Origin(address, "late"))
+    for client in (*clients, late):
         client.ask(OPEN, w.Unauthorized)
     rig.hold(a.CheckPassword)
-    waiting = first.begin(plainly("me", "secret"))
-    assert second.refused(plainly("me", "secret")).status == 503
+    waiting = [client.begin(plainly("me", "secret")) for client in clients]
+    refused = late.refused(plainly("me", "secret"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert message in refused.message
     rig.let_go()
+    for check in waiting:
+        check.reply(w.Ready)
+    late.ask(plainly("me", "secret"), w.Ready)
+
+
+def test_addresses_take_turns_at_password_checks() -> None:
+    """A right password waits for one wrong password from another address, not for all of them."""
+    rig = rig_with(user("me", "secret"), user("you", "secret"), protected=True)
+    guessers = [Client(rig, Origin("there", f"{number}")) for number in range(20)]
+    client = Client(rig, Origin("here"))
+    for peer in (*guessers, client):
+        peer.ask(OPEN, w.Unauthorized)
+    rig.hold(a.CheckPassword)
+    for guesser in guessers:
+        guesser.begin(plainly("you", "wrong"))
+    waiting = client.begin(plainly("me", "secret"))
+    for _ in range(broker_limits.PASSWORD_CHECKS_AT_ONCE + 2):
+        rig.let_go(1)
     waiting.reply(w.Ready)
-    second.ask(plainly("me", "secret"), w.Ready)
 
 
 @pytest.mark.requirement("MTL-27")
@@ -240,16 +270,51 @@ def test_failures_count_across_sessions_and_lock_out_a_right_password_too(
     login(Client(rig, Origin("here")), ME)
 
 
-def test_failures_of_an_address_count_across_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_limits, "FAILED_LOGINS_ADDRESS", 3)
-    rig = rig_with(user("me", "secret"))
-    for number in range(3):
+def test_wrong_passwords_for_other_names_do_not_lock_out_a_user() -> None:
+    """A stranger cannot lock out those who share its address."""
+    rig = rig_with(user("me", "secret"), user("you", "secret"))
+    for number in range(200):
         client = Client(rig, Origin("here"))
         client.ask(OPEN, w.Unauthorized)
-        attempt(client, f"user {number}", "wrong")
+        attempt(client, "you" if number % 20 == 0 else f"user {number}", "wrong")
+    login(Client(rig, Origin("here")), ME)
+
+
+def test_a_name_without_a_user_is_locked_out_like_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 2)
+    rig = rig_with(user("me", "secret"))
+    for _ in range(2):
+        client = Client(rig, Origin("here"))
+        client.ask(OPEN, w.Unauthorized)
+        attempt(client, "nobody", "wrong")
+    with pytest.raises(Refused) as caught:
+        login(Client(rig, Origin("here")), Credentials("nobody", "wrong"))
+    assert caught.value.status == 403
+
+
+def test_invented_names_do_not_displace_the_counts_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 2)
+    monkeypatch.setattr(broker_limits, "MAX_FAILED_LOGINS", 3)
+    rig = rig_with(user("me", "secret"))
+    for name in ("me", "me", "a", "b", "c", "d"):
+        client = Client(rig, Origin("here"))
+        client.ask(OPEN, w.Unauthorized)
+        attempt(client, name, "wrong")
     with pytest.raises(Refused) as caught:
         login(Client(rig, Origin("here")), ME)
     assert caught.value.status == 403
+
+
+def test_a_lock_out_does_not_concern_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CURVE key cannot be guessed."""
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 1)
+    rig = rig_with(user("me", "secret", keys=["mine"]), protected=True)
+    guesser = Client(rig, Origin("here"))
+    guesser.ask(OPEN, w.Unauthorized)
+    attempt(guesser, "me", "wrong")
+    login(Client(rig, Origin("here", "1 mine")), Credentials(key=True))
+    with pytest.raises(Refused):
+        login(Client(rig, Origin("here")), ME)
 
 
 @pytest.mark.parametrize("password", ["wrong", "secret"])

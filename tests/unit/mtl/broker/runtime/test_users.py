@@ -47,7 +47,9 @@ def test_a_user_with_a_damaged_record_can_only_be_removed(users: Users, tmp_path
     assert [u.keys for u in users.all()] == [("k2",)]
 
 
-@pytest.mark.parametrize("name", ["", "anonymous", "a\0b", "x" * 256])
+@pytest.mark.parametrize(
+    "name", ["", "anonymous", "a\0b", "x" * 256, "\ufb01nance", "fin\u200bance", "a\u3164", "Jose\u0301"]
+)
 def test_invalid_user_names_are_refused(users: Users, name: str) -> None:
     with pytest.raises(OptionError):
         users.add(name, None, [])
@@ -82,7 +84,7 @@ def test_a_key_belongs_to_one_user(users: Users) -> None:
 
 def test_a_user_name_is_short_enough_for_names_derived_from_it(users: Users) -> None:
     users.add("e" * MAX_USER_NAME, None, [])
-    with pytest.raises(OptionError, match="up to 128"):
+    with pytest.raises(OptionError, match="at most 128"):
         users.add("\N{LATIN SMALL LETTER E WITH ACUTE}" * 65, None, [])
     assert MAX_USER_NAME + len(".write-") + 32 < limits.MAX_SHORT_STRING
 
