@@ -55,7 +55,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Raises `OptionError` for invalid or contradicting options."""
         if not _ENDPOINT.fullmatch(self.endpoint):
-            raise OptionError(f"{self.endpoint!r} is not an endpoint; write tcp://HOST:PORT or ipc://PATH")
+            raise OptionError(
+                "endpoint is not tcp://HOST:PORT or ipc://PATH; it is not shown, because it may be a secret"
+            )
         if self.request_timeout <= 0 or self.retry_deadline <= 0:
             raise OptionError("request_timeout and retry_deadline have to be above 0 seconds")
         if self.heartbeat is not None and self.heartbeat < 0:
@@ -71,7 +73,7 @@ class Settings:
         mechanism = self.sasl_mechanism.upper() if self.sasl_mechanism is not None else None
         if mechanism not in {None, *BY_STRENGTH}:
             raise OptionError(
-                f"there is no mechanism {self.sasl_mechanism!r}; there are {', '.join(BY_STRENGTH)}"
+                f"sasl_mechanism is none of {', '.join(BY_STRENGTH)}; it is not shown, because it may be a secret"
             )
         if passwords and self.user is None:
             raise OptionError("user and password go together; there is no user")

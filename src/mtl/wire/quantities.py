@@ -1,6 +1,7 @@
 """Sizes, durations and times as people write them, for command lines and options. Strict: nothing is guessed.
 
-A parser raises ValueError with the value and examples of valid ones.
+A parser raises ValueError with examples of valid values. It does not quote the value, which may be a password in the
+wrong place.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip().lower())
     octets = int(found[1]) * _UNITS[found[2]] if found and len(found[1]) < 20 else 0
     if not 1 <= octets <= _LARGEST:
-        raise ValueError(f"{text[:40]!r} is not a size, such as 1048576, 64m or 1g")
+        raise ValueError("it is not a size, such as 1048576, 64m or 1g")
     return octets
 
 
@@ -35,9 +36,9 @@ def duration(text: str, longest: float = LONGEST_S) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
     seconds = float(found[1]) * _SECONDS.get(found[2], 0.0) if found else 0.0
     if not seconds > 0.0:
-        raise ValueError(f"{text[:40]!r} is not a duration, such as 500ms, 5s, 15m or 7d")
+        raise ValueError("it is not a duration, such as 500ms, 5s, 15m or 7d")
     if seconds > longest:
-        raise ValueError(f"{text[:40]!r} is longer than {longest / 86_400:.0f} days; check the unit")
+        raise ValueError(f"it is longer than {longest / 86_400:.0f} days; check the unit")
     return seconds
 
 
@@ -48,5 +49,5 @@ def microseconds(text: str) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
-        raise ValueError(f"{text!r} is not an ISO 8601 time with its zone, such as 2026-01-31T12:00:00Z")
+        raise ValueError("it is not an ISO 8601 time with its zone, such as 2026-01-31T12:00:00Z")
     return round(moment.timestamp() * 1_000_000)

@@ -1,7 +1,8 @@
 """The kinds of option values: strict parsers. Pure.
 
 A parser takes the text from Spark and returns the value, or raises ValueError with the rest of the sentence "option
-x: ...". It does not guess: a number without a unit, for example, is not a duration.
+x: ...". It does not guess: a number without a unit, for example, is not a duration. The sentence never quotes the
+value, which may be a password in the wrong option; an exception reaches logs and Spark's event log.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def boolean(value: str) -> bool:
     """True or false, in upper or lower case; Spark passes booleans as text."""
     found = BOOLEANS.get(value.strip().lower())
     if found is None:
-        raise ValueError(f"{value!r} is neither true nor false")
+        raise ValueError("it is neither true nor false")
     return found
 
 
@@ -98,7 +99,7 @@ def version(value: str) -> int:
 def _parse_integer(value: str, least: int) -> int:
     digits = value.strip()
     if not (digits.isascii() and digits.isdigit()) or not least <= int(digits) <= LARGEST:
-        raise ValueError(f"{value!r} is not a whole number from {least} to {LARGEST}")
+        raise ValueError(f"it is not a whole number from {least} to {LARGEST}")
     return int(digits)
 
 
@@ -139,8 +140,8 @@ def matches(pattern: str, name: str) -> bool:
 
     try:
         found = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{pattern!r} is not a regular expression in RE2's syntax: {error}") from error
+    except pa.ArrowInvalid:  # whose text quotes the pattern
+        raise ValueError("it is not a regular expression in RE2's syntax") from None
     return bool(found[0].as_py())
 
 
@@ -172,7 +173,7 @@ def one_of(*words: str) -> Any:
     def parse(value: str) -> str:
         found = value.strip().lower()
         if found not in words:
-            raise ValueError(f"{value!r} is not one of {', '.join(words)}")
+            raise ValueError(f"it is not one of {', '.join(words)}")
         return found
 
     parse.__doc__ = ", ".join(words)
@@ -185,9 +186,7 @@ def _places(value: str, parse: Any, words: str) -> ReadPlaces:
     try:
         return ReadPlaces(parse(value.strip().lower()))
     except ValueError:
-        raise ValueError(
-            f"{value!r} is neither one of {words} nor a JSON object from resource to place"
-        ) from None
+        raise ValueError(f"it is neither one of {words} nor a JSON object from resource to place") from None
 
 
 def _start_of(value: object) -> ReadPlace:
@@ -195,13 +194,13 @@ def _start_of(value: object) -> ReadPlace:
         return _WORDS[value]
     if type(value) is int and (value in _NUMBERS or 1 <= value <= LARGEST):
         return _NUMBERS.get(value) or ReadPlace("sequence", value)
-    raise ValueError(f"{value!r} is not a place to start at: earliest, latest, group or a sequence from 1")
+    raise ValueError("a place to start at is earliest, latest, group or a sequence from 1")
 
 
 def _end_of(value: object) -> ReadPlace:
     place = _start_of(value)
     if place.kind in {"earliest", "group"}:
-        raise ValueError(f"{value!r} is not a place to end at: latest or a sequence from 1")
+        raise ValueError("a place to end at is latest or a sequence from 1")
     return place
 
 
@@ -214,8 +213,7 @@ def _microseconds(value: object) -> int:
         return quantities.microseconds(written)
     except ValueError:
         raise ValueError(
-            f"{value!r} is not a time; give milliseconds since 1970 or ISO 8601 with a time zone, "
-            "such as 2026-01-31T12:00:00Z"
+            "it is not a time; give milliseconds since 1970 or ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z"
         ) from None
 
 

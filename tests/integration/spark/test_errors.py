@@ -49,7 +49,7 @@ def test_an_unknown_option_is_an_error_with_a_suggestion(spark: SparkSession) ->
 
 
 def test_a_value_that_does_not_fit_names_its_option(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match="option failOnDataLoss: 'no' is neither true nor false"):
+    with pytest.raises(PySparkException, match="option failOnDataLoss: it is neither true nor false"):
         read(spark, NOBODY, resources="a", failOnDataLoss="no")
 
 

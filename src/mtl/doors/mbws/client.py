@@ -191,7 +191,9 @@ def connect(
     """
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
-        raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
+        raise OptionError(
+            "the URL is not ws://HOST:PORT or wss://HOST:PORT; it is not shown, because it may have a password"
+        )
     target = LinkTarget(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline, authorization)
 
     async def open_connection() -> MbwsConnection:

@@ -35,7 +35,9 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """Check the rules that types cannot express."""
         parts = urlsplit(self.url)
         if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
-            raise OptionError(f"url {self.url!r} is not ws://HOST:PORT or wss://HOST:PORT")
+            raise OptionError(
+                "url is not ws://HOST:PORT or wss://HOST:PORT; it is not shown, because it may have a password"
+            )
         if (self.user is None) != (self.password_file is None):
             raise OptionError("user and password-file belong together")
         if self.user is not None and self.token_file is not None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark_mtl.options.settings import (
     read_settings,
     write_settings,
 )
+from pyspark_mtl.options.table import OPTIONS, Option, Use
 
 
 def lowered(**options: str) -> dict[str, str]:
@@ -76,7 +78,7 @@ def test_options_of_spark_are_ignored() -> None:
 
 
 def test_a_value_that_does_not_fit_names_its_option() -> None:
-    with pytest.raises(OptionError, match="option failOnDataLoss: 'yes' is neither true nor false"):
+    with pytest.raises(OptionError, match="option failOnDataLoss: it is neither true nor false"):
         parse({"failondataloss": "yes"})
 
 
@@ -219,7 +221,7 @@ def test_a_batch_write_with_application_and_version_is_repeatable() -> None:
         (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "remembers no batches"),
         (True, {"deliveryGuarantee": "maybe"}, "not one of exactly-once, at-least-once"),
         (True, {"createRetainAge": "7d"}, "createRetainAge has no meaning without createResource=true"),
-        (False, {"overwriteMode": "replace"}, "'replace' is not one of truncate"),
+        (False, {"overwriteMode": "replace"}, "it is not one of truncate"),
     ],
 )
 def test_contradictory_options_of_a_write_are_errors(
@@ -313,10 +315,24 @@ def test_options_of_typed_bodies() -> None:
         ),
         (
             {"bodyFormat": "json", "mode": "lenient"},
-            "'lenient' is not one of permissive, dropmalformed, failfast",
+            "it is not one of permissive, dropmalformed, failfast",
         ),
     ],
 )
 def test_contradictory_options_of_bodies_are_errors(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         stream(**options)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("form", ["{}", "({}", "[{}", '["{}", 1]', '{{"a": "{}"}}', "{}:1", "tcp:// {}"])
+def test_a_wrong_value_is_not_quoted(option: Option, form: str) -> None:
+    """A password in the wrong option reaches neither the exception nor its causes."""
+    options = {"resources": "a"} | {option.name: form.format("hunter2")}
+    shown = ""
+    try:
+        parsed = parse(options)
+        (read_settings if option.use & Use.BATCH_READ else write_settings)(parsed, streaming=False)
+    except OptionError as error:
+        shown = "".join(traceback.format_exception(error))
+    assert "hunter2" not in shown
