@@ -58,9 +58,11 @@ def authenticate(client: Client, credentials: Credentials, reply: object) -> w.R
     return reply
 
 
-def logged_in(rig: Rig, name: str, password: str = "secret", origin: Origin = NO_ORIGIN) -> Client:
-    """A client of the `log` profile."""
+def logged_in(
+    rig: Rig, name: str, password: str = "secret", origin: Origin = NO_ORIGIN, *, profile: str = "log"
+) -> Client:
+    """A client of a profile."""
     client = Client(rig, origin)
     login(client, Credentials(name, password))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
     return client

@@ -246,12 +246,12 @@ class _Reading:
 
 def _reading(base: _Base, logs: _Logs) -> _Reading:
     out, leases, opening = base.out, base.leases, base.opening
-    queues = Queues(out, base.random, logs.resources, base.unreadable)
+    queues = Queues(out, base.random, logs.resources, base.unreadable, base.quotas)
     reads, aheads = Reads(out), AheadLimit()
     return _Reading(
         Readers(out, leases, reads, aheads),
         Fanout(out),
-        Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable),
+        Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable, base.quotas),
         queues,
         Consumers(out, opening, queues, logs.resources, leases, reads, aheads),
         DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes, reads),

@@ -66,7 +66,7 @@ MAX_RIGHTS_REMEMBERED = 100_000
 ACCOUNTS_CHECK_S = 1.0
 """Interval at which the broker checks for changes by `mtl user` or `mtl grant`."""
 
-MAX_LEASES = 20_000
+MAX_LEASES = 40_000
 """Live leases; about 2 KB each."""
 
 MAX_LEASES_PER_SESSION = 2_000
@@ -96,7 +96,7 @@ MAX_CHANGES = 200_000
 MAX_WAITERS = 10_000
 """Describes that wait for changes at once; without the wait each client would poll."""
 
-MAX_WAITING_NAMES = 200_000
+MAX_WAITING_NAMES = 400_000
 """Names in all waiting Describes together; each costs about 300 octets. A Describe by pattern has none."""
 
 MAX_WAITING_PATTERNS = 1_000
@@ -191,6 +191,9 @@ CURSOR_FLUSH_S = 0.1
 
 MAX_CURSORS = 200_000
 """Cursors of a broker, about 1 KB each, until they or their resources are deleted: two groups for MAX_RESOURCES."""
+
+MAX_QUEUES = 100_000
+"""Queues of a broker, about 2 KB each, and a row that is written at most ten times a second."""
 
 MAX_APPLICATIONS = 100_000
 """Applications whose last commit is kept, about 1 KB each: a hundred new queries a day for three years."""

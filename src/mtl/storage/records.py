@@ -46,7 +46,8 @@ class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A group's durable position: the next content it has not confirmed. `epoch` counts its holders so far, `log_epoch`
-    is that of the log's content before `position`, if it is known.
+    is that of the log's content before `position`, if it is known. `owner` is the user that created it, whose quotas
+    count it.
     """
 
     kind: ClassVar[str] = "cursor"
@@ -58,6 +59,7 @@ class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
     epoch: int = 0
     holder: str = ""
     log_epoch: str | None = None
+    owner: str = ""
 
     @property
     def key(self) -> str:
@@ -79,7 +81,8 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
     `id` is the writer of its dead letters, `buried` their last number. Contents below `ahead` may have been delivered;
     `deliveries` are pairs of content and number of its ended deliveries, if any. The log ended at `end` when this was
-    written, with a content of `log_epoch`; 0 in older records.
+    written, with a content of `log_epoch`; 0 in older records. `owner` is the user that created it, whose quotas count
+    it.
     """
 
     kind: ClassVar[str] = "queue"
@@ -96,6 +99,7 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
     buried: int = 0
     end: int = 0
     log_epoch: str | None = None
+    owner: str = ""
 
     @property
     def key(self) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.wire.control import QUOTA
 
@@ -21,44 +22,97 @@ class Quota(StrEnum):
 
     SESSIONS = "sessions"
     LEASES = "leases"
+    LEASED_NAMES = "leased-names"
     WAITS = "waits"
+    WAITING_NAMES = "waiting-names"
+    RESOURCES = "resources"
+    CURSORS = "cursors"
+    QUEUES = "queues"
+    APPLICATIONS = "applications"
     WRITER_NAMES = "writer-names"
     STAGES = "stages"
     STAGE_BYTES = "stage-bytes"
     STORED_BYTES = "stored-bytes"
 
 
-DEFAULTS: Final[dict[Quota, int]] = {
-    # Half of the broker's total (limits.MAX_...): a Spark driver has one of each for each resource of a group.
-    Quota.SESSIONS: 10_000,
-    Quota.LEASES: 10_000,
-    # A quarter of the total: one faulty user leaves the others enough.
-    Quota.WAITS: 2_500,
-    Quota.WRITER_NAMES: 250_000,
-    Quota.STAGES: 25_000,
-    # Some hours of a query at 10 MB/s whose driver never commits.
-    Quota.STAGE_BYTES: 256 << 30,
-    # More than most disks have: only the administrator knows how to share the disk.
-    Quota.STORED_BYTES: 4 << 40,
-}
-"""The quotas of a user that the configuration does not mention."""
+class QuotaTerms(NamedTuple):
+    """A row of the table. `total` is the name of the bound of all users together in `mtl.broker.limits` (None: the disk
+    is the bound), `unit` and `remedy` are parts of a refusal, `default` is the quota of a user where it is no share of
+    the total.
+    """
 
-_UNITS: Final[dict[Quota, tuple[str, str]]] = {
-    Quota.SESSIONS: ("sessions", "repeat the token of the 201 instead of opening new ones"),
-    Quota.LEASES: ("leases", "close some with Lease.Close, or let them expire"),
-    Quota.WAITS: ("requests that wait for changes", "ask without wait"),
-    Quota.WRITER_NAMES: (
-        "writer names",
-        "use fewer names; a name is forgotten a day after its last use",
+    total: str | None
+    unit: str
+    remedy: str
+    default: int | None = None
+
+
+SHARE: Final = 4
+"""A user's default quota is one part of this number of the total: no few users can take all of it."""
+
+RESERVE: Final = 4
+"""No configured quota exceeds the total less one part of this number: the rest is for the other users."""
+
+QUOTAS: Final[Mapping[Quota, QuotaTerms]] = {
+    Quota.SESSIONS: QuotaTerms(
+        "MAX_SESSIONS", "sessions", "repeat the token of the 201 instead of opening new ones"
     ),
-    Quota.STAGES: ("stages", "commit or abort some (mtl stages)"),
-    Quota.STAGE_BYTES: ("octets in stages", "commit or abort some (mtl stages)"),
-    Quota.STORED_BYTES: (
+    Quota.LEASES: QuotaTerms("MAX_LEASES", "leases", "close some with Lease.Close, or let them expire"),
+    Quota.LEASED_NAMES: QuotaTerms(
+        "MAX_LEASED_NAMES",
+        "resources named in leases",
+        "close leases, or ask for any and all resources instead",
+    ),
+    Quota.WAITS: QuotaTerms("MAX_WAITERS", "requests that wait for changes", "ask without wait"),
+    Quota.WAITING_NAMES: QuotaTerms(
+        "MAX_WAITING_NAMES",
+        "names in requests that wait for changes",
+        "ask without wait, or for fewer resources",
+    ),
+    Quota.RESOURCES: QuotaTerms("MAX_RESOURCES", "resources", "delete some"),
+    Quota.CURSORS: QuotaTerms("MAX_CURSORS", "cursors", "delete unneeded ones (mtl cursors delete)"),
+    Quota.QUEUES: QuotaTerms("MAX_QUEUES", "queues", "delete unneeded ones"),
+    Quota.APPLICATIONS: QuotaTerms(
+        "MAX_APPLICATIONS", "applications", "forget those of ended queries (mtl stages forget)"
+    ),
+    Quota.WRITER_NAMES: QuotaTerms(
+        "MAX_WRITER_NAMES", "writer names", "use fewer names; a name is forgotten a day after its last use"
+    ),
+    Quota.STAGES: QuotaTerms("MAX_STAGES", "stages", "commit or abort some (mtl stages)"),
+    # Some hours of a query at 10 MB/s whose driver never commits.
+    Quota.STAGE_BYTES: QuotaTerms(None, "octets in stages", "commit or abort some (mtl stages)", 256 << 30),
+    # More than most disks have: only the administrator knows how to share the disk.
+    Quota.STORED_BYTES: QuotaTerms(
+        None,
         "octets in the resources that it created",
         "delete some, or let retention remove more contents",
+        4 << 40,
     ),
 }
-"""The unit of each quota, and the remedy for its error message."""
+
+
+def total_of(quota: Quota) -> int | None:
+    """The bound of all users together; None where the disk is the bound."""
+    name = QUOTAS[quota].total
+    return None if name is None else getattr(broker_limits, name)
+
+
+def _default(quota: Quota, terms: QuotaTerms) -> int:
+    total = total_of(quota)
+    share = None if total is None else total // SHARE
+    default = terms.default if share is None else share
+    assert default is not None, "a quota has a total or a default"
+    return default
+
+
+def highest(quota: Quota) -> int | None:
+    """The highest quota that a user may have; None where the disk is the bound."""
+    total = total_of(quota)
+    return None if total is None else total - total // RESERVE
+
+
+DEFAULTS: Final[dict[Quota, int]] = {quota: _default(quota, terms) for quota, terms in QUOTAS.items()}
+"""The quotas of a user that the configuration does not mention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +146,12 @@ class Quotas:
         """Raises `Refused` 403 if the sum of `used` and `more` is above the quota."""
         limit = self.limit(principal, quota)
         if limit is not None and used + more > limit:
-            unit, remedy = _UNITS[quota]
+            terms = QUOTAS[quota]
             raise Refused(
                 403,
                 QUOTA,
-                f"user {principal!r} has {used} {unit}, and its quota {quota} is {limit}: {remedy}, or have the "
-                "administrator raise it in [quotas]",
+                f"user {principal!r} has {used} {terms.unit}, and its quota {quota} is {limit}: {terms.remedy}, or "
+                "have the administrator raise it in [quotas]",
                 quota=quota.value,
                 limit=limit,
                 used=used,

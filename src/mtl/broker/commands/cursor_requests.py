@@ -61,7 +61,7 @@ class CursorRequests:
                 )
             )
 
-        self._cursors.open(key, resource, at, opened)
+        self._cursors.open(key, resource, at, caller.principal, opened)
 
     @staticmethod
     def _initial_position(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:

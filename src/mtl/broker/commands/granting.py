@@ -79,7 +79,7 @@ class Granting:
         if profile.durable and isinstance(request, w.ConnectionWriter):
             self._space.check()
         repeats = request_key(caller.vhost, caller.principal, caller.key, request.request_id)
-        self._leases.admit(caller.session, caller.principal, len(request.resources), repeats)
+        self._leases.admit(caller.session, caller.principal, len(set(request.resources)), repeats)
 
     def terms(
         self, caller: Caller, profile: Profile, request: w.ConnectionReader | w.ConnectionWriter
@@ -91,7 +91,7 @@ class Granting:
             caller.principal,
             caller.vhost,
             profile,
-            tuple(request.resources),
+            tuple(dict.fromkeys(request.resources)),
             request.confirm,
             self._outbox.now.mono,
             self._authorization.needs(caller, request),

@@ -48,7 +48,7 @@ class QueueGrants:
                 "the queue exists and continues at its position; from is for a new queue only",
             )
         name = request.group or queue_limits.DEFAULT_QUEUE
-        queues = [self._open(caller.vhost, x, name, start, request) for x in dict.fromkeys(request.resources)]
+        queues = [self._open(caller, x, name, start, request) for x in dict.fromkeys(request.resources)]
         terms = self._granting.terms(caller, profile, request)
         fresh = [q for q in queues if not q.ahead]
         outcomes: list[Refused | None] = []
@@ -73,15 +73,15 @@ class QueueGrants:
             self._reads.check(resource, at, prepared)
 
     def _open(
-        self, vhost: str, resource: str, name: str, start: int | str, request: w.ConnectionReader
+        self, caller: Caller, resource: str, name: str, start: int | str, request: w.ConnectionReader
     ) -> Queue:
-        found = self._resources.need(vhost, resource)
+        found = self._resources.need(caller.vhost, resource)
         if len(request.resources) == 1:
             found.check(request.incarnation)
         found.readable()
         queue = self._queues.of(found).get(name)
         if queue is None or queue.deleting:
-            queue = self._queues.open(found, name, found.resolve(start))
+            queue = self._queues.open(found, name, found.resolve(start), caller.principal)
         return queue
 
     def _grant(

@@ -151,7 +151,7 @@ class ReaderGrants:
             except Refused as e:  # fenced while the cursor was being made
                 then(e)
 
-        self._cursors.open(key, resource, start, opened)
+        self._cursors.open(key, resource, start, caller.principal, opened)
 
     # --- the lease ------------------------------------------------------------------------------------------
 

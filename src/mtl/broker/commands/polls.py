@@ -6,7 +6,6 @@ only those for its resource.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from itertools import compress, islice
 from typing import NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import check, matches
+from mtl.broker.access.pools import Pool
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.changes import Changes
@@ -62,8 +62,8 @@ class _Changed(NamedTuple):
 
 
 class Polls:
-    """Every waiting poll: at most MAX_WAITERS, with MAX_WAITING_NAMES and MAX_WAITING_PATTERNS together, each for at
-    most MAX_WAIT_S seconds. A client is not told about a resource that it may not see.
+    """Every waiting poll, each for at most MAX_WAIT_S seconds. A client is not told about a resource that it may not
+    see.
     """
 
     def __init__(
@@ -81,13 +81,12 @@ class Polls:
         self._changes = changes
         self._authorization = authorization
         self._quotas = quotas
-        self._of_principal: Counter[str] = Counter()
+        self._pool, self._names = Pool(quotas, Quota.WAITS), Pool(quotas, Quota.WAITING_NAMES)
         self._polls: dict[int, _Poll] = {}
         self._named: dict[ResourceKey, dict[int, None]] = {}
         self._open: dict[tuple[str, str | None], dict[int, None]] = {}
         """The polls without names, by virtual host and pattern."""
         self._last = 0
-        self._names = 0
 
     def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
         """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 503 for too many polls."""
@@ -118,22 +117,16 @@ class Polls:
     def _admit(self, poll: _Poll) -> None:
         """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota."""
         principal = poll.caller.principal
-        self._quotas.check(principal, Quota.WAITS, self._of_principal[principal])
-        if len(self._polls) >= broker_limits.MAX_WAITERS:
-            raise Refused(
-                503, w.OVERLOADED, f"{broker_limits.MAX_WAITERS} requests wait already; ask without wait"
-            )
-        if self._names + poll.cost > broker_limits.MAX_WAITING_NAMES:
-            raise Refused(
-                503, w.OVERLOADED, "too many names are in waiting requests already; ask without wait"
-            )
+        self._pool.check(principal)
+        self._names.check(principal, poll.cost)
         is_new = poll.names is None and (poll.caller.vhost, poll.pattern) not in self._open
         if is_new and len(self._open) >= broker_limits.MAX_WAITING_PATTERNS:
             raise Refused(
                 503, w.OVERLOADED, "too many patterns are in waiting requests already; ask without wait"
             )
-        self._names += poll.cost
-        self._of_principal[principal] += 1
+        owner = self._quotas.owner(principal)
+        self._pool.add(owner)
+        self._names.add(owner, poll.cost)
 
     def changed(self, resource: Resource) -> None:
         """A resource was created or deleted, or its visible end moved: answer the polls that wait for it."""
@@ -155,8 +148,9 @@ class Polls:
         poll = self._polls.pop(number, None)
         if poll is None:
             return
-        self._names -= poll.cost
-        self._of_principal[poll.caller.principal] -= 1
+        owner = self._quotas.owner(poll.caller.principal)
+        self._pool.remove(owner)
+        self._names.remove(owner, poll.cost)
         for key in self._keys_of(poll):
             _drop(self._named, key, number)
         if poll.names is None:

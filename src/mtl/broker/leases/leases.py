@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.access.pools import Pool
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.lease import Lease, RequestKey
 from mtl.broker.outbox import Outbox
@@ -32,10 +33,9 @@ class Leases:
         self._ending: dict[str, Callable[[], None]] = {}
         self._unbinding: dict[str, Callable[[], None]] = {}
         self._of_session: Counter[str] = Counter()
-        self._of_principal: Counter[str] = Counter()
+        self._pool, self._names = Pool(quotas, Quota.LEASES), Pool(quotas, Quota.LEASED_NAMES)
         self._requested: dict[RequestKey, Lease] = {}
         """The live leases whose clients gave them an id."""
-        self._names = 0
 
     def token(self) -> str:
         """A new bearer token of 128 random bits (PROTOCOL.md 3)."""
@@ -43,23 +43,18 @@ class Leases:
 
     def admit(self, session: str, principal: str, names: int, repeats: RequestKey | None) -> None:
         """Raises `Refused` 503 if the session or the broker has no room for another lease with this number of
-        names, 403 above the principal's quota. A lease that replaces another (`repeats`) is not counted as a
+        names, 403 above the principal's quotas. A lease that replaces another (`repeats`) is not counted as a
         further one.
         """
-        more = 0 if repeats in self._requested else 1
-        self._quotas.check(principal, Quota.LEASES, self._of_principal[principal], more)
-        own = self._of_session[session]
-        if len(self._by_token) >= broker_limits.MAX_LEASES or own >= broker_limits.MAX_LEASES_PER_SESSION:
-            raise Refused(
-                503, OVERLOADED, "too many leases are open; close some with Lease.Close, or let them expire"
-            )
-        if self._names + names > broker_limits.MAX_LEASED_NAMES:
+        former = self._requested.get(repeats) if repeats is not None else None
+        self._pool.check(principal, int(former is None))
+        self._names.check(principal, names - (len(former.terms.resources) if former is not None else 0))
+        if former is None and self._of_session[session] >= broker_limits.MAX_LEASES_PER_SESSION:
             raise Refused(
                 503,
                 OVERLOADED,
-                f"the open leases name {self._names} resources and this one {names}; "
-                f"{broker_limits.MAX_LEASED_NAMES} is the limit. "
-                "Close leases, or ask for any and all resources instead",
+                f"this session has {broker_limits.MAX_LEASES_PER_SESSION} leases, which is the limit; close some with "
+                "Lease.Close, or let them expire",
             )
 
     def in_use(self, session: str) -> bool:
@@ -80,9 +75,10 @@ class Leases:
                 self.end(former)
             self._requested[repeats] = lease
         self._by_token[lease.terms.token] = lease
-        self._names += len(lease.terms.resources)
+        owner = self._quotas.owner(lease.terms.principal)
+        self._pool.add(owner)
+        self._names.add(owner, len(lease.terms.resources))
         self._of_session[lease.terms.session] += 1
-        self._of_principal[lease.terms.principal] += 1
         self._ending[lease.terms.token] = ended
         if unbound is not None:
             self._unbinding[lease.terms.token] = unbound
@@ -97,8 +93,9 @@ class Leases:
             return
         if lease.terms.repeats is not None:
             self._requested.pop(lease.terms.repeats, None)
-        self._names -= len(lease.terms.resources)
-        self._of_principal[lease.terms.principal] -= 1
+        owner = self._quotas.owner(lease.terms.principal)
+        self._pool.remove(owner)
+        self._names.remove(owner, len(lease.terms.resources))
         self._of_session[lease.terms.session] -= 1
         if not self._of_session[lease.terms.session]:
             del self._of_session[lease.terms.session]

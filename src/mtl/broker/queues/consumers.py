@@ -77,7 +77,8 @@ class Consumers:
             found = self._resources.need(lease.terms.vhost, resource)  # it may have been deleted meanwhile
             queue = self._queues.of(found).get(lease.queue)
             if queue is None or queue.deleting:
-                queue = self._queues.open(found, lease.queue, found.resolve(lease.start))
+                start, principal = found.resolve(lease.start), lease.terms.principal
+                queue = self._queues.open(found, lease.queue, start, principal)
         except Refused:
             return False
         lease.summoned[resource] = queue

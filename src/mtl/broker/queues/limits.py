@@ -5,10 +5,6 @@ from __future__ import annotations
 DEFAULT_QUEUE = "default"
 """The queue of a consumer that does not name one."""
 
-MAX_QUEUES = 100_000
-"""Most queues of a broker. Each costs about 2 KB of memory, and a row that is written at most ten times a
-second."""
-
 QUEUE_TICK_S = 0.1
 """Seconds between two checks of queues: settlements are written, backoffs end, dead letters are moved. After a crash
 of the broker contents that were settled since the last check are delivered again."""

@@ -28,12 +28,13 @@ Place = tuple["Queue", int]
 class Queue:
     """One queue of a resource: the state of its contents, its consumers, and the chunks that were read for them.
 
-    `ahead`, `low` and `buried` have the values on the disk. No content at or above `ahead` is delivered. Retention
-    may rely on `low`. Dead letters up to the number `buried` may be appended.
+    `owner` is the user that created it, whose quotas count it. `ahead`, `low` and `buried` have the values on the disk.
+    No content at or above `ahead` is delivered. Retention may rely on `low`. Dead letters up to the number `buried` may be appended.
     """
 
-    def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
+    def __init__(self, resource: Resource, name: str, number: int, state: QueueState, owner: str) -> None:
         self.resource = resource
+        self.owner = owner
         self.name = name
         self.id = number
         self.state = state
@@ -85,6 +86,7 @@ class Queue:
             state.buried,
             end,
             self.resource.epoch_of(end),
+            self.owner,
         )
 
     def describe(self) -> w.QueueInfo:

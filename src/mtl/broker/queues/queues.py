@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from mtl.broker.access.pools import Pool
+from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
 from mtl.broker.queues import limits as queue_limits
@@ -45,8 +47,11 @@ class Queues:
         random: Callable[[int], bytes],
         resources: Resources,
         unreadable: Unreadable,
+        quotas: Quotas,
     ) -> None:
         self._outbox = outbox
+        self._quotas = quotas
+        self._pool = Pool(quotas, Quota.QUEUES)
         self._unreadable = unreadable
         self._random = random
         self._resources = resources
@@ -101,7 +106,9 @@ class Queues:
             if resource is None or resource.record.incarnation != record.incarnation:
                 over.append(record)
                 continue
-            queue = self._add(Queue(resource, record.queue, record.id, state_of(record, resource)))
+            queue = self._add(
+                Queue(resource, record.queue, record.id, state_of(record, resource), record.owner)
+            )
             queue.ahead, queue.buried, queue.restored = record.ahead, record.buried, record
             if queue.state.letters:
                 self._burying[queue] = None
@@ -118,11 +125,12 @@ class Queues:
                 queue.ahead, queue.low = record.ahead, record.low
                 self.touch(queue)
 
-    def open(self, resource: Resource, name: str, start: int) -> Queue:
-        """The queue of this name. If it does not exist it is created to begin at `start`; no content is delivered
-        before it is durable.
+    def open(self, resource: Resource, name: str, start: int, principal: str) -> Queue:
+        """The queue of this name. If it does not exist it is created for a principal, to begin at `start`; no content
+        is delivered before it is durable.
 
-        Raises `Refused` 503 for too many queues, and for a queue that is being deleted.
+        Raises `Refused` 503 for too many queues, and for a queue that is being deleted, 403 for too many of the
+        principal.
         """
         found = self.of(resource).get(name)
         if found is not None and found.deleting:
@@ -131,13 +139,10 @@ class Queues:
         if found is not None:
             return found
         self.check_readable(resource, name)
-        if len(self._queues) >= queue_limits.MAX_QUEUES:
-            raise Refused(
-                503, w.OVERLOADED, f"there are {queue_limits.MAX_QUEUES} queues already, which is the limit"
-            )
+        self._pool.check(principal)
         number = int.from_bytes(self._random(8), "big") & _ID_MASK or 1
         state = QueueState(Settled(start), max_deliveries=resource.max_deliveries)
-        return self._add(Queue(resource, name, number, state))
+        return self._add(Queue(resource, name, number, state, self._quotas.owner(principal)))
 
     def check_readable(self, resource: Resource, name: str) -> None:
         """Raises `Refused` 503 for a queue whose record cannot be read."""
@@ -168,6 +173,7 @@ class Queues:
     def _add(self, queue: Queue) -> Queue:
         self._queues[queue] = None
         self._keys.add(_key_of(queue))
+        self._pool.add(queue.owner)
         self._of.setdefault(queue.resource, {})[queue.name] = queue
         return queue
 
@@ -269,6 +275,7 @@ class Queues:
         if queue in self._queues:
             del self._queues[queue]
             self._keys.discard(_key_of(queue))
+            self._pool.remove(queue.owner)
         queue.deleted = True
         others = self._of.get(queue.resource, {})
         others.pop(queue.name, None)

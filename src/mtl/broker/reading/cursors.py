@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from mtl.broker import limits as broker_limits
+from mtl.broker.access.pools import Pool
+from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
@@ -100,11 +101,16 @@ class Cursors:
         records: Iterable[CursorRecord],
         leases: Leases,
         unreadable: Unreadable,
+        quotas: Quotas,
     ) -> None:
         self._outbox = outbox
         self._unreadable = unreadable
         self._cursors: dict[CursorKey, Cursor] = {key_of(r): Cursor(r, r.position) for r in records}
         self._keys: SortedKeys[CursorKey] = SortedKeys(self._cursors)
+        self._quotas = quotas
+        self._pool = Pool(quotas, Quota.CURSORS)
+        for cursor in self._cursors.values():
+            self._pool.add(cursor.record.owner)
         self._dirty: dict[CursorKey, None] = {}
         self._flushing = 0
         self._flushed: list[Callable[[Refused | None], None]] = []
@@ -164,25 +170,23 @@ class Cursors:
         key: CursorKey,
         resource: Resource,
         position: int,
+        principal: str,
         then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Create a cursor at `position`, durably; idempotent. An existing cursor moves only if the log does not
-        have its position any more. Raises `Refused` 503 for too many cursors.
+        """Create a cursor at `position`, durably, for a principal; idempotent. An existing cursor moves only if the log
+        does not have its position any more. Raises `Refused` 503 for too many cursors, 403 for too many of the
+        principal.
         """
         if key in self._deleting:
             raise _being_deleted(key)
         cursor = self._cursors.get(key)
         if cursor is None:
             self.check_readable(key)
-        if cursor is None and len(self._cursors) >= broker_limits.MAX_CURSORS:
-            raise Refused(
-                503,
-                OVERLOADED,
-                f"{broker_limits.MAX_CURSORS} cursors exist already, which is the limit; `mtl cursors` shows them, "
-                "`mtl cursors delete` removes unneeded ones",
-            )
         if cursor is None:
-            cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0))
+            self._pool.check(principal)
+            owner = self._quotas.owner(principal)
+            self._pool.add(owner)
+            cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0, owner=owner))
             self._keys.add(key)
         if not is_of(cursor.record, resource):
             cursor.record = msgspec.structs.replace(
@@ -311,8 +315,10 @@ class Cursors:
                 if gone:
                     self._end_leases_of(key)
                     self._dirty.pop(key, None)
-                    if self._cursors.pop(key, None) is not None:
+                    cursor = self._cursors.pop(key, None)
+                    if cursor is not None:
                         self._keys.discard(key)
+                        self._pool.remove(cursor.record.owner)
                     self._unreadable.resolved(CursorRecord, record_key(*key))
                 elif key in known:
                     self._dirty[key] = None

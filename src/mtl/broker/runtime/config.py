@@ -11,7 +11,7 @@ import msgspec
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
+from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings, highest, total_of
 from mtl.errors import OptionError
 from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
@@ -63,7 +63,13 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     sessions: int = DEFAULTS[Quota.SESSIONS]
     leases: int = DEFAULTS[Quota.LEASES]
+    leased_names: int = DEFAULTS[Quota.LEASED_NAMES]
     waits: int = DEFAULTS[Quota.WAITS]
+    waiting_names: int = DEFAULTS[Quota.WAITING_NAMES]
+    resources: int = DEFAULTS[Quota.RESOURCES]
+    cursors: int = DEFAULTS[Quota.CURSORS]
+    queues: int = DEFAULTS[Quota.QUEUES]
+    applications: int = DEFAULTS[Quota.APPLICATIONS]
     writer_names: int = DEFAULTS[Quota.WRITER_NAMES]
     stages: int = DEFAULTS[Quota.STAGES]
     stage_bytes: int = DEFAULTS[Quota.STAGE_BYTES]
@@ -79,6 +85,12 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             for quota, value in quotas.items():
                 if value < 1:
                     raise OptionError(f"the quota {quota} of {where} has to be above 0")
+                most = highest(quota)
+                if most is not None and value > most:
+                    raise OptionError(
+                        f"the quota {quota} of {where} is {value}; it is at most {most}, because the rest of the "
+                        f"broker's {total_of(quota)} is for the other users"
+                    )
         if min(self.connections_at_once, self.connections_per_second, self.connections_open) <= 0:
             raise OptionError(
                 "connections-at-once, connections-per-second and connections-open have to be above 0"

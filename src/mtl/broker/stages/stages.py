@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.access.pools import Pool
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
@@ -121,7 +122,7 @@ class Stages:
         self._leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
-        self._of_owner: Counter[str] = Counter()
+        self._pool = Pool(quotas, Quota.STAGES)
         self._stages: dict[str, Stage] = {}
         self._keys: SortedKeys[StageKey] = SortedKeys()
         self._closed_by: dict[str, Stage] = {}
@@ -133,7 +134,7 @@ class Stages:
         them is its `damage`.
         """
         stage = self._add(record)
-        self._of_owner[record.owner] += 1
+        self._pool.add(record.owner)
         for resource in record.incarnations:
             self._expect(stage, resource)
 
@@ -184,15 +185,9 @@ class Stages:
         if spec.id is not None:
             then(self._reopened(vhost, spec, spec.id))
             return
-        if len(self._stages) >= broker_limits.MAX_STAGES:
-            raise Refused(
-                503,
-                w.OVERLOADED,
-                f"there are {broker_limits.MAX_STAGES} stages, which is the limit; see `mtl stages`",
-            )
+        self._pool.check(principal)
         owner = self._quotas.owner(principal)
-        self._quotas.check(principal, Quota.STAGES, self._of_owner[owner])
-        self._of_owner[owner] += 1
+        self._pool.add(owner)
         record = StageRecord(
             vhost,
             self._random(16).hex(),
@@ -206,7 +201,7 @@ class Stages:
         def saved(result: Result) -> None:
             no = refusal(result)
             if no is not None:
-                self._of_owner[owner] -= 1
+                self._pool.remove(owner)
                 then(no)
                 return
             then(self._add(record))
@@ -317,7 +312,7 @@ class Stages:
         """The record of a stage was deleted: remove its files, once nothing of them is with the disk."""
         if self._stages.pop(stage.record.stage, None) is not None:
             self._keys.discard(_key_of(stage.record))
-            self._of_owner[stage.record.owner] -= 1
+            self._pool.remove(stage.record.owner)
         if stage.closed_by is not None:
             self._closed_by.pop(stage.closed_by, None)
         for intake in stage.intakes.values():

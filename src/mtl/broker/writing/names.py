@@ -6,12 +6,12 @@ its publishing numbers.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.access.pools import Pool
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
@@ -53,7 +53,9 @@ class Names:
         self._all_leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
-        self._of_owner = Counter(r.owner for r in self._records.values())
+        self._pool = Pool(quotas, Quota.WRITER_NAMES)
+        for record in self._records.values():
+            self._pool.add(record.owner)
 
     def open(
         self,
@@ -89,16 +91,10 @@ class Names:
         is_other_holder = holder != session or (known is not None and known.epoch != epoch)
         if epoch is not None and not same and is_other_holder:
             raise fenced(name)
-        if known is None and len(self._records) >= broker_limits.MAX_WRITER_NAMES:
-            raise Refused(
-                503,
-                w.OVERLOADED,
-                f"{broker_limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
-            )
         owner = self._quotas.owner(principal)
         if known is None:
-            self._quotas.check(principal, Quota.WRITER_NAMES, self._of_owner[owner])
-            self._of_owner[owner] += 1
+            self._pool.check(principal)
+            self._pool.add(owner)
         record = (
             WriterRecord(vhost, name, self._new_id(), 1, holder, owner)
             if known is None
@@ -160,7 +156,7 @@ class Names:
             gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
             for record in gone:
                 del self._records[(record.vhost, record.name)]
-                self._of_owner[record.owner] -= 1
+                self._pool.remove(record.owner)
                 del self._used[(record.vhost, record.name)]
             then([r.id for r in gone])
 

@@ -10,10 +10,10 @@ from itertools import compress
 
 import msgspec
 
-from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching, names_at_once
-from mtl.broker.access.quotas import Quotas
+from mtl.broker.access.pools import Pool
+from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result
 from mtl.broker.sorted_keys import Page, SortedKeys
@@ -48,6 +48,8 @@ class Resources:
         self._outbox = outbox
         self._unreadable = unreadable
         self._quotas = quotas
+        self._pool = Pool(quotas, Quota.RESOURCES)
+        """The resources, and those whose creation has not ended."""
         self._random = random
         self._segment_bytes = segment_bytes
         self._auto_create = auto_create
@@ -181,6 +183,7 @@ class Resources:
         """Restore a resource from its record. Its log is opened later: up to `base`, if a commit to it was
         interrupted.
         """
+        self._pool.add(record.owner)
         resource = self._add(record, self._intakes.create(log_key(record), None, {}))
         self._opening.expect(
             Unopened(
@@ -218,10 +221,9 @@ class Resources:
         if key in self._creating:
             self._join(key, request, then)
             return
-        if len(self._by_key) + len(self._creating) >= broker_limits.MAX_RESOURCES:
-            raise Refused(
-                503, w.OVERLOADED, f"there are {broker_limits.MAX_RESOURCES} resources, which is the limit"
-            )
+        self._pool.check("" if caller is None else caller.principal)  # one of the broker's own has no quota
+        owner = owner if caller is None else self._quotas.owner(caller.principal)
+        self._pool.add(owner)
         self._creating[key] = [then]
         incarnation = self._random(16).hex()
         record = ResourceRecord(
@@ -233,7 +235,7 @@ class Resources:
             request.retention,
             dead_letter=request.dead_letter,
             max_deliveries=request.max_deliveries,
-            owner=owner if caller is None else self._quotas.owner(caller.principal),
+            owner=owner,
         )
 
         def created(reader: Result) -> None:
@@ -286,6 +288,7 @@ class Resources:
 
     def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
         self._outbox.actions.append(DropLogs((log_key(record),)))
+        self._pool.remove(record.owner)
         self._created(key, Refused(503, w.STORAGE, str(error)))
 
     def _refuse_waiting(self, key: ResourceKey, error: StorageError) -> None:
@@ -324,6 +327,7 @@ class Resources:
         if self._by_key.pop(resource.key, None) is not None:
             self._keys.discard(resource.key)
         self._by_log.pop(intake.key, None)
+        self._pool.remove(resource.record.owner)
         self._opening.forget(intake)
         intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
         if intake.reader is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings
+from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings, highest, total_of
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
 from mtl.storage.api import Save
@@ -58,16 +58,14 @@ def test_a_user_has_its_own_quota_or_the_default() -> None:
         quotas.check("bi", Quota.LEASES, 10)
 
 
-def test_default_quotas_are_at_most_half_of_the_brokers_limits() -> None:
-    most = {
-        Quota.SESSIONS: broker_limits.MAX_SESSIONS,
-        Quota.LEASES: broker_limits.MAX_LEASES,
-        Quota.WAITS: broker_limits.MAX_WAITERS,
-        Quota.WRITER_NAMES: broker_limits.MAX_WRITER_NAMES,
-        Quota.STAGES: broker_limits.MAX_STAGES,
-    }
-    assert all(DEFAULTS[quota] * 2 <= limit for quota, limit in most.items())
-    assert set(DEFAULTS) == set(Quota)
+@pytest.mark.parametrize("quota", Quota)
+def test_every_total_leaves_a_reserve_for_other_users(quota: Quota) -> None:
+    total, most = total_of(quota), highest(quota)
+    assert (total is None) == (quota in {Quota.STAGE_BYTES, Quota.STORED_BYTES})
+    if total is not None:
+        assert most is not None
+        assert DEFAULTS[quota] * 4 <= total
+        assert DEFAULTS[quota] <= most < total
 
 
 def test_unlimited_users_have_no_quota() -> None:
@@ -97,6 +95,84 @@ def test_quota_of_leases() -> None:
     you.writer("a")
     me.close_lease(leases[0])
     me.writer("a")
+
+
+def test_quota_of_names_in_leases() -> None:
+    """A name counts once in a lease, and a lease that replaces another counts in its place."""
+    rig = rig_of({Quota.LEASED_NAMES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    for name in ("a", "b", "c"):
+        me.create(name)
+    lease = me.ask(w.ConnectionWriter(resources=["a", "b"] * 400, request_id="r"), w.DataLease)
+    above(me, w.ConnectionReader(resources=["a"]), Quota.LEASED_NAMES, 2)
+    me.ask(w.ConnectionWriter(resources=["b", "c"], request_id="r"), w.DataLease)
+    me.writer()
+    you.writer("a", "b")
+    assert rig.broker.parts.leases.find(lease.lease) is None
+
+
+def test_quota_of_names_in_waiting_requests() -> None:
+    rig = rig_of({Quota.WAITING_NAMES: 4})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    asks = w.ResourceDescribe(resource="a", after={"a": 1}, wait=20_000)
+    waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
+    above(me, asks, Quota.WAITING_NAMES, 4)
+    assert not you.begin(asks).answered
+    me.fill("a", [b"x"])
+    assert all(request.answered for request in waiting)
+    assert not me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000)).answered
+
+
+def test_quota_of_resources() -> None:
+    rig = rig_of({Quota.RESOURCES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    me.create("b")
+    above(me, w.ResourceCreate(resource="c"), Quota.RESOURCES, 2)
+    me.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
+    you.create("c")
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    me = logged_in(rig, "me")
+    above(me, w.ResourceCreate(resource="d"), Quota.RESOURCES, 2)
+    me.ask(w.ResourceDelete(resource="a"), w.Ok)
+    me.create("d")
+
+
+def test_quota_of_cursors() -> None:
+    rig = rig_of({Quota.CURSORS: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    me.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    me.ask(w.ConnectionReader(resources=["a"], group="h", confirm="full"), w.DataLease)
+    above(me, w.CursorOpen(group="i", resource="a"), Quota.CURSORS, 2)
+    above(me, w.ConnectionReader(resources=["a"], group="i", confirm="full"), Quota.CURSORS, 2)
+    me.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    you.ask(w.CursorOpen(group="i", resource="a"), w.CursorOpened)
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    me = logged_in(rig, "me")
+    above(me, w.CursorOpen(group="j", resource="a"), Quota.CURSORS, 2)
+    me.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
+    me.ask(w.CursorOpen(group="j", resource="a"), w.CursorOpened)
+
+
+def test_quota_of_queues() -> None:
+    rig = rig_of({Quota.QUEUES: 1})
+    me, you = logged_in(rig, "me", profile="queue"), logged_in(rig, "you", profile="queue")
+    me.create("a")
+    first = me.ask(w.ConnectionReader(resources=["a"], group="q", confirm="full"), w.DataLease)
+    above(me, w.ConnectionReader(resources=["a"], group="r", confirm="full"), Quota.QUEUES, 1)
+    you.ask(w.ConnectionReader(resources=["a"], group="r", confirm="full"), w.DataLease)
+    rig.sleep(1)
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    me = logged_in(rig, "me", profile="queue")
+    above(me, w.ConnectionReader(resources=["a"], group="s", confirm="full"), Quota.QUEUES, 1)
+    me.ask(w.QueueDelete(resource="a", group="q"), w.Ok)
+    me.ask(w.ConnectionReader(resources=["a"], group="s", confirm="full"), w.DataLease)
+    assert first.lease
 
 
 def test_a_repeated_lease_request_counts_once() -> None:

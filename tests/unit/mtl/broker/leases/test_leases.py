@@ -100,7 +100,7 @@ def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: 
     client.reader("a")
     refused = rig.client().refused(w.ConnectionWriter(resources=["a"], confirm="full"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
-    assert "the open leases name 3 resources and this one 1; 3 is the limit" in refused.message
+    assert "has 3 resources named in leases, and its limit MAX_LEASED_NAMES is 3" in refused.message
     client.writer()
     client.close_lease(lease)
     rig.client().writer("a", "b")
