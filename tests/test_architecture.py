@@ -36,6 +36,7 @@ TESTED_ELSEWHERE = {
     "mtl.broker.access.caller": "definitions",
     "mtl.broker.access.session": "tests/unit/mtl/broker/access/test_sessions.py",
     "mtl.broker.leases.lease": "tests/unit/mtl/broker/leases/test_leases.py",
+    "mtl.broker.access.password_checks": "tests/unit/mtl/broker/access/test_authentication.py",
     "mtl.broker.commands.needed_logs": "tests/unit/mtl/broker/writing/test_opening.py",
     "mtl.broker.commands.request_names": "tests/unit/mtl/broker/commands/test_authorization.py",
     "mtl.broker.commands.command": "definitions",

@@ -10,7 +10,6 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.authentication import AuthenticationSettings
-from mtl.broker.access.quotas import Quotas, QuotaSettings
 from mtl.broker.access.sessions import Sessions
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.changes import Changes
@@ -34,6 +33,7 @@ from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
 from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
+from mtl.broker.quotas.quotas import Quotas, QuotaSettings
 from mtl.broker.reading.ahead import AheadLimit
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
@@ -96,7 +96,7 @@ def assemble(
     base = _base(settings, restored, random, now)
     logs = _logs(base)
     reading = _reading(base, logs)
-    committing = Committing(base.out, logs.resources, logs.stages, base.opening, base.unreadable)
+    committing = Committing(base.out, logs.resources, logs.stages, base.opening, base.unreadable, base.quotas)
     sessions = _sessions(base)
     requests = _requests(base, logs, reading, committing, sessions)
     writers = Writers(base.inbound, check_pack, base.intakes)

@@ -150,7 +150,9 @@ class StageRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """The last commit of an application, which makes a repeated Stage.Commit harmless."""
+    """The last commit of an application, which makes a repeated Stage.Commit harmless. `owner` is the user that
+    committed for it first, whose quotas count it.
+    """
 
     kind: ClassVar[str] = "application"
     vhost: str
@@ -163,6 +165,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
     replays: int = 0
     digest: dict[str, str] = msgspec.field(name="content-digest", default_factory=dict)
     """The description of the contents that the commit gave; empty in older records."""
+    owner: str = ""
 
     @property
     def key(self) -> str:

@@ -16,11 +16,11 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts, Changes
 from mtl.broker.access.authentication import AuthenticationSettings, Authenticator
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.access.session import Session
 from mtl.broker.events import Event
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.profiles import PROFILES

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeVar
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import check, matches
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.changes import Changes
 from mtl.broker.commands.listing import Listing, continued
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused

@@ -299,7 +299,7 @@ class Requests:
 
     def commit(self, caller: Caller, request: w.StageCommit, answer: Answer) -> None:
         """Stage.Commit."""
-        self._committing.commit(caller.vhost, request, answer)
+        self._committing.commit(caller.vhost, caller.principal, request, answer)
 
     def abort_stages(self, caller: Caller, request: w.StageAbort, answer: Answer) -> None:
         """Stage.Abort."""

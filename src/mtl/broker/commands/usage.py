@@ -10,9 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sized
 
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources

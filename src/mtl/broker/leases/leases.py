@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.lease import Lease, RequestKey
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.errors import Refused
 from mtl.protocol import states
 from mtl.wire import commands as c

@@ -29,7 +29,8 @@ class Queue:
     """One queue of a resource: the state of its contents, its consumers, and the chunks that were read for them.
 
     `owner` is the user that created it, whose quotas count it. `ahead`, `low` and `buried` have the values on the disk.
-    No content at or above `ahead` is delivered. Retention may rely on `low`. Dead letters up to the number `buried` may be appended.
+    No content at or above `ahead` is delivered. Retention may rely on `low`. Dead letters up to the number `buried` may
+    be appended.
     """
 
     def __init__(self, resource: Resource, name: str, number: int, state: QueueState, owner: str) -> None:

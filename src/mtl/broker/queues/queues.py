@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.queues.settled import Settled
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources

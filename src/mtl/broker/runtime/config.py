@@ -11,7 +11,7 @@ import msgspec
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings, highest, total_of
+from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings, highest, total_of
 from mtl.errors import OptionError
 from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace

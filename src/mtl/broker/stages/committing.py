@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.stages import repetition
 from mtl.broker.stages.publishing import Answer, Commit
@@ -37,12 +38,16 @@ class Committing:
         stages: Stages,
         opening: LogOpening,
         unreadable: Unreadable,
+        quotas: Quotas,
     ) -> None:
         self._outbox = outbox
         self._unreadable = unreadable
         self._resources = resources
         self._stages = stages
         self._opening = opening
+        self._quotas = quotas
+        self._pool = Pool(quotas, Quota.APPLICATIONS)
+        """The applications that are known or that commit for the first time."""
         self._applications: dict[ApplicationKey, ApplicationRecord] = {}
         self._keys: SortedKeys[ApplicationKey] = SortedKeys()
         self._commits: dict[ApplicationKey, Commit] = {}
@@ -52,6 +57,8 @@ class Committing:
         key = (record.vhost, record.application)
         if key not in self._applications:
             self._keys.add(key)
+            if key not in self._commits:
+                self._pool.add(record.owner)
         self._applications[key] = record
 
     def page(
@@ -123,13 +130,15 @@ class Committing:
         """A commit has ended: its contents are visible, or (with the refusal) nothing was changed."""
         key = (commit.vhost, commit.application)
         self._commits.pop(key, None)
+        if no is not None and key not in self._applications:
+            self._pool.remove(commit.owner)
         if no is None:
             for stage in commit.stages:
                 self._stages.drop(stage)
             for resource in commit.targets:
                 self._resources.grew(resource)
-            joined = self._found(commit.vhost, commit.joined)
             outdated = self._stages.outdated(commit.vhost, commit.application, commit.version)
+            joined = [s for s in commit.joined if self._stages.find(commit.vhost, s.record.stage) is s]
             self._stages.discard([*joined, *outdated])
         outcome = no or _committed(self._applications[key], already=False)
         for answer in commit.answers:
@@ -137,8 +146,10 @@ class Committing:
 
     # --- Stage.Commit ---------------------------------------------------------------------------------------
 
-    def commit(self, vhost: str, request: w.StageCommit, answer: Answer) -> None:
-        """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`, and then changes nothing."""
+    def commit(self, vhost: str, principal: str, request: w.StageCommit, answer: Answer) -> None:
+        """Stage.Commit of a principal: once per (application, version), all or nothing. Raises `Refused`, and then
+        changes nothing.
+        """
         key = (vhost, request.application)
         running = self._commits.get(key)
         if running is not None:
@@ -153,13 +164,8 @@ class Committing:
                 raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} has not ended yet; try again")
         if last is not None and self._replayed(last, request, answer):
             return
-        if last is None and len(self._applications) + len(self._commits) >= broker_limits.MAX_APPLICATIONS:
-            raise Refused(
-                503,
-                w.OVERLOADED,
-                f"the last commits of {broker_limits.MAX_APPLICATIONS} applications are remembered, which is the "
-                "limit; `mtl stages` shows them, `mtl stages forget` forgets those of ended queries",
-            )
+        if key not in self._applications:
+            self._pool.check(principal)
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
         stages = [self._committable(vhost, request, name) for name in request.stages]
@@ -170,7 +176,10 @@ class Committing:
         targets = [self._resources.need(vhost, n) for n in names]
         for stage in stages:
             self._stages.commit(stage)
-        commit = Commit(self._outbox, self._opening, self, vhost, request, stages, targets)
+        owner = self._quotas.owner(principal) if last is None else last.owner
+        if key not in self._applications:
+            self._pool.add(owner)
+        commit = Commit(self._outbox, self._opening, self, vhost, request, owner, stages, targets)
         commit.answers.append(answer)
         self._commits[key] = commit
         commit.hold()
@@ -192,10 +201,11 @@ class Committing:
                 f"version {running.version} of {request.application!r} is being committed; try again",
             )
         repetition.check(request, running.digest)
+        named = self._named(running.vhost, request)
         if running.delay is not None:
             raise running.delay
         running.answers.append(answer)
-        running.joined += [name for name in request.stages if name not in running.joined]
+        running.joined += [stage for stage in named if stage not in running.joined]
 
     def _replayed(self, last: ApplicationRecord, request: w.StageCommit, answer: Answer) -> bool:
         """Whether this version was committed before: then the answer is repeated, and the new stages are discarded."""
@@ -213,7 +223,7 @@ class Committing:
                 version=last.version,
             )
         repetition.check(request, last.digest)
-        again = self._found(last.vhost, request.stages)
+        again = self._named(last.vhost, request)
         repetition.warn(request, last, again)
         replayed = msgspec.structs.replace(last, replays=last.replays + 1)
         self.remember(replayed)
@@ -225,13 +235,21 @@ class Committing:
         found = (self._stages.find(vhost, name) for name in names)
         return [s for s in found if s is not None]
 
+    def _named(self, vhost: str, request: w.StageCommit) -> list[Stage]:
+        """The stages that a repeated request names and that still exist. Raises `Refused` 400 for a stage of another
+        application or version: a repetition discards its stages, and must not discard those of others.
+        """
+        found = self._found(vhost, request.stages)
+        for stage in found:
+            _check_owner(stage, request)
+        return found
+
     def _committable(self, vhost: str, request: w.StageCommit, name: str) -> Stage:
         stage = self._stages.find(vhost, name)
         if stage is None:
             self._stages.check_readable(name)
             raise unknown_stage(name)
-        if (stage.record.application, stage.record.version) != (request.application, request.version):
-            raise stage_of_another(stage, request.application, request.version)
+        _check_owner(stage, request)
         if stage.committing:
             raise Refused(409, w.CLOSED, f"stage {name} is being committed already")
         if stage.damage is not None:
@@ -261,8 +279,10 @@ class Committing:
         def saved(result: Result) -> None:
             no = refusal(result)
             if no is None:
-                if self._applications.pop(key, None) is not None:
+                gone = self._applications.pop(key, None)
+                if gone is not None:
                     self._keys.discard(key)
+                    self._pool.remove(gone.owner)
                 self._unreadable.resolved(ApplicationRecord, record_key(*key))
             then(no)
 
@@ -280,14 +300,21 @@ class Committing:
             truncate=[e.resource for e in record.entries if e.truncate],
             digest=self._applications[(record.vhost, record.application)].digest,
         )
+        owner = self._applications[(record.vhost, record.application)].owner
         targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
         stages = self._found(record.vhost, record.stages)
         for stage in stages:
             self._stages.commit(stage)
-        commit = Commit(self._outbox, self._opening, self, record.vhost, request, stages, targets)
+        commit = Commit(self._outbox, self._opening, self, record.vhost, request, owner, stages, targets)
         commit.answers.append(lambda _: done())
         self._commits[(record.vhost, record.application)] = commit
         commit.redo(record)
+
+
+def _check_owner(stage: Stage, request: w.StageCommit) -> None:
+    """Raises `Refused` 400 for a stage that was opened for another application or version."""
+    if (stage.record.application, stage.record.version) != (request.application, request.version):
+        raise stage_of_another(stage, request.application, request.version)
 
 
 def _former(vhost: str, application: str, query: str | None) -> ApplicationKey | None:

@@ -53,10 +53,11 @@ class Applications(Protocol):
 class Commit:
     """One commit; the numbers are its steps, the first of which, the checks, is the caller's.
 
-    `truncate` are the names of the resources whose former contents it replaces; `joined` are stages that a repeated
-    request named. A commit is `stuck` when the disk fails after the commit point: the waiting requests are refused, its
-    resources accept nothing, and publishing is tried again. A resource that cannot be published to can then be deleted:
-    it is `released` until it is deleted, and the others continue without it.
+    `owner` is the user whose quotas count the application, `truncate` are the names of the resources whose former
+    contents it replaces; `joined` are stages that a repeated request named. A commit is `stuck` when the disk fails
+    after the commit point: the waiting requests are refused, its resources accept nothing, and publishing is tried
+    again. A resource that cannot be published to can then be deleted: it is `released` until it is deleted, and the
+    others continue without it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Commit:
         applications: Applications,
         vhost: str,
         request: w.StageCommit,
+        owner: str,
         stages: list[Stage],
         targets: list[Resource],
     ) -> None:
@@ -77,11 +79,12 @@ class Commit:
         self.version = request.version
         self.query = request.query or ""
         self.digest = request.digest
+        self.owner = owner
         self.truncate = frozenset(request.truncate)
         self.stages = stages
         self.targets = targets
         self.answers: list[Answer] = []
-        self.joined: list[str] = []
+        self.joined: list[Stage] = []
         self.stuck: StorageError | None = None
         self.delay: Refused | None = None
         """The refusal of requests while the commit is stuck; None otherwise."""
@@ -143,6 +146,7 @@ class Commit:
             now,
             last.replays if last is not None else 0,
             self.digest,
+            self.owner,
         )
         stages = [s.record.stage for s in self.stages]
         publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)

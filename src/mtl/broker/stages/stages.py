@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake

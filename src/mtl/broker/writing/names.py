@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import WriterRecord, record_key

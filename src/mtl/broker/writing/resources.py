@@ -12,10 +12,10 @@ import msgspec
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching, names_at_once
-from mtl.broker.access.pools import Pool
-from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes

@@ -12,7 +12,7 @@ import pytest
 
 from mtl.broker.access import audit
 from mtl.broker.access.audit import Audit, AuditEvent
-from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
+from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.protocol.sasl import plain

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.broker.commands.usage import USAGE_CHECK_S
+from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.users import logged_in, rig_with, user

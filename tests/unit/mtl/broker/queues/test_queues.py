@@ -222,7 +222,7 @@ def test_a_queue_at_the_limit_of_ranges_waits_for_its_oldest_content(
 
 
 def test_queues_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_limits, "MAX_QUEUES", 1)
+    monkeypatch.setattr(broker_limits, "MAX_QUEUES", 1)
     consumer(client, "a")
     refused = client.refused(w.ConnectionReader(resources=["a"], group="other"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
@@ -369,7 +369,7 @@ def test_settlements_during_a_delete_that_fails_are_saved(rig: Rig, client: Clie
 def test_a_deleted_queue_leaves_room_for_another_one_and_keeps_others(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_limits, "MAX_QUEUES", 2)
+    monkeypatch.setattr(broker_limits, "MAX_QUEUES", 2)
     for group in ("one", "two"):
         client.close_lease(client.reader("a", start=None, group=group))
     client.ask(w.QueueDelete(group="one", resource="a"), w.Ok)

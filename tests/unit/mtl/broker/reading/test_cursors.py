@@ -249,7 +249,7 @@ def test_cursors_are_limited(rig: Rig, client: Client, monkeypatch: pytest.Monke
         client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
     refused = client.refused(w.CursorOpen(group="three", resource="a"))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
-    assert "2 cursors exist already, which is the limit" in refused.message
+    assert "has 2 cursors, and its limit MAX_CURSORS is 2" in refused.message
     assert client.refused(w.ConnectionReader(resources=["a"], group="three", confirm="full")).status == 503
     assert hold(client, group="two").epoch == 1
     client.ask(w.CursorDelete(group="one", resource="a"), w.Ok)

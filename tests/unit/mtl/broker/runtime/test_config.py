@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mtl.broker.access.quotas import DEFAULTS, Quota
+from mtl.broker.quotas.quotas import DEFAULTS, Quota
 from mtl.broker.runtime.config import AuthenticationConfig, BrokerConfig, CurveConfig, is_local, load
 from mtl.errors import OptionError
 

@@ -140,7 +140,7 @@ def test_applications_are_limited(client: Client, monkeypatch: pytest.MonkeyPatc
     stage = client.staged("three", 1, "a", [b"x"])
     refused = client.refused(w.StageCommit(application="three", version=1, stages=[stage]))
     assert (refused.status, refused.reason) == (503, w.OVERLOADED)
-    assert "2 applications are remembered, which is the limit" in refused.message
+    assert "has 2 applications, and its limit MAX_APPLICATIONS is 2" in refused.message
     assert client.commit("two", 2).already is False
     client.ask(w.StageForget(application="one"), w.Ok)
     client.commit("three", 1, stage)
@@ -485,3 +485,40 @@ def test_other_names_start_without_commits(client: Client) -> None:
     client.commit("other", 5, client.staged("other", 5, "a", [b"x"]), query="p")
     for application, query in (("etl.q", None), ("etl.q2", "q"), ("etl.other", "other"), ("etlq", "q")):
         assert not client.commit(application, 1, query=query).already
+
+
+# --- stages of others ---------------------------------------------------------------------------------------
+
+
+def test_a_repetition_that_names_the_stage_of_another_application_is_refused(client: Client) -> None:
+    """It discards its own stages, and must not discard the stage of another user."""
+    client.commit("mine", 1)
+    theirs = client.staged("theirs", 1, "a", [b"x"])
+    refused = client.refused(w.StageCommit(application="mine", version=1, stages=[theirs]))
+    assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+    assert "belongs to version 1 of 'theirs'" in refused.message
+    client.commit("theirs", 1, theirs)
+    assert client.read("a") == [b"x"]
+
+
+def test_a_repetition_that_names_a_stage_of_another_version_is_refused(client: Client) -> None:
+    client.commit("app", 1)
+    later = client.staged("app", 2, "a", [b"x"])
+    assert client.refused(w.StageCommit(application="app", version=1, stages=[later])).status == 400
+    client.commit("app", 2, later)
+    assert client.read("a") == [b"x"]
+
+
+def test_a_request_that_joins_a_commit_with_the_stage_of_another_application_is_refused(
+    rig: Rig, client: Client
+) -> None:
+    theirs = client.staged("theirs", 1, "b", [b"y"])
+    stage = staged(client, 1, {"a": [b"x"]})
+    rig.hold(Publish)
+    asked = begin(client, 1, stage)
+    refused = rig.client().refused(w.StageCommit(application="app", version=1, stages=[stage, theirs]))
+    assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+    rig.let_go()
+    asked.reply(w.Committed)
+    client.commit("theirs", 1, theirs)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}

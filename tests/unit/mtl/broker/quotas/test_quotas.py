@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings, highest, total_of
+from mtl.broker.quotas.quotas import DEFAULTS, Quota, Quotas, QuotaSettings, highest, total_of
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
 from mtl.storage.api import Save
@@ -173,6 +173,31 @@ def test_quota_of_queues() -> None:
     me.ask(w.QueueDelete(resource="a", group="q"), w.Ok)
     me.ask(w.ConnectionReader(resources=["a"], group="s", confirm="full"), w.DataLease)
     assert first.lease
+
+
+def test_quota_of_applications() -> None:
+    rig = rig_of({Quota.APPLICATIONS: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    me.commit("one", 1)
+    me.commit("two", 1)
+    above(me, w.StageCommit(application="three", version=1, stages=[]), Quota.APPLICATIONS, 2)
+    me.commit("two", 2)
+    you.commit("three", 1)
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    me = logged_in(rig, "me")
+    above(me, w.StageCommit(application="four", version=1, stages=[]), Quota.APPLICATIONS, 2)
+    me.ask(w.StageForget(application="one"), w.Ok)
+    me.commit("four", 1)
+
+
+def test_a_refused_first_commit_does_not_count() -> None:
+    rig = rig_of({Quota.APPLICATIONS: 1})
+    me = logged_in(rig, "me")
+    for _ in range(2):
+        assert me.refused(w.StageCommit(application="one", version=1, stages=["none"])).status == 404
+    me.commit("two", 1)
 
 
 def test_a_repeated_lease_request_counts_once() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mtl.broker.access.quotas import QUOTAS, Quota, Quotas, total_of
+from mtl.broker.quotas.quotas import QUOTAS, Quota, Quotas, total_of
 from mtl.errors import Refused
 from mtl.wire.control import OVERLOADED
 
