@@ -44,9 +44,9 @@ def login(client: Client, credentials: Credentials, *, vhost: str | None = None)
     return authenticate(client, credentials, reply)
 
 
-def authenticate(client: Client, credentials: Credentials, reply: object) -> w.Ready:
-    """Answer 401 and 402 until the 201."""
-    conversation = Authentication(credentials)
+def authenticate(client: Client, credentials: Credentials, reply: object, peer: str | None = None) -> w.Ready:
+    """Answer 401 and 402 until the 201; as a door that checks the credentials of a `peer`."""
+    conversation = Authentication(credentials, peer)
     while not isinstance(reply, w.Ready):
         if isinstance(reply, w.Unauthorized):
             reply = client.ask(conversation.begin(reply.mechanisms), w.Reply)

@@ -19,7 +19,7 @@ from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Curve, Link, LinkEvents
 from mtl.protocol.backoff import Backoff
 from mtl.protocol.control import ControlSession, kind_of
-from mtl.protocol.sasl.client import Authentication
+from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.states import Control
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -124,6 +124,8 @@ class Channel:
         self._session = ControlSession()
         self._token: str | None = None
         self._authentication: Authentication | None = None
+        self._second_login = False
+        """Whether the second log-in of this session has begun."""
         self._offered: w.Unauthorized | w.Challenged | None = None
         self._calls: deque[Call] = deque()
         self._sent_request: w.Request | None = None
@@ -160,6 +162,7 @@ class Channel:
         """Begin the next request with Connection.Open."""
         self._session = ControlSession()
         self._token = None
+        self._second_login = False
 
     def close(self, error: MtlError | None = None) -> None:
         """Fail the pending requests with `error` (default: `Closed`), and close the socket."""
@@ -350,14 +353,21 @@ class Channel:
         """
         self.ready_reply = reply
         self._token = reply.session
-        if self._authentication is not None and isinstance(request, w.ConnectionAuthorize):
+        logged_in = self._authentication is not None and isinstance(request, w.ConnectionAuthorize)
+        if self._authentication is not None and logged_in:
             self._authentication.finish(reply)
-            return
-        credentials = self.settings.credentials()
-        if credentials.insist:
-            self._authentication = Authentication(credentials)
-            self._offered = w.Unauthorized(mechanisms=credentials.usable())
-            self._session.suspended()
+        credentials, second = self.settings.credentials(), self.settings.second_login()
+        if not logged_in and credentials.insist:
+            self._log_in(credentials)
+        elif second is not None and not self._second_login:
+            self._second_login = True
+            self._log_in(*second)
+
+    def _log_in(self, credentials: Credentials, peer: str | None = None) -> None:
+        """Authenticate although the broker does not ask for it."""
+        self._authentication = Authentication(credentials, peer)
+        self._offered = w.Unauthorized(mechanisms=credentials.usable())
+        self._session.suspended()
 
     def _refused(self, request: w.Request, error: Refused) -> None:
         self._setback = request.command, error

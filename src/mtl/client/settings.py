@@ -100,6 +100,12 @@ class Settings:
             acting_as=self.acting_as,
         )
 
+    def second_login(self) -> tuple[Credentials, str] | None:
+        """A further log-in on the same session: its credentials, and the address of the peer that they come from. Only
+        a door has one (`mtl.doors.logins`).
+        """
+        return None
+
     def _password(self) -> str | None:
         if self.password_env is not None:
             return password_in(self.password_env)

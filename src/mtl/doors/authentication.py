@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 
 from mtl.doors.config import DoorConfig
 from mtl.doors.identity import Basic, Bearer, Tokens, parse, user_of_certificate
-from mtl.doors.limits import (
-    DOOR_FAILED_LOGINS,
-    DOOR_FAILED_LOGINS_ALL,
-    DOOR_FAILED_S,
-    DOOR_GUESSING_ADDRESSES,
-    DOOR_LOGINS,
-)
+from mtl.doors.limits import DOOR_LOGINS, DOOR_LOGINS_ADDRESS
 from mtl.errors import MtlError, Refused
-from mtl.net.guesses import Guesses
 from mtl.wire.control import NOT_AUTHORIZED
 
-Check = Callable[[str, str], Awaitable[None]]
-"""Logs in at the broker with a user and a password, and disconnects. Raises the errors of the client."""
-
-_ALL = None
-"""All addresses, as a source of guesses."""
+Check = Callable[[str, str, str], Awaitable[None]]
+"""Logs in at the broker with a user and a password, for a peer at an address, and disconnects. Raises the errors of the
+client.
+"""
 
 
 class AccessDenied(Exception):
@@ -39,16 +32,40 @@ class AccessDenied(Exception):
         self.challenges = challenges
 
 
+class _Places:
+    """The places for password checks. An address has few of them, so that a guesser does not take those of others."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(DOOR_LOGINS)
+        self._of_address: dict[str, asyncio.Semaphore] = {}
+        self._waiting: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def taken(self, address: str) -> AsyncIterator[None]:
+        """Wait for a place, first among those of the address."""
+        self._waiting[address] += 1
+        own = self._of_address.setdefault(address, asyncio.Semaphore(DOOR_LOGINS_ADDRESS))
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address], self._of_address[address]
+
+
 class PeerAuthenticator:
-    """See the module. The Authorization header decides if there is one; otherwise the certificate."""
+    """See the module. The Authorization header decides if there is one; otherwise the certificate.
+
+    The broker counts wrong passwords by user and address of the peer. A door has no counts of its own, which would lock
+    out other peers.
+    """
 
     def __init__(self, config: DoorConfig, check: Check) -> None:
         self._config = config
         self._check = check
         self._tokens = Tokens(Path(config.tokens_file)) if config.tokens_file is not None else None
-        self._guesses = Guesses(time.monotonic, DOOR_FAILED_S, DOOR_GUESSING_ADDRESSES)
-        """By address, and of all addresses together. The broker counts all of a door's as one address."""
-        self._room = asyncio.Semaphore(DOOR_LOGINS)
+        self._places = _Places()
 
     async def authenticate(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
         """The user of a peer; None if the door does not authenticate. Raises `AccessDenied`."""
@@ -75,19 +92,12 @@ class PeerAuthenticator:
                 return None
 
     async def _log_in(self, user: str, password: str, address: str) -> str | None:
-        async with self._room:
-            if self._guesses.reached(address, DOOR_FAILED_LOGINS) or self._guesses.reached(
-                _ALL, DOOR_FAILED_LOGINS_ALL
-            ):
-                raise AccessDenied(
-                    HTTPStatus.TOO_MANY_REQUESTS, "too many log-ins failed; try again in a minute"
-                )
+        async with self._places.taken(address):
             try:
-                await self._check(user, password)
+                await self._check(user, password, address)
             except Refused as refused:
                 if refused.reason != NOT_AUTHORIZED:
                     raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
-                self._guesses.wrong(address, _ALL)
                 return None
             except MtlError as error:
                 raise AccessDenied(

@@ -18,19 +18,8 @@ DOOR_LOGINS = 8
 DOOR_CHECK_S = 5.0
 """HTTP Basic: deadline of a password check; the deadline of the WebSocket's handshake is WS_OPEN_S."""
 
-DOOR_FAILED_LOGINS = 10
-"""HTTP Basic: wrong passwords of one peer's address within DOOR_FAILED_S; above it the address is refused without a
-check until that time is over, as at the broker."""
-
-DOOR_FAILED_LOGINS_ALL = 50
-"""The same for all addresses together: half of the broker's limit for one address, since above that limit the broker
-refuses the address of the door."""
-
-DOOR_FAILED_S = 60.0
-"""The period of the two limits above, the same as the broker's."""
-
-DOOR_GUESSING_ADDRESSES = 10_000
-"""Addresses whose wrong passwords are counted at once, about 150 octets each."""
+DOOR_LOGINS_ADDRESS = 2
+"""The same for each address of peers, so that a guesser leaves places for the peers at other addresses."""
 
 DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""

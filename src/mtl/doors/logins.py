@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 
 from mtl.client.aio import Connection, open_connection
 from mtl.client.aio.opening import Opening
@@ -14,8 +14,27 @@ from mtl.client.settings import Settings
 from mtl.doors.limits import DOOR_ATTEMPT_S, DOOR_CHECK_S
 from mtl.errors import MtlError, Unreachable
 from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.protocol.sasl.client import Credentials
 
 log = logging.getLogger("mtl.doors")
+
+
+@dataclass(frozen=True, slots=True)
+class _PeerSettings(Settings):
+    """The settings of a session on which first the door logs in, and then the user of a peer at an address: the broker
+    counts wrong passwords for that address (PROTOCOL.md 2.1).
+    """
+
+    peer_user: str = ""
+    peer_password: str = field(default="", repr=False)
+    peer_address: str = ""
+
+    def second_login(self) -> tuple[Credentials, str]:
+        """The peer's."""
+        own = self.credentials()
+        return replace(
+            own, user=self.peer_user, password=self.peer_password, mechanism=None, key=False, acting_as=None
+        ), self.peer_address
 
 
 class Logins:
@@ -64,17 +83,10 @@ class Logins:
             log.warning("no connection to the broker for the peers of user %r: %s", user, error)
             raise
 
-    async def check(self, user: str, password: str) -> None:
-        """Log in as a user and disconnect. The door's own CURVE key is not used: it is not the user's."""
-        door = self._settings
-        peer = Settings(
-            door.endpoint,
-            virtual_host=door.virtual_host,
-            user=user,
-            password=password,
-            curve_server_key=door.curve_server_key,
-            request_timeout=DOOR_CHECK_S,
-            retry_deadline=DOOR_CHECK_S,
-        )
+    async def check(self, user: str, password: str, address: str) -> None:
+        """Log in as the door, then as the user of a peer with this address, and disconnect."""
+        own = {member.name: getattr(self._settings, member.name) for member in fields(Settings)}
+        own |= {"request_timeout": DOOR_CHECK_S, "retry_deadline": DOOR_CHECK_S}
+        peer = _PeerSettings(**own, peer_user=user, peer_password=password, peer_address=address or "-")
         async with open_connection(peer):
             pass

@@ -80,7 +80,8 @@ class ConnectionOpen(Request, frozen=True, kw_only=True):
 class ConnectionAuthorize(Request, frozen=True, kw_only=True):
     """Connection.Authorize, one step of SASL: the mechanism and the BASE64 of its response (MTL-30).
 
-    `acting_as`: another user, whose rights the session gets instead of those of the user that logs in.
+    `acting_as`: another user, whose rights the session gets instead of those of the user that logs in. `peer`: the
+    address of the peer whose user and password a door checks, on a session that has logged in as the door.
     """
 
     command: ClassVar[str] = "Connection.Authorize"
@@ -88,6 +89,7 @@ class ConnectionAuthorize(Request, frozen=True, kw_only=True):
     mechanism: Text
     response: Annotated[str, msgspec.Meta(max_length=MAX_RESPONSE)]
     acting_as: Name | None = None
+    peer: Name | None = None
 
 
 class ConnectionProfile(Request, frozen=True, kw_only=True):

@@ -148,6 +148,10 @@ class Accounts:
             user in self._users and user != ANONYMOUS_USER and any(matching(p, [user])[0] for p in patterns)
         )
 
+    def is_door(self, login: str, vhost: str) -> bool:
+        """Whether a user may act as any others in this virtual host."""
+        return bool(self._patterns((login, vhost, frozenset({Right.ACT_AS}))))
+
     def may(self, principal: str, vhost: str, rights: frozenset[Right], names: Sequence[str]) -> list[bool]:
         """For each name whether the principal has one of the rights on it."""
         where = (principal, vhost, rights)

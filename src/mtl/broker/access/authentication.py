@@ -64,6 +64,19 @@ class AuthenticationSettings:
         }.get(mechanism, True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One step of a log-in. `address` is the one that a wrong password counts for, `key_owner` the user to whom the
+    client's key belongs, if any.
+    """
+
+    session: Session
+    request: w.ConnectionAuthorize
+    exchange: Exchange
+    address: str
+    key_owner: str | None
+
+
 class Authenticator:
     """The SASL exchanges. A failed one is answered by 401 with the mechanisms again, after too many by 403."""
 
@@ -112,96 +125,119 @@ class Authenticator:
             response = decode(request.response)
         except Malformed as error:
             raise Refused(400, w.BAD_ARGUMENTS, f"Connection.Authorize: response: {error}") from error
+        address = self._source(session, request)
         if session.failed >= self._settings.attempts:
-            self.refused(session, mechanism, "", "too many log-ins of this session failed")
+            self.refused(session, request, "", "too many log-ins of this session failed")
             raise _too_many()
         if mechanism not in self._offered(session):
-            self.refused(session, mechanism, "", "the mechanism is not offered")
+            self.refused(session, request, "", "the mechanism is not offered")
             session.exchange = None
             then(self.challenge(session))
             return
+        owner = self._accounts.owner(session.origin.key)
         if session.exchange is None or session.exchange.mechanism != mechanism:
-            owner, nonce = self._accounts.owner(session.origin.key), self._random(18).hex()
-            session.exchange = Exchange(mechanism, self._accounts.verifier, owner, nonce)
-        self._refuse_locked_out(session, session.exchange)
-        outcome = session.exchange.respond(response)
-        self._follow(session, session.exchange, outcome, then)
+            session.exchange = Exchange(mechanism, self._accounts.verifier, owner, self._random(18).hex())
+        key_owner = owner if request.peer is None else None  # the key of a door is not that of its peer
+        attempt = _Attempt(session, request, session.exchange, address, key_owner)
+        self._refuse_locked_out(attempt)
+        self._follow(attempt, session.exchange.respond(response), then)
 
-    def _refuse_locked_out(self, session: Session, exchange: Exchange) -> None:
+    def _source(self, session: Session, request: w.ConnectionAuthorize) -> str:
+        """The address that wrong passwords count for. Raises `Refused` 403 for a `peer` of a client that is no door:
+        it could choose another address for each guess.
+        """
+        if request.peer is None:
+            return session.origin.address
+        if not self._accounts.is_door(session.login, session.vhost):
+            raise Refused(
+                403,
+                w.NOT_AUTHORIZED,
+                "Connection.Authorize: peer is for a session that has logged in as a user with the right act-as",
+            )
+        return f"{request.peer} by {session.login}"
+
+    def _refuse_locked_out(self, attempt: _Attempt) -> None:
         """Raises `Refused` 403 during a lock-out, before the password is checked: the answer must not reveal whether
         it is right. A log-in without a password needs no guessing and is not locked out.
         """
-        if exchange.mechanism not in WITH_PASSWORD:
+        user = attempt.exchange.user
+        if attempt.exchange.mechanism not in WITH_PASSWORD:
             return
-        source = session.origin.address, exchange.user
-        if self._counted(exchange.user).reached(source, broker_limits.FAILED_LOGINS):
+        if self._counted(user).reached((attempt.address, user), broker_limits.FAILED_LOGINS):
             self.refused(
-                session, exchange.mechanism, exchange.user, "locked out, because too many log-ins failed"
+                attempt.session, attempt.request, user, "locked out, because too many log-ins failed"
             )
-            session.exchange = None
+            attempt.session.exchange = None
             raise _too_many()
 
-    def accepted(self, session: Session, mechanism: str) -> None:
+    def accepted(self, session: Session, request: w.ConnectionAuthorize) -> None:
         """Write the audit line of a successful log-in; `by` is the user that acts as another user, if so."""
         by = {"by": session.login} if session.login != session.principal else {}
-        self._audit(AuditEvent.LOGIN, session, mechanism, session.principal, **by)
+        self._audit(AuditEvent.LOGIN, session, request, session.principal, **by)
 
-    def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
+    def refused(self, session: Session, request: w.ConnectionAuthorize, user: str, reason: str) -> None:
         """Write the audit line of a refused log-in. An unknown user is not named: it may be a password typed into the
         wrong field.
         """
         known = user if self._accounts.exists(user) else None
-        self._audit(AuditEvent.LOGIN_REFUSED, session, mechanism, known, reason=reason)
+        self._audit(AuditEvent.LOGIN_REFUSED, session, request, known, reason=reason)
 
     def _audit(
-        self, event: AuditEvent, session: Session, mechanism: str, user: str | None, **fields: object
+        self,
+        event: AuditEvent,
+        session: Session,
+        request: w.ConnectionAuthorize,
+        user: str | None,
+        **fields: object,
     ) -> None:
-        known = mechanism.upper() if mechanism.upper() in (*BY_STRENGTH, ANONYMOUS) else "unknown"
-        members = {"virtual-host": session.wanted, "mechanism": known, **fields}
+        mechanism = request.mechanism.upper()
+        known = mechanism if mechanism in (*BY_STRENGTH, ANONYMOUS) else "unknown"
+        members = {"virtual-host": session.wanted, "mechanism": known, "peer": request.peer, **fields}
         self._outbox.audit.write(event, session.origin.address, user, **members)
 
-    def _follow(self, session: Session, exchange: Exchange, outcome: Outcome, then: Then) -> None:
-        self._refuse_locked_out(session, exchange)  # the user is known from the first response on
+    def _follow(self, attempt: _Attempt, outcome: Outcome, then: Then) -> None:
+        session, exchange = attempt.session, attempt.exchange
+        self._refuse_locked_out(attempt)  # the user is known from the first response on
         if isinstance(outcome, Challenge):
             then(w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets)))
             return
         if isinstance(outcome, Check):
-            self._check(session, exchange, outcome, then)
+            self._check(attempt, outcome, then)
             return
         session.exchange = None
-        owner = self._accounts.owner(session.origin.key)
-        if isinstance(outcome, Accepted) and owner in {None, outcome.user}:
+        if isinstance(outcome, Accepted) and attempt.key_owner in {None, outcome.user}:
             then(outcome.user)
         else:
             others = isinstance(outcome, Accepted)
-            self.refused(session, exchange.mechanism, exchange.user, self._why(exchange.user, others=others))
-            self._denied(session, exchange.mechanism, exchange.user, then)
+            self.refused(session, attempt.request, exchange.user, self._why(exchange.user, others=others))
+            self._denied(attempt, then)
 
     def _why(self, user: str, *, others: bool) -> str:
         if others:
             return "the connection's key belongs to another user"
         return "wrong proof" if self._accounts.exists(user) else "unknown user"
 
-    def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:
+    def _check(self, attempt: _Attempt, check: Check, then: Then) -> None:
         """Have the password checked in another thread; it takes milliseconds."""
 
         def checked(right: bool) -> None:
             try:
-                self._follow(session, exchange, Accepted(check.user) if right else Denied(check.user), then)
+                self._follow(attempt, Accepted(check.user) if right else Denied(check.user), then)
             except Refused as error:
                 then(error)
 
         try:
-            self._checks.submit(session.origin.address, check, checked)
+            self._checks.submit(attempt.address, check, checked)
         except Refused as error:
-            session.exchange = None
-            self.refused(session, exchange.mechanism, check.user, error.message)
+            attempt.session.exchange = None
+            self.refused(attempt.session, attempt.request, check.user, error.message)
             raise
 
-    def _denied(self, session: Session, mechanism: str, user: str, then: Then) -> None:
+    def _denied(self, attempt: _Attempt, then: Then) -> None:
+        session, user = attempt.session, attempt.exchange.user
         session.failed += 1
-        if mechanism in WITH_PASSWORD:
-            self._counted(user).wrong((session.origin.address, user))
+        if attempt.exchange.mechanism in WITH_PASSWORD:
+            self._counted(user).wrong((attempt.address, user))
         if session.failed >= self._settings.attempts:
             raise _too_many()
         self._accounts.check_readable(user)

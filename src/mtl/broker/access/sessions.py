@@ -184,10 +184,10 @@ class Sessions:
             try:
                 ready = self._enter(session, outcome, request.acting_as, logs_in=True)
             except Refused as error:
-                self._authenticator.refused(session, request.mechanism, outcome, error.message)
+                self._authenticator.refused(session, request, outcome, error.message)
                 answer(error)
                 return
-            self._authenticator.accepted(session, request.mechanism)
+            self._authenticator.accepted(session, request)
             answer(ready)
             if session.profile is not None:
                 session.control.profile_kept()

@@ -64,8 +64,10 @@ class Authentication:
     support are tried once each, strongest first.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, peer: str | None = None) -> None:
+        """`peer` is the address of the peer whose credentials a door checks."""
         self._credentials = credentials
+        self._peer = peer
         self._tried: set[str] = set()
         self._scram: ScramClient | None = None
         self._mechanism = ""
@@ -108,7 +110,10 @@ class Authentication:
 
     def _respond(self, octets: bytes) -> w.ConnectionAuthorize:
         return w.ConnectionAuthorize(
-            mechanism=self._mechanism, response=encode(octets), acting_as=self._credentials.acting_as
+            mechanism=self._mechanism,
+            response=encode(octets),
+            acting_as=self._credentials.acting_as,
+            peer=self._peer,
         )
 
     def _start_scram(self) -> bytes:

@@ -32,7 +32,7 @@ ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
 HERE = Origin("https://example.org")
 
 
-async def known(user: str, password: str) -> None:
+async def known(user: str, password: str, _address: str) -> None:
     """The user that logs in at the broker."""
     if (user, password) != ("alice", "secret"):
         raise Refused(401, NOT_AUTHORIZED, "the broker did not accept the password")

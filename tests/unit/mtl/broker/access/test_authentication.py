@@ -538,3 +538,41 @@ def test_unauthenticated_sessions_are_evicted_first(monkeypatch: pytest.MonkeyPa
         rig.sleep(1)
         Client(rig).ask(OPEN, w.Unauthorized)
     client.ask(w.ResourceList(), w.DescriptionList)
+
+
+# --- log-ins through a door ---------------------------------------------------------------------------------
+
+
+def through_door(rig: Rig, name: str, password: str, peer: str) -> w.Ready:
+    """Log in as the user `door`, then as the user of its peer."""
+    client = Client(rig, Origin("the door"))
+    login(client, Credentials("door", "secret"))
+    return authenticate(client, Credentials(name, password), unauthorized_with("SCRAM-SHA-256"), peer)
+
+
+def test_wrong_passwords_through_a_door_count_for_the_address_of_the_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 3)
+    rig = rig_with(user("door", "secret", "act-as .*"), user("me", "secret"))
+    for _ in range(3):
+        with pytest.raises(Refused) as caught:
+            through_door(rig, "me", "wrong", "10.0.0.9")
+        assert caught.value.status == 401
+    with pytest.raises(Refused) as caught:
+        through_door(rig, "me", "secret", "10.0.0.9")
+    assert caught.value.status == 403
+    assert through_door(rig, "me", "secret", "10.0.0.8").user == "me"
+    login(Client(rig, Origin("10.0.0.9")), ME)
+
+
+def test_only_a_door_names_the_address_of_a_peer() -> None:
+    """Any other client could guess with another address each time."""
+    rig = rig_with(user("door", "secret", "read .*"), user("me", "secret"))
+    with pytest.raises(Refused) as caught:
+        through_door(rig, "me", "secret", "10.0.0.9")
+    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+    client = Client(rig)
+    client.ask(OPEN, w.Unauthorized)
+    request = w.ConnectionAuthorize(mechanism="SCRAM-SHA-256", response="", peer="10.0.0.9")
+    assert client.refused(request).status == 403
