@@ -24,7 +24,7 @@ socket."""
 
 # --- the broker: control ------------------------------------------------------------------------------------
 
-MAX_SESSIONS = 20_000
+MAX_SESSIONS = 40_000
 """Control sessions kept; about 500 octets each. When another one is opened the longest silent ones are dropped."""
 
 SESSIONS_LEAVING = 100
