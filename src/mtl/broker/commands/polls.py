@@ -6,6 +6,7 @@ only those for its resource.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import compress, islice
 from typing import NamedTuple, TypeVar
@@ -86,6 +87,9 @@ class Polls:
         self._named: dict[ResourceKey, dict[int, None]] = {}
         self._open: dict[tuple[str, str | None], dict[int, None]] = {}
         """The polls without names, by virtual host and pattern."""
+        self._patterns = Pool(quotas, Quota.WAITING_PATTERNS)
+        self._patterns_of: Counter[tuple[str, str, str | None]] = Counter()
+        """The polls of each (owner, virtual host, pattern)."""
         self._last = 0
 
     def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
@@ -119,14 +123,14 @@ class Polls:
         principal = poll.caller.principal
         self._pool.check(principal)
         self._names.check(principal, poll.cost)
-        is_new = poll.names is None and (poll.caller.vhost, poll.pattern) not in self._open
-        if is_new and len(self._open) >= broker_limits.MAX_WAITING_PATTERNS:
-            raise Refused(
-                503, w.OVERLOADED, "too many patterns are in waiting requests already; ask without wait"
-            )
+        is_new = poll.names is None and not self._patterns_of[self._pattern_of(poll)]
+        self._patterns.check(principal, int(is_new))
         owner = self._quotas.owner(principal)
         self._pool.add(owner)
         self._names.add(owner, poll.cost)
+        if poll.names is None:
+            self._patterns.add(owner, int(is_new))
+            self._patterns_of[self._pattern_of(poll)] += 1
 
     def changed(self, resource: Resource) -> None:
         """A resource was created or deleted, or its visible end moved: answer the polls that wait for it."""
@@ -139,6 +143,9 @@ class Polls:
         for number in waiting:
             if self._authorization.are_visible(self._polls[number].caller, [name]):
                 self._answer(number)
+
+    def _pattern_of(self, poll: _Poll) -> tuple[str, str, str | None]:
+        return self._quotas.owner(poll.caller.principal), poll.caller.vhost, poll.pattern
 
     def _keys_of(self, poll: _Poll) -> list[ResourceKey]:
         return [(poll.caller.vhost, name) for name in poll.names or ()]
@@ -155,6 +162,11 @@ class Polls:
             _drop(self._named, key, number)
         if poll.names is None:
             _drop(self._open, (poll.caller.vhost, poll.pattern), number)
+            pattern = self._pattern_of(poll)
+            self._patterns_of[pattern] -= 1
+            if not self._patterns_of[pattern]:
+                del self._patterns_of[pattern]
+                self._patterns.remove(owner)
         try:
             self._authorization.check(poll.caller, poll.request)  # a right may have been revoked meanwhile
             changed = self._changed(poll)

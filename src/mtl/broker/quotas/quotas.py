@@ -25,6 +25,7 @@ class Quota(StrEnum):
     LEASED_NAMES = "leased-names"
     WAITS = "waits"
     WAITING_NAMES = "waiting-names"
+    WAITING_PATTERNS = "waiting-patterns"
     RESOURCES = "resources"
     CURSORS = "cursors"
     QUEUES = "queues"
@@ -68,6 +69,11 @@ QUOTAS: Final[Mapping[Quota, QuotaTerms]] = {
         "MAX_WAITING_NAMES",
         "names in requests that wait for changes",
         "ask without wait, or for fewer resources",
+    ),
+    Quota.WAITING_PATTERNS: QuotaTerms(
+        "MAX_WAITING_PATTERNS",
+        "different patterns in requests that wait for changes",
+        "ask without wait, or with fewer patterns",
     ),
     Quota.RESOURCES: QuotaTerms("MAX_RESOURCES", "resources", "delete some"),
     Quota.CURSORS: QuotaTerms("MAX_CURSORS", "cursors", "delete unneeded ones (mtl cursors delete)"),

@@ -66,6 +66,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     leased_names: int = DEFAULTS[Quota.LEASED_NAMES]
     waits: int = DEFAULTS[Quota.WAITS]
     waiting_names: int = DEFAULTS[Quota.WAITING_NAMES]
+    waiting_patterns: int = DEFAULTS[Quota.WAITING_PATTERNS]
     resources: int = DEFAULTS[Quota.RESOURCES]
     cursors: int = DEFAULTS[Quota.CURSORS]
     queues: int = DEFAULTS[Quota.QUEUES]

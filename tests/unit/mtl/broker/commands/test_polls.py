@@ -239,4 +239,6 @@ def test_answered_polls_leave_no_state(rig: Rig, filled: Client) -> None:
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
     rig.sleep(2)
     polls = rig.broker.parts.polls
-    assert (polls._polls, polls._named, polls._open, polls._names) == ({}, {}, {}, 0)
+    assert (polls._polls, polls._named, polls._open) == ({}, {}, {})
+    assert [pool.used for pool in (polls._pool, polls._names, polls._patterns)] == [0, 0, 0]
+    assert not polls._patterns_of

@@ -112,16 +112,37 @@ def test_quota_of_names_in_leases() -> None:
 
 
 def test_quota_of_names_in_waiting_requests() -> None:
-    rig = rig_of({Quota.WAITING_NAMES: 4})
+    rig = rig_of({Quota.WAITING_NAMES: 3})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
-    me.create("a")
-    asks = w.ResourceDescribe(resource="a", after={"a": 1}, wait=20_000)
-    waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
-    above(me, asks, Quota.WAITING_NAMES, 4)
+    for name in ("a", "b"):
+        me.create(name)
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    asks = w.ResourceDescribe(resources=["a", "b"], since=state, wait=20_000)
+    one = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    waiting = [logged_in(rig, "me").begin(asks), logged_in(rig, "me").begin(one)]
+    above(me, one, Quota.WAITING_NAMES, 3)
     assert not you.begin(asks).answered
     me.fill("a", [b"x"])
     assert all(request.answered for request in waiting)
-    assert not me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000)).answered
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    assert not me.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
+
+
+def test_quota_of_patterns_in_waiting_requests() -> None:
+    """Several requests with one pattern count once."""
+    rig = rig_of({Quota.WAITING_PATTERNS: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    everything = w.ResourceDescribe(since=state, wait=20_000)
+    pattern = w.ResourceDescribe(pattern="b.*", since=state, wait=20_000)
+    for asks in (everything, pattern, pattern):
+        assert not logged_in(rig, "me").begin(asks).answered
+    above(me, w.ResourceDescribe(pattern="c.*", since=state, wait=20_000), Quota.WAITING_PATTERNS, 2)
+    assert not you.begin(w.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
+    me.fill("a", [b"x"])
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    assert not me.begin(w.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
 
 
 def test_quota_of_resources() -> None:
