@@ -71,6 +71,11 @@ class ReadSettings:
     former: str | None = None
     bodies: Bodies | None = None
 
+    @property
+    def excluded(self) -> str | None:
+        """The resource that is not read although the pattern may match it: that of the read's own dead letters."""
+        return None if self.bodies is None else self.bodies.dead_letter
+
     def unselected(self, names: Iterable[str]) -> list[str]:
         """Those of the names that the query does not read, sorted."""
         if self.resources is not None:
@@ -166,6 +171,12 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
     ending = _ending(given, streaming=streaming)
     for end, places in (("start", starting), ("end", ending)):
         _check_named(end, places, resources)
+    typed = bodies(given)
+    if typed is not None and typed.dead_letter in (resources or ()):
+        raise OptionError(
+            f"deadLetter names {typed.dead_letter!r}, which is read: its bad bodies would be written to it again, "
+            "without end; name another resource"
+        )
     return ReadSettings(
         connect=_connect(given),
         resources=resources,
@@ -181,7 +192,7 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         include_properties=given["includeProperties"],
         confirm_on_start=given["confirmOn"] == "start",
         former=given["formerPattern"],
-        bodies=bodies(given),
+        bodies=typed,
     )
 
 

@@ -139,7 +139,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("columnNameOfCorruptRecord", Use.READ, kinds.text, "_corrupt_record",
            "name of the string column for bad bodies; used if the schema has it"),
     Option("deadLetter", Use.READ, kinds.name, None,
-           "a resource to which every bad body is written once, with its origin; created if it does not exist"),
+           "a resource to which every bad body is written once, with its origin; created if it does not exist;"
+           " resourcePattern does not match it"),
     # --- what is written ------------------------------------------------------------------------------------
     Option("resource", Use.WRITE, kinds.name, None,
            "the target of all rows; without it the column resource names the target of each row"),

@@ -61,6 +61,11 @@ def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:
     return both
 
 
+def _origin(bad: BadContent) -> Value:
+    """The resource from which a content came as a dead letter; None if it is no dead letter."""
+    return decode_table(bad.properties).get(f"{PREFIX}resource") if bad.properties else None
+
+
 class DeadLetterWriter:
     """Writes the dead letters of one task; a context manager. Writes nothing without the option `deadLetter`.
 
@@ -76,7 +81,12 @@ class DeadLetterWriter:
         self._count = 0
 
     def write(self, letters: Sequence[BadContent]) -> None:
-        """Append these letters, except those that another attempt has written, and wait until they are durable."""
+        """Append these letters, except those that another attempt has written, and wait until they are durable.
+
+        A bad body that was a dead letter of the target before is in it already. It would go round without end between
+        two reads, each of which reads the dead letters of the other.
+        """
+        letters = [letter for letter in letters if _origin(letter) != self._target]
         if self._target is None or not letters:
             return
         for left in reversed(range(FENCED_DEAD_LETTERS)):

@@ -43,7 +43,9 @@ class Driver:
         self._confirmed: dict[str, Position] = {}
         self._histories: dict[str, tuple[str, Epochs]] = {}
         """Per resource: the last epoch of its log, and all epochs."""
-        self._watch = ResourceWatch(lambda: self._broker, settings.resources, settings.pattern)
+        self._watch = ResourceWatch(
+            lambda: self._broker, settings.resources, settings.pattern, settings.excluded
+        )
 
     @property
     def _broker(self) -> Connection:

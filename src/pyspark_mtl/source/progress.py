@@ -160,7 +160,8 @@ class Progress:
         if pattern is None:
             return [name for name in self._settings.resources or () if name not in found]
         known = {**start.resources, **(self._caps or {})}  # in order, each once
-        return [name for name in known if name not in found and matches(pattern, name)]
+        gone = [name for name in known if name not in found and name != self._settings.excluded]
+        return [name for name in gone if matches(pattern, name)]
 
     def _is_finished(self, start: Offset, name: str) -> bool:
         """Whether an AvailableNow run has read a resource up to the end of the run."""

@@ -30,14 +30,21 @@ Known = Mapping[str, Position]
 
 
 class ResourceWatch:
-    """Finds changes of the resources `names`, or of those that match `pattern`. `broker` is called for each request."""
+    """Finds changes of the resources `names`, or of those that match `pattern`, except the one that is named
+    `excluded`. `broker` is called for each request.
+    """
 
     def __init__(
-        self, broker: Callable[[], Connection], names: Sequence[str] | None, pattern: str | None
+        self,
+        broker: Callable[[], Connection],
+        names: Sequence[str] | None,
+        pattern: str | None,
+        excluded: str | None = None,
     ) -> None:
         self._broker = broker
         self._names = names
         self._pattern = pattern
+        self._excluded = excluded
         self._found: Found = {}
         self._state: str | None = None
         self._watch: Watch | None = None
@@ -51,13 +58,13 @@ class ResourceWatch:
             self._request()
         else:
             self._update(0.0)
-        if known is not None and not _has_changes(self._found, known):
+        if known is not None and not self._has_changes(known):
             if self._watch is None:
                 self._watch = self._broker().watch(
                     self._names, self._pattern, since=self._state or "", wait=WATCH_WAIT_S
                 )
             self._update(wait)
-        return self._found
+        return self._wanted()
 
     def is_silent(self, wait: float) -> bool:
         """Whether the watch request of `find` is still valid and gets no answer within `wait` seconds, so that `find`
@@ -90,15 +97,20 @@ class ResourceWatch:
         found = describe(self._broker(), self._names, self._pattern)
         self._found, self._state = found, found.state
 
+    def _has_changes(self, known: Known) -> bool:
+        """Whether a resource has more contents, is new, was created again, or was deleted."""
+        found = self._wanted()
+        return any(name not in found for name in known if name != self._excluded) or any(
+            name not in known
+            or description.next > known[name].next
+            or description.incarnation != known[name].incarnation
+            for name, description in found.items()
+        )
 
-def _has_changes(found: Found, known: Known) -> bool:
-    """Whether a resource has more contents, is new, was created again, or was deleted."""
-    return any(name not in found for name in known) or any(
-        name not in known
-        or description.next > known[name].next
-        or description.incarnation != known[name].incarnation
-        for name, description in found.items()
-    )
+    def _wanted(self) -> Found:
+        if self._excluded not in self._found:
+            return self._found
+        return {name: found for name, found in self._found.items() if name != self._excluded}
 
 
 def describe(

@@ -46,3 +46,7 @@ MAX_QUEUE_DELIVERIES = 1_000_000
 
 QUEUE_BURY = 100
 """Most dead letters that are appended for one queue at a check, because each is read from the log."""
+
+DEAD_LETTER_CHAIN = 100
+"""Most dead-letter resources, each that of the one before, that Resource.Create follows to see whether they come back
+to the new resource. People make chains of two or three."""

@@ -14,13 +14,14 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching, names_at_once
 from mtl.broker.events import Event
 from mtl.broker.outbox import Deletion, Outbox, Result
+from mtl.broker.queues import limits as queue_limits
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening, Unopened
-from mtl.broker.writing.resource import Resource, ResourceKey
+from mtl.broker.writing.resource import DEAD_LETTERS, Resource, ResourceKey, dead_letters_of
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions, LogView
 from mtl.storage.keys import log_key
@@ -218,6 +219,8 @@ class Resources:
         if present is not None:
             raise _exists(request.resource)
         self._check_readable(*key)
+        if request.dead_letter is not None:
+            self._check_dead_letters(vhost, request.resource, request.dead_letter)
         if key in self._creating:
             self._join(key, request, then)
             return
@@ -254,6 +257,23 @@ class Resources:
         self._outbox.submit(
             lambda number: CreateLog(number, log_key(record), options, encode_owner(record)), created
         )
+
+    def _check_dead_letters(self, vhost: str, resource: str, target: str) -> None:
+        """Refused 400 if the dead letters of `target`, and of those in turn, would come back to `resource`."""
+        path = [resource]
+        while target not in path and len(path) <= queue_limits.DEAD_LETTER_CHAIN:
+            path.append(target)
+            found = self.find(vhost, target)
+            if found is None and dead_letters_of(target) == DEAD_LETTERS:
+                return
+            target = dead_letters_of(target) if found is None else found.dead_letter
+        if target == resource:
+            raise Refused(
+                400,
+                w.BAD_ARGUMENTS,
+                f"the dead letters of {resource!r} would come back to it, without end: "
+                f"{' -> '.join([*path, target])}; choose another dead-letter resource",
+            )
 
     def _join(
         self, key: ResourceKey, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]

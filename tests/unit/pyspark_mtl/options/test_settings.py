@@ -313,6 +313,7 @@ def test_options_of_typed_bodies() -> None:
             {"bodyFormat": "json", "mode": "FAILFAST", "deadLetter": "bad"},
             "the first bad body ends the query",
         ),
+        ({"bodyFormat": "json", "deadLetter": "a"}, "deadLetter names 'a', which is read: .* without end"),
         (
             {"bodyFormat": "json", "mode": "lenient"},
             "it is not one of permissive, dropmalformed, failfast",

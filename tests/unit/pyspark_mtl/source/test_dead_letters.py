@@ -74,6 +74,16 @@ def test_the_dead_letter_resource_is_created_if_missing(client: FakeClient) -> N
     assert [writer.ended for writer in client.writers] == ["abandoned"]
 
 
+def test_a_body_that_was_a_dead_letter_of_the_target_is_not_written_to_it_again(client: FakeClient) -> None:
+    """As in two reads of which each reads the dead letters of the other."""
+    returned = encode_table({"dead-letter-resource": "dead"})
+    of_another = encode_table({"dead-letter-resource": "orders"})
+    with letters() as found:
+        found.write([letter(1), letter(2, returned), letter(3, of_another)])
+        found.write([letter(4, returned)])
+    assert client.logs["dead"].bodies == [b"1", b"3"]
+
+
 def test_another_attempt_continues_after_written_dead_letters(client: FakeClient) -> None:
     with letters() as first:
         first.write([letter(1), letter(2)])

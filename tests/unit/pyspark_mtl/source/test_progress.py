@@ -309,6 +309,12 @@ def test_a_deleted_resource_of_a_pattern_is_a_loss_or_dropped(
     assert advance(query(broker, resourcePattern="[ab]"), end) is end, "what was accepted is not told again"
 
 
+def test_dead_letters_that_an_earlier_run_has_read_are_parked() -> None:
+    options = {"resourcePattern": "[ab]", "bodyFormat": "text", "deadLetter": "b"}
+    start = Offset({"a": Position("i1", 9), "b": Position("i1", 5)})
+    assert advance(query(FakeBroker({"a": Log(9)}), **options), start) is start
+
+
 def test_a_log_that_ends_before_the_query_is_a_loss() -> None:
     with pytest.raises(DataLoss, match="ends at 50: contents 50 to 59"):
         advance(query(FakeBroker({"a": Log(50)})), Offset({"a": Position("i1", 60)}))

@@ -161,3 +161,29 @@ def test_a_resource_whose_end_stays_unknown_is_a_storage_error(
     client.shut = 1_000_000
     with pytest.raises(Refused, match=r"503 storage.*'a' is stopped: no space left"):
         watch.find(None, 0.0)
+
+
+# --- the query's own dead letters ---------------------------------------------------------------------------
+
+
+def test_an_excluded_resource_is_not_found_and_its_contents_are_no_news(client: FakeClient) -> None:
+    client.logs.update(a=FakeLog([b""] * 5), dead=FakeLog([b""]))
+    watch = ResourceWatch(lambda: client, None, ".*", "dead")  # type: ignore[arg-type, return-value]
+    assert list(watch.find({}, WAIT_S)) == ["a"]
+    assert list(watch.find(END, WAIT_S)) == ["a"]
+    client.logs["dead"].bodies.append(b"")
+    assert list(watch.find(END, WAIT_S)) == ["a"]
+    assert list(watch.find(END, WAIT_S)) == ["a"]
+    assert client.watches == [{"a": 6, "dead": 2}, {"a": 6, "dead": 3}]
+    assert watch.is_silent(WAIT_S)
+    client.logs["a"].bodies.append(b"")
+    assert {name: found.next for name, found in watch.find(END, WAIT_S).items()} == {"a": 7}
+
+
+def test_an_excluded_resource_that_was_read_before_is_not_missing(client: FakeClient) -> None:
+    client.logs.update(a=FakeLog([b""] * 5))
+    watch = ResourceWatch(lambda: client, None, ".*", "dead")  # type: ignore[arg-type, return-value]
+    known = END | {"dead": Position("i0", 3)}
+    for _ in range(3):
+        assert list(watch.find(known, WAIT_S)) == ["a"]
+    assert client.watches == [AFTER], "no request for each trigger"

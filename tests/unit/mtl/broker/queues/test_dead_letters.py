@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.errors import FieldError, StorageFailed
+from mtl.errors import FieldError, Refused, StorageFailed
 from mtl.storage.api import Append
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
@@ -94,6 +94,32 @@ def test_limit_of_deliveries_and_dead_letter_resource_are_set_per_resource(rig: 
     assert (body, table["dead-letter-reason"], table["dead-letter-deliveries"]) == (b"1", "deliveries", 2)
     found = client.describe("b")
     assert (found.dead_letter, found.max_deliveries) == ("bounced", 2)
+
+
+@pytest.mark.parametrize(
+    ("existing", "resource", "dead_letter", "path"),
+    [
+        ({"x": "y"}, "y", "x", "y -> x -> y"),
+        ({"x": "y", "y": "z"}, "z", "x", "z -> x -> y -> z"),
+        ({"x": None}, "x.dead", "x", "x.dead -> x -> x.dead"),
+        ({}, "x.dead", "x", "x.dead -> x -> x.dead"),
+        ({"x.dead": "y"}, "y", "x", "y -> x -> x.dead -> y"),
+    ],
+)
+def test_dead_letters_that_would_come_back_are_refused(
+    client: Client, existing: dict[str, str | None], resource: str, dead_letter: str, path: str
+) -> None:
+    for name, target in existing.items():
+        client.create(name, dead_letter=target)
+    with pytest.raises(Refused, match=f"without end: {path}; choose another"):
+        client.create(resource, dead_letter=dead_letter)
+
+
+def test_dead_letters_of_several_resources_may_go_to_one(client: Client) -> None:
+    """Also where a default name is too long."""
+    for name, target in {"x": "bad", "y": "bad", "bad": "worse", "z": "z.dead", "n" * 253: "bad"}.items():
+        client.create(name, dead_letter=target)
+    client.create("dead-letters", dead_letter="n" * 254)
 
 
 def test_a_resource_is_not_its_own_dead_letter_and_long_names_have_one(rig: Rig, client: Client) -> None:
