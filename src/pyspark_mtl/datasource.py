@@ -7,7 +7,7 @@ PySpark's version, so that a missing or old PySpark is a SparkMissing error.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mtl.errors import MtlError, SchemaError, SparkMissing
@@ -28,7 +28,9 @@ from pyspark_mtl.workers import set_modules_aside
 
 try:
     import pyspark
+    from pyspark.sql import types
     from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
 except ImportError as error:
     oldest = ".".join(map(str, versions.OLDEST))
     raise SparkMissing(
@@ -39,8 +41,6 @@ HAS_LIMITS = versions.has_limits(pyspark.__version__)
 """Whether Spark asks for a batch within limits. SparkMissing on import if PySpark is too old."""
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from pyspark_mtl.rows.bodies.shape import Shape
     from pyspark_mtl.sink.sink import BatchWriter, StreamWriter
     from pyspark_mtl.source.source import BatchReader, StreamReader
@@ -60,12 +60,12 @@ class MtlDataSource(DataSource):
         """The format's name, "mtl"."""
         return "mtl"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns of a source without a user's schema. SchemaError if the bodyFormat needs one."""
         typed = bodies(self._options)
         if typed is not None:
-            return columns.ddl(columns.of_typed_source(typed.format, metadata=typed.metadata))
-        return columns.ddl(columns.of_source(include_properties=self._options["includeProperties"]))
+            return _struct(columns.of_typed_source(typed.format, metadata=typed.metadata))
+        return _struct(columns.of_source(include_properties=self._options["includeProperties"]))
 
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read. OptionError for options that do not apply to it, SchemaError for a schema that does not fit."""
@@ -142,6 +142,22 @@ def _stream_reader() -> type[StreamReader]:
     from pyspark_mtl.source.stream_unlimited import UnlimitedStreamReader  # noqa: PLC0415
 
     return UnlimitedStreamReader
+
+
+_TYPES: dict[str, types.DataType] = {
+    "string": types.StringType(),
+    "bigint": types.LongType(),
+    "timestamp": types.TimestampType(),
+    "binary": types.BinaryType(),
+    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+}
+"""The types of a source's columns by their names. Spark would read the names as DDL, which depends on the session."""
+
+
+def _struct(found: Sequence[Column]) -> StructType:
+    return StructType(
+        [types.StructField(column.name, _TYPES[column.type], column.nullable) for column in found]
+    )
 
 
 def _columns(schema: StructType) -> list[Column]:

@@ -18,7 +18,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from pyspark_mtl.datasource import MtlDataSource
 
@@ -109,9 +108,7 @@ class Job:
         source = MtlDataSource(
             {name.lower(): value for name, value in self.login.items()} | {"resources": "events"}
         )
-        schema = StructType.fromDDL(source.schema())
-        assert isinstance(schema, StructType)
-        reader = source.reader(schema)
+        reader = source.reader(source.schema())
         (self.place / "partitions.pickle").write_bytes(pickle.dumps(reader.partitions()))
         self.log(f"{source} {vars(reader)}")
 

@@ -34,10 +34,10 @@ SINK = {
     "body": ("binary", "string"),
     "resource": ("string",),
     "properties": ("map<string,string>",),
-    "timestamp": ("timestamp",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
     "sequence": ("bigint",),
 }
-"""The columns that a sink accepts, with their types. Only `body` is required."""
+"""The columns that a sink accepts, with their types. Only `body` is required. A time without a zone is UTC."""
 
 
 def of_source(*, include_properties: bool) -> tuple[Column, ...]:
@@ -54,8 +54,10 @@ def of_typed_source(body_format: str, *, metadata: bool) -> tuple[Column, ...]:
     return (*(SOURCE[:-1] if metadata else ()), Column("body", "string"))
 
 
-def ddl(columns: Sequence[Column]) -> str:
-    """The columns in Spark's DDL."""
+def text(columns: Sequence[Column]) -> str:
+    """The columns as in Spark's DDL, for messages. DDL is not unambiguous: a setting of the session decides whether
+    `timestamp` is a type with or without a zone.
+    """
     return ", ".join(f"{column.name} {column.type}" for column in columns)
 
 
@@ -70,7 +72,7 @@ def check_source(given: Sequence[Column], *, include_properties: bool) -> None:
     elif any(not column.nullable for column in given):
         hint = "; every column is nullable"
     raise SchemaError(
-        f"the schema ({ddl(given)}) does not fit: rows of format mtl are ({ddl(expected)}){hint}. "
+        f"the schema ({text(given)}) does not fit: rows of format mtl are ({text(expected)}){hint}. "
         "Leave the schema out, and change the rows with select"
     )
 
@@ -88,7 +90,7 @@ def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
     check_names(names)
     if "body" not in names:
         raise SchemaError(
-            f"the DataFrame ({ddl(given)}) has no column 'body', which is the body of the contents"
+            f"the DataFrame ({text(given)}) has no column 'body', which is the body of the contents"
         )
     for column in given:
         types = SINK.get(column.name)

@@ -61,8 +61,11 @@ class TypedRows:
         if options.metadata:
             with_properties = "properties" in self._shape.columns.names
             others = frames.rows(pack, resource, first, timestamp_us, include_properties=with_properties)
-            others = others.drop_columns(["body"])
-            columns |= zip(others.schema.names, _spread(others, origin).columns, strict=True)
+            others = _spread(others.drop_columns(["body"]), origin)
+            columns |= zip(others.schema.names, others.columns, strict=True)
+            if "timestamp" in self._shape.columns.names:
+                kind = self._shape.columns.field("timestamp").type
+                columns["timestamp"] = columns["timestamp"].cast(kind)
         if self._shape.corrupt is not None:
             columns[self._shape.corrupt] = _spread(_corrupt(pack, bad), origin).column(0)
         batch = pa.RecordBatch.from_arrays(

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql.types import (
     BinaryType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -40,8 +41,15 @@ def test_the_data_source_is_found_by_name() -> None:
 
 
 def test_the_schema_depends_on_the_options() -> None:
-    assert source().schema() == "resource string, sequence bigint, timestamp timestamp, body binary"
-    assert source(includeProperties="true").schema().endswith(", properties map<string,string>")
+    """As types: text would be DDL, in which a setting of the session decides what `timestamp` is."""
+    assert source().schema() == ROWS
+    properties = MapType(StringType(), StringType())
+    assert source(includeProperties="true").schema() == StructType([
+        *ROWS, StructField("properties", properties)
+    ])  # fmt: skip
+    assert source(bodyFormat="text", includeMetadata="true").schema() == StructType([
+        *list(ROWS)[:3], StructField("body", StringType())
+    ])  # fmt: skip
 
 
 def test_an_unknown_option_is_an_error_right_away() -> None:

@@ -29,6 +29,11 @@ LEAVES = (
 )
 
 
+_WITHOUT_ZONE = {ROWS_WITH_PROPERTIES.field("timestamp").type: pa.timestamp("us")}
+"""A time of a content as the type `timestamp_ntz`, which DDL makes of `timestamp` with a setting of the session: in
+UTC."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A divided schema: `columns` are all columns in their order, `body` those in the body.
@@ -87,7 +92,7 @@ def _metadata(columns: Any, options: Bodies) -> list[str]:
     names = [name for name in columns.names if name in ROWS_WITH_PROPERTIES.names and name != "body"]
     for name in names:
         given, wanted = columns.field(name).type, ROWS_WITH_PROPERTIES.field(name).type
-        if given != wanted:
+        if given not in (wanted, _WITHOUT_ZONE.get(wanted)):
             raise SchemaError(f"the column {name!r} has to be {wanted} with includeMetadata; it is {given}")
     return names
 

@@ -10,17 +10,17 @@ from pyspark_mtl.rows.columns import (
     check_sink,
     check_source,
     check_target,
-    ddl,
     of_source,
     of_typed_source,
+    text,
 )
 
 BODY = Column("body", "binary")
 
 
 def test_columns_of_a_source() -> None:
-    assert ddl(SOURCE) == "resource string, sequence bigint, timestamp timestamp, body binary"
-    assert ddl(of_source(include_properties=True)).endswith("body binary, properties map<string,string>")
+    assert text(SOURCE) == "resource string, sequence bigint, timestamp timestamp, body binary"
+    assert text(of_source(include_properties=True)).endswith("body binary, properties map<string,string>")
 
 
 def test_the_schema_of_the_source_is_accepted() -> None:
@@ -55,6 +55,7 @@ def test_a_sink_accepts_the_rows_of_a_source() -> None:
 def test_a_body_column_suffices_if_the_resource_is_an_option() -> None:
     check_sink([BODY], resource="orders")
     check_sink([Column("body", "string", nullable=False)], resource="orders")
+    check_sink([BODY, Column("timestamp", "timestamp_ntz")], resource="orders")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_body_column_suffices_if_the_resource_is_an_option() -> None:
         ((BODY, Column("value", "int")), "orders", "column 'value' is not a column of a content"),
         ((BODY, BODY), "orders", "names 'body' more than once"),
         ((Column("body", "int"),), "orders", "'body' is int; it has to be binary or string"),
-        ((BODY, Column("timestamp", "timestamp_ntz")), "orders", "'timestamp' is timestamp_ntz"),
+        ((BODY, Column("timestamp", "date")), "orders", "'timestamp' is date"),
         ((BODY, Column("properties", "map<string,int>")), "orders", "has to be map<string,string>"),
     ],
 )
@@ -77,8 +78,8 @@ def test_columns_that_a_sink_does_not_accept_are_errors(
 
 
 def test_only_text_bodies_have_a_default_schema() -> None:
-    assert ddl(of_typed_source("text", metadata=False)) == "body string"
-    assert ddl(of_typed_source("text", metadata=True)).endswith("timestamp timestamp, body string")
+    assert text(of_typed_source("text", metadata=False)) == "body string"
+    assert text(of_typed_source("text", metadata=True)).endswith("timestamp timestamp, body string")
     with pytest.raises(SchemaError, match="bodyFormat=json needs a schema"):
         of_typed_source("json", metadata=False)
 

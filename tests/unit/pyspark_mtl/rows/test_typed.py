@@ -46,6 +46,13 @@ def test_rows_have_the_columns_of_the_schema_in_its_order() -> None:
     assert bad == []
 
 
+def test_the_time_of_a_content_may_be_a_local_time_which_is_utc() -> None:
+    columns = [("timestamp", pa.timestamp("us")), ID]
+    ((made, _),) = TypedRows(shape(columns, metadata=True))(pack(b'{"id": 7}'), "orders", 5, 6)
+    assert made.schema == pa.schema(columns)
+    assert made.column("timestamp").cast(pa.int64()).to_pylist() == [6]
+
+
 def test_permissive_gives_nulls_and_the_corrupt_body() -> None:
     ((made, bad),) = TypedRows(shape([ID, ("_corrupt_record", pa.string())]))(pack(*BODIES), "orders", 5, 6)
     assert made.to_pylist() == [
