@@ -84,6 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publish the batch, once. If Spark repeats the call, the broker recognizes the batch."""
         done = _messages(messages)
+        _create_target(self._settings, done)
         if not self._settings.exactly_once:
             return  # the tasks have appended their rows already
         stages, replaced = _stages(done), _replaced(self._settings, done)
@@ -125,6 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all stages, once per (txnAppId, txnVersion)."""
         done = _messages(messages)
+        _create_target(self._settings, done)
         stages, replaced = _stages(done), _replaced(self._settings, done)
         repeatable = self._settings.exactly_once and self._settings.application is not None
         if not (stages or replaced or repeatable):
@@ -136,6 +138,15 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Discard the stages of the write."""
         _abort(self._settings, messages)
+
+
+def _create_target(settings: WriteSettings, messages: Iterable[StageMessage]) -> None:
+    """Create the resource of a write with createResource that has no rows: no task has created it."""
+    resource = settings.resource
+    if settings.create is None or resource is None or any(message.written.contents for message in messages):
+        return
+    if not connection(settings.connect).describe([resource], missing_ok=True):  # creating needs another right
+        create(settings, resource)
 
 
 def _with_rows(frames: Iterator[Any]) -> Iterator[Any] | None:

@@ -277,6 +277,31 @@ def test_an_overwrite_by_column_replaces_only_resources_with_rows(client: FakeCl
     assert visible(client) == 1, "no row says which resource is to be empty"
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_write_without_rows_creates_the_resource_if_requested(client: FakeClient, guarantee: str) -> None:
+    def missing(name: str, *, streaming: bool, create: str = "true") -> WriteSettings:
+        wanted: dict[str, Any] = {"resource": name, "createResource": create, "deliveryGuarantee": guarantee}
+        return settings(streaming=streaming, **wanted)
+
+    writer = BatchWriter(missing("batch", streaming=False))
+    writer.commit([message(writer, 0), message(writer)])
+    BatchWriter(missing("no task", streaming=False)).commit([])
+    stream = StreamWriter(missing("stream", streaming=True))
+    stream.commit([message(stream, 0)], 0)
+    stream.commit([message(stream, 0)], 1)
+    StreamWriter(missing("stream without a task", streaming=True)).commit([], 0)
+    BatchWriter(missing("not wanted", streaming=False, create="")).commit([])
+    assert set(client.logs) == {"a", "batch", "no task", "stream", "stream without a task"}
+
+
+def test_an_existing_resource_needs_no_right_to_create_it(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(client.__class__, "create_resource")
+    BatchWriter(settings(streaming=False, createResource="true")).commit([])
+    assert client.logs["a"].bodies == []
+
+
 def test_an_overwrite_without_rows_creates_the_resource_if_requested(client: FakeClient) -> None:
     with pytest.raises(OptionError, match="'new' to write to does not exist"):
         BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([StageMessage()])
