@@ -52,11 +52,11 @@ def cut(scene: Scene) -> None:
 
 def full_disk(scene: Scene) -> None:
     """From some operation on the disk is full; later it has free space again, which must suffice for recovery."""
-    _fail(scene, ROOM, errno.ENOSPC, 1_000_000)
-    if not _serves(scene):
-        stopped = "; ".join(_stopped(scene))
-        scene.findings.append(Finding("wrong", f"there is room again, and this is stopped still: {stopped}"))
-        _restart(scene)
+    fail(scene, ROOM, errno.ENOSPC, 1_000_000)
+    if not serves(scene):
+        reasons = "; ".join(stopped(scene))
+        scene.findings.append(Finding("wrong", f"there is room again, and this is stopped still: {reasons}"))
+        restart(scene)
 
 
 def bad_disk(scene: Scene) -> None:
@@ -64,13 +64,13 @@ def bad_disk(scene: Scene) -> None:
     kinds = scene.chance.choice(
         (Kind.SYNC, Kind.SYNC, Kind.WRITE, Kind.WRITE | Kind.SYNC, Kind.READ, ROOM, EVERYTHING)
     )
-    _fail(scene, kinds, errno.EIO, scene.chance.choice((1, 1, 2, 5, 50)))
-    if not _serves(scene, seconds=1.0):
-        _restart(scene)
-        if not _serves(scene):
-            stopped = "; ".join(_stopped(scene))
+    fail(scene, kinds, errno.EIO, scene.chance.choice((1, 1, 2, 5, 50)))
+    if not serves(scene, seconds=1.0):
+        restart(scene)
+        if not serves(scene):
+            reasons = "; ".join(stopped(scene))
             scene.findings.append(
-                Finding("wrong", f"the disk works, and this is stopped after a start: {stopped}")
+                Finding("wrong", f"the disk works, and this is stopped after a start: {reasons}")
             )
 
 
@@ -106,7 +106,8 @@ def _start(scene: Scene) -> None:
         wait_until(lambda: scene.clients.confirmed > before, WRITING_S)
 
 
-def _restart(scene: Scene) -> None:
+def restart(scene: Scene) -> None:
+    """Kill the broker and start it again."""
     scene.machine.kill()
     scene.machine.start()
 
@@ -114,7 +115,7 @@ def _restart(scene: Scene) -> None:
 # --- the disk -----------------------------------------------------------------------------------------------
 
 
-def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
+def fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
     """Make the disk fail for a while. Sometimes the broker is killed, loses power or is stopped in that time, and has
     to start on the failing disk.
     """
@@ -143,7 +144,8 @@ def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
     machine.control.work()
 
 
-def _stopped(scene: Scene) -> list[str]:
+def stopped(scene: Scene) -> list[str]:
+    """The resources that take no contents, and why."""
     try:
         listed = scene.clients.connection.list_resources()
     except MtlError as problem:
@@ -155,8 +157,9 @@ def _stopped(scene: Scene) -> list[str]:
     ]
 
 
-def _serves(scene: Scene, seconds: float = SERVING_S) -> bool:
-    return wait_until(lambda: not _stopped(scene), seconds, step=0.05)
+def serves(scene: Scene, seconds: float = SERVING_S) -> bool:
+    """Whether all resources are served within this time."""
+    return wait_until(lambda: not stopped(scene), seconds, step=0.05)
 
 
 FAULTS: dict[str, Callable[[Scene], None]] = {

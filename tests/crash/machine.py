@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -196,6 +197,12 @@ class Machine:
         child.wait(("code",), READY_S)
         if (code := self._gone()) != -signal.SIGKILL:
             raise MachineFailed(f"the broker ended by itself, with {code}; {self.tail()}")
+
+    def limit_files(self, octets: int | None) -> None:
+        """Limit the size of the broker's files; None ends that. For as long as the process runs."""
+        limit = resource.RLIM_INFINITY if octets is None else octets
+        pid = self._running().known["pid"]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code. Raises `MachineFailed` if the broker does not end."""

@@ -6,13 +6,15 @@ import random
 import time
 from pathlib import Path
 
-from tests.crash import damages
+from tests.crash import damages, faults, system
 from tests.crash.checker import Finding, check
-from tests.crash.faults import FAULTS, JOURNALED, Scene
+from tests.crash.faults import Scene
 from tests.crash.machine import TRACEBACK, ForkServer, Machine, MachineFailed
 from tests.crash.outcomes import SEGMENT_BYTES, Outcome, Spec, ended
 from tests.crash.workload import Clients, observe
 
+FAULTS = {**faults.FAULTS, **system.FAULTS}
+JOURNALED = {*faults.JOURNALED, *system.JOURNALED}
 KINDS = (*FAULTS, *damages.DAMAGES)
 
 

@@ -19,29 +19,46 @@ LONG = {
     "power cut": 500,
     "full disk": 200,
     "bad disk": 200,
+    "limited file": 100,
+    "missing inode": 100,
+    "slow disk": 100,
+    "wrong clock": 100,
+    "inspection": 100,
     "flipped bit": 2_000,
     "lost file": 200,
     "exchanged file": 200,
     "older file": 200,
+    "cut file": 200,
+    "cut under load": 100,
 }
 LIGHT = {
     "kill": 12,
     "power cut": 12,
     "full disk": 4,
     "bad disk": 4,
+    "limited file": 1,
+    "missing inode": 1,
+    "slow disk": 1,
+    "wrong clock": 2,
+    "inspection": 1,
     "flipped bit": 20,
     "lost file": 10,
     "exchanged file": 4,
     "older file": 10,
+    "cut file": 2,
+    "cut under load": 1,
 }
 
 _ROUND = {
     "full disk": 5,
     "bad disk": 5,
+    "missing inode": 5,
     "flipped bit": 100,
     "lost file": 50,
     "exchanged file": 50,
     "older file": 50,
+    "cut file": 50,
+    "cut under load": 20,
 }
 
 

@@ -1,7 +1,7 @@
 /*
  * Between a broker process and its disk (LD_PRELOAD): writes down what is done below one directory, so that a power cut
- * can be made of it afterwards (image.py), fails operations as a full or broken disk does, and kills the process before
- * a chosen operation. Nothing happens before crash_attach() is called, in the child that becomes the broker.
+ * can be made of it afterwards (image.py), fails operations as a full or broken disk does, delays them, kills the process
+ * before a chosen operation, and changes the wall clock. Nothing happens before crash_attach() is called, in the child that becomes the broker.
  *
  * The journal is a sequence of records: struct record, first path, second path, data. control.py and image.py have the
  * same layouts. One lock is held over an operation and its record, so the journal has the order of the operations.
@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OPEN = 1, CLOSE, WRITE, TRUNCATE, SYNC, RENAME, LINK, UNLINK, MKDIR, RMDIR };
@@ -45,6 +46,9 @@ struct control {
     uint32_t error;       /* with this errno */
     uint32_t torn;        /* a write that fails with ENOSPC writes half first */
     uint32_t failed;      /* how many did */
+    uint32_t slow;        /* what takes long: K_... */
+    uint32_t slow_us;     /* so many microseconds, or until `slow` is 0 again */
+    int32_t clock_s;      /* by so many seconds the wall clock is wrong */
     char path[92];        /* only in files with this in their names; empty: all */
 };
 
@@ -110,6 +114,7 @@ static int fate(int kind, const char *path) {
         syscall(SYS_kill, getpid(), SIGKILL);
         pause();
     }
+    for (uint32_t waited = 0; (control->slow & kind) && waited < control->slow_us; waited += 1000) usleep(1000);
     if (!(control->kinds & kind) || (control->path[0] && !strstr(path, control->path))) return 0;
     if (control->after) {
         control->after--;
@@ -119,6 +124,12 @@ static int fate(int kind, const char *path) {
     control->count--;
     control->failed++;
     return control->error;
+}
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int result = syscall(SYS_clock_gettime, id, now);
+    if (!result && control && id == CLOCK_REALTIME) now->tv_sec += control->clock_s;
+    return result;
 }
 
 #define FAIL(code) do { pthread_mutex_unlock(&lock); errno = (code); return -1; } while (0)

@@ -12,7 +12,10 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("shim.c")
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
-_FIELDS = ("operations", "kill_at", "kill_torn", "kinds", "after", "count", "error", "torn", "failed")
+_FIELDS = (
+    *("operations", "kill_at", "kill_torn", "kinds", "after", "count", "error", "torn", "failed"),
+    *("slow", "slow_us", "clock_s"),
+)
 _PATH = 92
 _SIZE = 4 * len(_FIELDS) + _PATH
 
@@ -68,7 +71,7 @@ class Control:
         return value
 
     def __setitem__(self, name: str, value: int) -> None:
-        struct.pack_into("<I", self._memory, 4 * _FIELDS.index(name), value)
+        struct.pack_into("<I", self._memory, 4 * _FIELDS.index(name), value & 0xFFFFFFFF)
 
     def kill(self, number: int, *, torn: bool = False) -> None:
         """SIGKILL before the operation of this number, counted from the start; a write is half done then, if `torn`."""
@@ -87,6 +90,11 @@ class Control:
         self._memory[4 * len(_FIELDS) : _SIZE] = name.ljust(_PATH, b"\0")
         self["error"], self["after"], self["torn"], self["kinds"] = error, after, 1, kinds
         self["count"] = count
+
+    def slow(self, kinds: Kind, us: int | None) -> None:
+        """Delay each of these operations by `us` microseconds; None: until they are not slow any more."""
+        self["slow_us"] = 0xFFFF0000 if us is None else us
+        self["slow"] = kinds
 
     def work(self) -> int:
         """End the failures; returns the number of failed operations."""

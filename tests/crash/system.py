@@ -1,0 +1,116 @@
+"""Faults of the system around a broker: its clock, limits of files, a slow or frozen disk; and commands beside it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+
+from mtl.errors import MtlError
+from tests.crash.checker import Finding
+from tests.crash.faults import WRITING_S, Scene, fail, restart, serves, stopped
+from tests.crash.machine import wait_until
+from tests.crash.shim import EVERYTHING, Kind
+from tests.crash.workload import PLAIN
+
+SKEW_US = 15_000_000
+"""How far a time may be ahead of the clock: the broker's 5 s, and as much again for a machine with other work."""
+
+HOUR = 3600
+
+
+def limited_files(scene: Scene) -> None:
+    """Files may not grow above a limit (RLIMIT_FSIZE); later they may again."""
+    scene.machine.limit_files(scene.chance.randrange(60_000, 160_000))
+    _write_on(scene)
+    scene.machine.limit_files(None)
+    _expect_service(scene, "files may grow again")
+
+
+def no_inodes(scene: Scene) -> None:
+    """For a while no file can be made, although there is room; or the quota is used up, or the disk read-only."""
+    error = scene.chance.choice((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+    fail(scene, Kind.CREATE, error, 1_000_000)
+    _expect_service(scene, "files can be made again")
+
+
+def slow_disk(scene: Scene) -> None:
+    """Operations take long for a while, or do not end before the disk works again. Sometimes the broker is killed
+    meanwhile.
+    """
+    machine, chance = scene.machine, scene.chance
+    kinds = chance.choice((Kind.SYNC, Kind.WRITE | Kind.SYNC, EVERYTHING))
+    machine.control.slow(kinds, chance.choice((20_000, 200_000, None)))
+    time.sleep(chance.uniform(0.2, 1.0))
+    if chance.random() < 0.3:
+        machine.kill()
+        machine.start()
+    machine.control.slow(Kind(0), 0)
+    _expect_service(scene, "the disk is fast again")
+
+
+def jumping_clock(scene: Scene) -> None:
+    """The clock is wrong for a while, sometimes also across a start. Afterwards new contents have the right time."""
+    machine, chance = scene.machine, scene.chance
+    wrong = chance.choice((-1, 1)) * chance.choice((60, 2 * HOUR, 26 * HOUR))
+    machine.control["clock_s"] = wrong
+    _write_on(scene)
+    if chance.random() < 0.4:
+        machine.kill()
+        machine.launch()
+        machine.control["clock_s"] = wrong
+        machine.await_ready()
+        _write_on(scene)
+    machine.control["clock_s"] = 0
+    if not _write_on(scene):
+        return
+    try:
+        newest = scene.clients.connection.describe(PLAIN)[PLAIN].newest_time or 0
+    except MtlError:
+        return
+    ahead = newest - time.time_ns() // 1000
+    if ahead > SKEW_US:
+        text = f"the clock was wrong by {wrong} s and is right; contents are stamped {ahead / 1e6:.0f} s ahead of it"
+        scene.findings.append(Finding("wrong", text))
+
+
+def inspected(scene: Scene) -> None:
+    """`mtl verify` and `mtl recover` beside the broker, which is sometimes killed and started meanwhile."""
+    machine, chance = scene.machine, scene.chance
+    dying = threading.Timer(chance.uniform(0.0, 0.5), machine.kill) if chance.random() < 0.4 else None
+    if dying is not None:
+        dying.start()
+    code, output = machine.command("verify", str(machine.data))
+    if code:
+        scene.findings.append(Finding("wrong", f"mtl verify beside a broker: {output}"))
+    if dying is not None:
+        dying.join()
+        machine.start()
+    code, output = machine.command("recover", str(machine.data))
+    if code != 1 or "is using" not in output:
+        scene.findings.append(Finding("wrong", f"mtl recover beside a broker, exit code {code}: {output}"))
+    _write_on(scene)
+
+
+def _write_on(scene: Scene) -> bool:
+    """Wait until all writers have probably written; whether any has."""
+    before = scene.clients.confirmed
+    return wait_until(lambda: scene.clients.confirmed > before + 50, WRITING_S)
+
+
+def _expect_service(scene: Scene, why: str) -> None:
+    if not serves(scene):
+        text = f"{why}, and this is stopped still: {'; '.join(stopped(scene))}"
+        scene.findings.append(Finding("wrong", text))
+        restart(scene)
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    "limited file": limited_files,
+    "missing inode": no_inodes,
+    "slow disk": slow_disk,
+    "wrong clock": jumping_clock,
+    "inspection": inspected,
+}
+JOURNALED = {"missing inode"}
