@@ -17,6 +17,8 @@ from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
+from mtl.wire.text import text
+from pyspark_mtl.rows.properties import to_maps
 from pyspark_mtl.source import offsets
 from tests.fuzzing import bodies, examples, logs, mbws, mc0, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
@@ -96,6 +98,17 @@ def run_pack(data: bytes) -> None:
     assert batch.schema == SCHEMA
 
 
+def run_maps(data: bytes) -> None:
+    """Properties as Spark's map: the values as text, whatever their types."""
+    try:
+        table = decode_table(data)
+    except Malformed as refused:
+        check_refusal(refused)
+        return
+    expected = [(name, text(value)) for name, value in table.items()]
+    assert to_maps(pa.array([data, None, data], pa.binary())).to_pylist() == [expected, [], expected]
+
+
 # --- JSON that we keep --------------------------------------------------------------------------------------
 
 
@@ -137,6 +150,7 @@ TARGETS = (
     ),
     Target("replies", codec(decode_reply, encode_reply), examples.REPLIES, examples.MEMBERS),
     Target("packs", run_pack, examples.PACKS),
+    Target("property-maps", run_maps, examples.TABLES, apart=True),
     Target("sasl-server", sasl.run_server, sasl.SERVER, sasl.TOKENS),
     Target("sasl-client", sasl.run_client, sasl.CLIENT, sasl.TOKENS),
     Target("patterns", codec(lambda data: examples.match(matching, data), error=Refused), examples.PATTERNS),

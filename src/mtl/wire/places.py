@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from mtl.errors import Malformed
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.commands import COUNT, TIMESTAMP
 from mtl.wire.fields import cached_table, encode_table
 
@@ -47,7 +48,9 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, properties: bytes) -> Self | None:
-        """The place in the properties of a pack; None when the body has the pack. Malformed for an incomplete place."""
+        """The place in the properties of a pack; None when the body has the pack. Malformed for an incomplete place,
+        and for one above the largest pack: a reader allocates its octets where it cannot map the file.
+        """
         if _FILE not in properties:  # nearly always, and then nothing has to be decoded
             return None
         table = cached_table(properties)
@@ -56,7 +59,7 @@ class Place(NamedTuple):
         file, offset, size = table[FILE], table.get(OFFSET), table.get(SIZE)
         if not isinstance(file, str) or type(offset) is not int or type(size) is not int:
             raise Malformed("a place of a pack without file, offset and size")
-        if offset < 0 or size < 1 or not file.startswith("/"):
+        if offset < 0 or not 0 < size <= MAX_PACK + PACK_OVERHEAD or not file.startswith("/"):
             raise Malformed(f"an impossible place of a pack: {size} octets at {offset} of {file!r}")
         return cls(file, offset, size)
 

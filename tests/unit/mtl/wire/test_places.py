@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import Malformed
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.commands import COUNT, delivery_timestamp, packed_count, packed_properties
 from mtl.wire.fields import EMPTY, Value, encode_table
 from mtl.wire.places import FILE, OFFSET, SIZE, Place, Span
@@ -15,7 +16,7 @@ PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
 @given(
     file=st.text("abc/é.", max_size=40).map("/".__add__),
     offset=st.integers(0, 2**63 - 1),
-    size=st.integers(1, 2**63 - 1),
+    size=st.integers(1, MAX_PACK + PACK_OVERHEAD),
     count=st.integers(1, 10_000),
     stamp=st.integers(0, 2**62),
 )
@@ -44,8 +45,11 @@ WHOLE: dict[str, Value] = {FILE: "/f", OFFSET: 0, SIZE: 1}
 
 @pytest.mark.parametrize(
     "wrong",
-    [{FILE: 1}, {FILE: "relative"}, {OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}],
-)
+    [
+        {FILE: 1}, {FILE: "relative"}, {OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None},
+        {SIZE: MAX_PACK + PACK_OVERHEAD + 1},
+    ],
+)  # fmt: skip
 def test_an_incomplete_place_is_malformed(wrong: dict[str, Value]) -> None:
     with pytest.raises(Malformed):
         Place.of(encode_table({**WHOLE, **wrong}))
