@@ -239,10 +239,13 @@ class SparkApp:
             stages=stages,
             query=f"query of {self.name}",
             truncate=self.resources if self.replaces else [],
+            digest={"contents": f"{self.name}/{version}"},
         )
 
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, w.Committed):
+                if outcome.digest != request.digest:
+                    raise Violation(f"{self.name} {version} has the digest {outcome.digest}")
                 self._committed(version, outcome)
             elif isinstance(outcome, Refused) and outcome.reason == w.STORAGE:
                 self.world.note("commit-again", lambda: str(outcome))

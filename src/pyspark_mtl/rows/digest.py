@@ -85,12 +85,15 @@ def _number(value: int) -> Any:
 
 
 def _numbers(values: Iterable[int]) -> Any:
-    found = array("Q", values)
-    return pa.Array.from_buffers(_UINT64, len(found), [None, pa.py_buffer(found)])
+    return _column(array("Q", values))
 
 
 def _same(value: int, count: int) -> Any:
-    return pa.Array.from_buffers(_UINT64, count, [None, pa.py_buffer(array("Q", (value,)) * count)])
+    return _column(array("Q", (value,)) * count)
+
+
+def _column(numbers: array[int]) -> Any:
+    return pa.Array.from_buffers(_UINT64, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 _SHIFT, _FACTORS = _number(32), tuple(map(_number, (0xD6E8FEB86659FD93, 0xD6E8FEB86659FD93)))
@@ -155,11 +158,20 @@ def _of_lists(lists: Any) -> Any:
     return _folded(0, [pc.subtract(sums.take(ends), sums.take(starts)), lengths])
 
 
+_AT_ONCE = 2048
+"""Values that are Python objects at the same time. So few stay in the processor's cache, which halves the time for
+bodies of 100 octets.
+"""
+
+
 def _of_octets(column: Any) -> Any:
-    values = column.to_pylist()
-    return _numbers(
-        map(xxh3_64_intdigest, [value or b"" for value in values] if column.null_count else values)
-    )
+    found = array("Q")
+    for at in range(0, len(column), _AT_ONCE):
+        values = column.slice(at, _AT_ONCE).to_pylist()
+        if column.null_count:
+            values = [value or b"" for value in values]
+        found.extend(map(xxh3_64_intdigest, values))
+    return _column(found)
 
 
 def _of_texts(column: Any) -> Any:
