@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from mtl.broker.limits import SAVE_RETRY_S
 from mtl.errors import Refused
+from mtl.limits import REQUEST_TIMEOUT_S
 from mtl.wire import control as w
 from tests.support.core import Rig
 from tests.support.core_client import Waiting
+from tests.support.faulty_store import refuse
 
 NAMES = ("a", "b", "c")
 WAIT_S = 20.0
@@ -40,6 +43,11 @@ class Poll:
     is_open: bool
     known: Mapping[str, Known]
     left_s: float = WAIT_S
+    doubted: bool = False
+    """Whether it was unknown meanwhile whether a resource of the request exists."""
+
+    def covers(self, name: str) -> bool:
+        return self.asked is None or name in self.asked
 
     def is_news(self, there: Mapping[str, Known]) -> bool:
         """Whether the wait ends, in terms close to the document."""
@@ -92,6 +100,37 @@ class PollsAndModel(RuleBasedStateMachine):
         if self.state.there.pop(name, None) is not None:
             self.client.ask(w.ResourceDelete(resource=name), w.Ok)
 
+    @rule(name=names, other=names, rarely=st.integers(0, 3))
+    def delete_in_doubt(self, name: str, other: str, rarely: int) -> None:
+        """A Delete whose outcome is unknown for a while, because the disk is full: nobody is told that the resource is
+        gone. In the end it was not deleted. It is rare because it takes much time.
+        """
+        if name not in self.state.there or rarely:
+            return
+        for poll in self.state.polls:
+            poll.doubted |= poll.covers(name)
+        self.rig.store.hook = _full
+        deleting = self.client.begin(w.ResourceDelete(resource=name))
+        self.rig.sleep(REQUEST_TIMEOUT_S / 2, SAVE_RETRY_S)
+        assert deleting.answered
+        about: list[w.Request] = [
+            w.ResourceList(),
+            w.ResourceDescribe(resource=name),
+            w.ResourceDescribe(pattern=f"{name}|{other}"),
+            w.ResourceDescribe(resources=[name], missing_ok=True, since=self.state.token, wait=1_000),
+            w.ResourceDescribe(since=self.state.token, wait=1_000),
+        ]
+        for request in about:
+            assert self.client.refused(request).reason == w.STORAGE, request
+        if other != name:
+            found = self.client.ask(w.ResourceList(pattern=other), w.DescriptionList).resources
+            assert [x.resource for x in found] == [other] * (other in self.state.there)
+        self.rig.store.hook = lambda _: None
+        passed = REQUEST_TIMEOUT_S / 2 + 2 * SAVE_RETRY_S
+        self.rig.sleep(2 * SAVE_RETRY_S, SAVE_RETRY_S)
+        for poll in self.state.polls:
+            poll.left_s -= passed
+
     @rule(name=names, count=st.integers(0, 3))
     def make_again(self, name: str, count: int) -> None:
         """Delete and recreate a resource in one step."""
@@ -141,7 +180,8 @@ class PollsAndModel(RuleBasedStateMachine):
         try:
             found = poll.waiting.reply(w.DescriptionList).resources
         except Refused as refused:
-            if poll.is_open or refused.reason != w.UNKNOWN_RESOURCE:
+            in_doubt = poll.doubted and refused.reason == w.STORAGE
+            if not in_doubt and (poll.is_open or refused.reason != w.UNKNOWN_RESOURCE):
                 raise AssertionError(f"{poll.asked} was refused") from refused
             return
         assert {resource.resource for resource in found} <= set(NAMES if poll.asked is None else poll.asked)
@@ -149,3 +189,7 @@ class PollsAndModel(RuleBasedStateMachine):
             there = self.state.there.get(resource.resource)
             if there is not None and there.incarnation == resource.incarnation:
                 assert resource.next <= there.next
+
+
+def _full(_: str) -> None:
+    raise refuse(full=True)

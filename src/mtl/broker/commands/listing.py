@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import TypeVar
 
 import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
+from mtl.broker.access.patterns import matching
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
 from mtl.broker.outbox import Result
@@ -99,16 +101,19 @@ class Listing:
     def page(
         self, caller: Caller, request: w.ResourceList | w.ResourceDescribe
     ) -> tuple[list[Resource], ResourceKey | None]:
-        """The resources of one page, and the last key if there may be more. Raises `Refused` 404 for missing names."""
+        """The resources of one page, and the last key if there may be more. Raises `Refused` 404 for missing names, 503
+        while it is unknown whether one of the resources exists.
+        """
         names = _named(request)
         if names is not None:
             return self._present(caller, request, names), None
+        self._check_decided(caller, request.pattern)
 
         def visible(names: list[str]) -> list[bool]:
             return self._authorization.visibility(caller, names)
 
         page = self._resources.page(caller.vhost, request.pattern, request.continue_, visible)
-        found = (self._resources.find(*key) for key in page.keys)
+        found = (self._resources.listed(*key) for key in page.keys)
         return [r for r in found if r is not None], page.last
 
     def _present(
@@ -121,10 +126,27 @@ class Listing:
         return self._resources.need_all(caller.vhost, wanted)
 
     def check(self, caller: Caller, request: w.ResourceDescribe) -> None:
-        """Raises `Refused` 404 if a resource that the request names does not exist, unless `missing-ok`."""
+        """Raises `Refused` 404 if a resource that the request names does not exist, unless `missing-ok`; 503 while it
+        is unknown whether a resource of the request exists.
+        """
         names = _named(request)
-        if names is not None and not request.missing_ok:
+        if names is None:
+            self._check_decided(caller, request.pattern)
+        elif not request.missing_ok:
             self._resources.need_all(caller.vhost, names)
+        else:
+            self._check_decided(caller, None, names)
+
+    def _check_decided(self, caller: Caller, pattern: str | None, names: Iterable[str] | None = None) -> None:
+        """Raises `Refused` 503 while it is unknown whether a resource exists that is among `names`, matches the pattern
+        and is visible; None are all.
+        """
+        undecided = self._resources.undecided(caller.vhost)
+        asked = [name for name in undecided if names is None or name in names]
+        if pattern is not None:
+            asked = list(compress(asked, matching(pattern, asked)))
+        for name in compress(asked, self._authorization.visibility(caller, asked)):
+            raise undecided[name]
 
     def describe_resources(
         self,
@@ -142,7 +164,8 @@ class Listing:
         describe(self._reads, resources, described, history=history)
 
     def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
-        """Queue.Describe."""
+        """Queue.Describe. Raises `Refused` 503 while it is unknown whether a resource of the request exists."""
+        self._check_decided(caller, None, None if request.resource is None else [request.resource])
 
         def visible(names: list[str]) -> list[bool]:
             return self._authorization.visibility(caller, names)

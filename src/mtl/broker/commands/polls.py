@@ -203,7 +203,7 @@ class Polls:
     def _describe_changed(self, poll: _Poll, changed: _Changed) -> None:
         vhost = poll.caller.vhost
         self._listing.check(poll.caller, poll.request)
-        found = [r for name in changed.names if (r := self._resources.find(vhost, name)) is not None]
+        found = [r for name in changed.names if (r := self._resources.listed(vhost, name)) is not None]
         removed = [name for name in changed.names if not self._resources.is_present(vhost, name)]
 
         def described(entries: list[w.Description], last: ResourceKey | None) -> None:

@@ -188,7 +188,7 @@ class Requests:
 
         def removed(no: Refused | None) -> None:
             if no is not None and resource.deleting:
-                resource.undecided = no
+                self._resources.doubt(resource, no)
             answer(no or w.Ok())
 
         def held() -> None:

@@ -85,7 +85,7 @@ class Queues:
         def wanted(keys: list[QueueKey]) -> list[bool]:
             seen = visible([name for _, name, _ in keys])
             return [
-                shown and queue in (None, name) and self._resources.find(vhost, resource) is not None
+                shown and queue in (None, name) and self._resources.listed(vhost, resource) is not None
                 for (_, resource, name), shown in zip(keys, seen, strict=True)
             ]
 
@@ -93,7 +93,7 @@ class Queues:
 
     def describe(self, keys: Iterable[QueueKey]) -> list[w.QueueInfo]:
         """Queues for Queue.Describe."""
-        found = ((self._resources.find(vhost, resource), name) for vhost, resource, name in keys)
+        found = ((self._resources.listed(vhost, resource), name) for vhost, resource, name in keys)
         return [self.of(resource)[name].describe() for resource, name in found if resource is not None]
 
     def restore(self, records: Iterable[QueueRecord]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from mtl.broker.outbox import Deletion, Outbox, Result, refusal
+from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
@@ -51,6 +51,7 @@ class Committing:
         self._applications: dict[ApplicationKey, ApplicationRecord] = {}
         self._keys: SortedKeys[ApplicationKey] = SortedKeys()
         self._commits: dict[ApplicationKey, Commit] = {}
+        self._forgetting: set[ApplicationKey] = set()
 
     def remember(self, record: ApplicationRecord) -> None:
         """Remember an application's last commit."""
@@ -155,11 +156,13 @@ class Committing:
         if running is not None:
             self._join(running, request, answer)
             return
+        self._check_not_forgotten(key)
         last = self.last_of(vhost, request.application, request.query)
         self._check_readable(key)
         former = _former(vhost, request.application, request.query)
         if key not in self._applications and former is not None:
             self._check_readable(former)
+            self._check_not_forgotten(former)
             if former in self._commits:
                 raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} has not ended yet; try again")
         if last is not None and self._replayed(last, request, answer):
@@ -273,20 +276,28 @@ class Committing:
         if record is None:
             self._unreadable.check(ApplicationRecord, record_key(*key), f"application {application!r}")
             raise Refused(404, w.UNKNOWN_APPLICATION, f"application {application!r} never committed anything")
-        if (vhost, application) in self._commits:
+        if key in self._commits:
             raise Refused(503, w.OVERLOADED, f"application {application!r} is committing; try again")
+        self._check_not_forgotten(key)
+        known = key in self._applications
+        self._forgetting.add(key)
 
-        def saved(result: Result) -> None:
-            no = refusal(result)
-            if no is None:
-                gone = self._applications.pop(key, None)
-                if gone is not None:
+        def over(gone: bool) -> None:
+            self._forgetting.discard(key)
+            if gone:
+                forgotten = self._applications.pop(key, None)
+                if forgotten is not None:
                     self._keys.discard(key)
-                    self._pool.remove(gone.owner)
+                    self._pool.remove(forgotten.owner)
                 self._unreadable.resolved(ApplicationRecord, record_key(*key))
-            then(no)
 
-        self._outbox.save((), (record,), saved)
+        deletion = Deletion((record,) if known else (), over, damaged=() if known else (record,))
+        remove(self._outbox, [deletion], then)
+
+    def _check_not_forgotten(self, key: ApplicationKey) -> None:
+        """Raises `Refused` 503 while it is unknown whether the application is forgotten."""
+        if key in self._forgetting:
+            raise Refused(503, w.OVERLOADED, f"application {key[1]!r} is being forgotten; try again")
 
     def redo(self, record: PublishRecord, done: Callable[[], None]) -> None:
         """Continue a commit that was past its commit point when the broker stopped. Its contents are published

@@ -37,8 +37,6 @@ class Resource:
         self.intake = intake
         self.unread = Unread()
         self.deleting = False
-        self.undecided: Refused | None = None
-        """The refusal with the reason why it is unknown whether the resource is deleted; None if it is known."""
 
     @property
     def name(self) -> str:

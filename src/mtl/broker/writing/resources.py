@@ -69,7 +69,7 @@ class Resources:
         self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
-        """The refusals of requests for resources whose creation has an unknown outcome."""
+        """The refusals of requests for resources whose creation or deletion has an unknown outcome."""
 
     # --- finding --------------------------------------------------------------------------------------------
 
@@ -87,7 +87,9 @@ class Resources:
         they exist.
         """
         found = [self._by_key.get((vhost, name)) for name in names]
-        for resource in found:
+        for name, resource in zip(names, found, strict=True):
+            if (no := self._undecided.get((vhost, name))) is not None:
+                raise no
             if resource is not None and resource.deleting:
                 raise _being_deleted(resource)
         missing = [name for name, resource in zip(names, found, strict=True) if resource is None]
@@ -99,7 +101,20 @@ class Resources:
 
     def is_present(self, vhost: str, name: str) -> bool:
         """Whether there is a resource of this name, or it is uncertain whether there is one."""
-        return (vhost, name) in self._by_key or self.is_unreadable(vhost, name)
+        key = (vhost, name)
+        return key in self._by_key or key in self._undecided or self.is_unreadable(vhost, name)
+
+    def listed(self, vhost: str, name: str) -> Resource | None:
+        """The resource of this name for a list, where it stays until its deletion is durable."""
+        return self._by_key.get((vhost, name))
+
+    def undecided(self, vhost: str) -> dict[str, Refused]:
+        """The names for which it is unknown whether there is a resource, with the refusals of requests for them."""
+        return {name: no for (of, name), no in self._undecided.items() if of == vhost}
+
+    def doubt(self, resource: Resource, no: Refused) -> None:
+        """It is unknown for now whether a resource that is being deleted still exists: refuse requests for it."""
+        self._undecided[resource.key] = no
 
     def route(self, vhost: str, name: str) -> Intake | None:
         """The intake of the resource of this name. During a deletion contents wait there for the outcome."""
@@ -145,7 +160,7 @@ class Resources:
             names = [name for _, name in keys]
             matches = [True] * len(names) if pattern is None else matching(pattern, names)
             present = [
-                match and self.find(*key) is not None for key, match in zip(keys, matches, strict=True)
+                match and self.listed(*key) is not None for key, match in zip(keys, matches, strict=True)
             ]
             shown = iter(list(visible(list(compress(names, present)))))
             return [there and next(shown) for there in present]
@@ -212,7 +227,7 @@ class Resources:
         key = (vhost, request.resource)
         present = self._by_key.get(key)
         if present is not None and present.deleting:
-            raise _being_deleted(present)
+            raise self._undecided.get(key) or _being_deleted(present)
         if present is not None and request.exist_ok:
             then(present)
             return
@@ -335,7 +350,8 @@ class Resources:
         """Prepare the deletion of a resource that is `deleting` and held: first its record, then its log."""
 
         def over(gone: bool) -> None:
-            resource.deleting, resource.undecided = gone, None
+            resource.deleting = gone
+            self._undecided.pop(resource.key, None)
             if gone:
                 self._remove(resource)
             resource.intake.release()
@@ -383,8 +399,7 @@ def _exists(name: str) -> Refused:
 
 
 def _being_deleted(resource: Resource) -> Refused:
-    default = f"resource {resource.name!r} is being deleted; try again"
-    return resource.undecided or Refused(503, w.OVERLOADED, default)
+    return Refused(503, w.OVERLOADED, f"resource {resource.name!r} is being deleted; try again")
 
 
 def unknown(*names: str) -> Refused:

@@ -314,8 +314,27 @@ def test_a_forget_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused_in_time(w.StageForget(application="app")).status == 503
+    for unknown in (commit(4), w.StageForget(application="app")):
+        assert client.refused(unknown).status == 503
+    rig.store.hook = lambda _: None
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert client.refused(commit(4)).reason == w.ROLLED_BACK
+
+
+def test_a_forget_whose_save_fails_has_no_effect_after_a_crash(rig: Rig, client: Client) -> None:
+    """The failed transaction may be on the disk; the repeated last commit would then be published twice."""
+    client.commit("app", 5)
+    failures = iter([True])
+
+    def once(when: str) -> None:
+        if when == "commit" and next(failures, False):
+            raise refuse(full=False)
+
+    rig.store.hook = once
+    assert client.refused(w.StageForget(application="app")).status == 503
+    rig.crash(landed=True)
+    assert rig.client().refused(commit(4)).reason == w.ROLLED_BACK
 
 
 def test_describe_gives_the_last_commit_of_an_application(rig: Rig, client: Client) -> None:

@@ -22,6 +22,29 @@ def names(client: Client, pattern: str | None = None) -> list[str]:
     return [x.resource for x in client.ask(w.ResourceList(pattern=pattern), w.DescriptionList).resources]
 
 
+def state(client: Client) -> str:
+    """The state after all changes up to now, for a long poll."""
+    found = client.ask(w.ResourceDescribe(), w.DescriptionList).state
+    assert found is not None
+    return found
+
+
+def about_a(since: str) -> list[w.Request]:
+    """Requests whose answer depends on whether the resource `a` exists."""
+    return [
+        w.ResourceList(),
+        w.ResourceList(pattern="a|b"),
+        w.ResourceDescribe(),
+        w.ResourceDescribe(resource="a"),
+        w.ResourceDescribe(pattern="a"),
+        w.ResourceDescribe(resources=["a"], missing_ok=True),
+        w.ResourceDescribe(pattern="a", since=since, wait=60_000),
+        w.ResourceDescribe(resources=["a"], missing_ok=True, since=since, wait=60_000),
+        w.QueueDescribe(),
+        w.QueueDescribe(resource="a"),
+    ]
+
+
 def directories(rig: Rig) -> list[str]:
     return rig.disk.list_dir("/data/resources")
 
@@ -210,8 +233,10 @@ def test_requests_during_a_delete_of_the_resource_are_refused(rig: Rig, client: 
         (w.ResourceCreate(resource="a", exist_ok=True), 503),
     ):
         assert client.refused(request).status == status
+    assert names(client) == ["a"], "it exists until its deletion is durable"
     rig.let_go()
     deleted.reply(w.Ok)
+    assert names(client) == []
     client.create("a")
 
 
@@ -267,11 +292,18 @@ def test_a_delete_while_records_cannot_be_saved_is_answered_and_atomic(
             raise refuse(full=True)
 
     rig.store.hook = full
+    since = state(client)
+    waiting = client.begin(w.ResourceDescribe(pattern="a", since=since, wait=20_000))
     refused = client.refused_in_time(w.ResourceDelete(resource="a"))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "no space left" in refused.message
-    for again in (w.ResourceDelete(resource="a"), w.ResourceDescribe(resource="a")):
+    for again in (w.ResourceDelete(resource="a"), *about_a(since)):
         assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
+    assert names(client, "b.*") == []
+    assert client.ask(w.QueueDescribe(resource="b"), w.QueueList).queues == []
+    rig.sleep(20)
+    with pytest.raises(Refused, match=w.STORAGE):
+        waiting.reply(w.DescriptionList)
     rig.store.hook = lambda _: None
     if how == "space":
         rig.sleep(2 * broker_limits.SAVE_RETRY_S)
@@ -295,12 +327,16 @@ def test_a_create_while_records_cannot_be_saved_is_answered(rig: Rig, client: Cl
         raise refuse(full=True)
 
     rig.store.hook = full
+    since = state(client)
     refused = client.refused_in_time(w.ResourceCreate(resource="a"))
     assert refused.reason == w.STORAGE
     assert "not known yet whether resource 'a' was made" in refused.message
-    assert client.refused(w.ResourceCreate(resource="a")).reason == w.STORAGE
+    for again in (w.ResourceCreate(resource="a"), *about_a(since)):
+        assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
+    assert names(client, "b.*") == []
     rig.store.hook = lambda _: None
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
+    assert names(client) == []
     client.create("a")
     assert len(directories(rig)) == 1
 
