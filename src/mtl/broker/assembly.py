@@ -12,6 +12,7 @@ from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.access.sessions import Sessions
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.broker.commands.changes import Changes
 from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_queues import QueueGrants
@@ -294,7 +295,8 @@ def _requests(
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
     writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
-    listing = Listing(authorization, resources, reading.queues, stages, committing, reading.reads)
+    bookmarks = Bookmarks(base.settings.authentication.secret, base.random)
+    listing = Listing(authorization, resources, reading.queues, stages, committing, reading.reads, bookmarks)
     changes = Changes(base.settings.boot)
     polls = Polls(out, resources, listing, changes, authorization, base.quotas)
     requests = Requests(

@@ -41,8 +41,9 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)]
 """A text of a request. All are bounded: many are stored, and the others are kept while their requests wait."""
 
 Names = Annotated[list[Text], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
-Continue = Annotated[list[Text], msgspec.Meta(max_length=3)]
-"""The `continue` of the former page of a list, which the broker chose (PROTOCOL.md 2.4)."""
+Continue = Annotated[list[Text], msgspec.Meta(max_length=8)]
+"""The `continue` of the former page of a list, which the broker sealed (PROTOCOL.md 2.4): about 1,400 characters for a
+place of three names."""
 
 StageIds = Annotated[list[Name], msgspec.Meta(max_length=MAX_STAGES_PER_COMMIT)]
 Digest = Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_DIGEST)]
@@ -215,16 +216,21 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
             raise FieldError("a resource cannot be its own dead-letter resource")
 
 
-class ResourceList(Request, frozen=True, kw_only=True):
+class ListRequest(Request, frozen=True, kw_only=True):
+    """A request whose answer is a list in pages; `continue_` is that of the page before (PROTOCOL.md 2.4)."""
+
+    continue_: Continue | None = msgspec.field(name="continue", default=None)
+
+
+class ResourceList(ListRequest, frozen=True, kw_only=True):
     """Resource.List: all resources, or those whose whole name matches the regular expression."""
 
     command: ClassVar[str] = "Resource.List"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
     pattern: Pattern | None = None
-    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
-class ResourceDescribe(Request, frozen=True, kw_only=True):
+class ResourceDescribe(ListRequest, frozen=True, kw_only=True):
     """Resource.Describe: one, several, those that match a pattern, or (none of the three) all.
 
     A missing name is a 404 with the member `missing`, or is left out with `missing_ok`. With `since`, the `state` of an
@@ -241,7 +247,6 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     since: Text | None = None
     wait: Count = 0
     history: bool = False
-    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
@@ -309,14 +314,13 @@ class CursorOpen(Request, frozen=True, kw_only=True):
         _check_epoch(self.log_epoch, self.from_)
 
 
-class CursorDescribe(Request, frozen=True, kw_only=True):
+class CursorDescribe(ListRequest, frozen=True, kw_only=True):
     """Cursor.Describe: the cursors of a group, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Cursor.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorList}
     group: Text | None = None
     resource: Text | None = None
-    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class CursorReset(Request, frozen=True, kw_only=True):
@@ -356,14 +360,13 @@ class CursorDelete(Request, frozen=True, kw_only=True):
 # --- class Queue --------------------------------------------------------------------------------------------
 
 
-class QueueDescribe(Request, frozen=True, kw_only=True):
+class QueueDescribe(ListRequest, frozen=True, kw_only=True):
     """Queue.Describe: the queues of a name, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Queue.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.QueueList}
     group: Text | None = None
     resource: Text | None = None
-    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class QueueDelete(Request, frozen=True, kw_only=True):
@@ -407,14 +410,13 @@ class StageAbort(Request, frozen=True, kw_only=True):
     stages: StageIds
 
 
-class StageDescribe(Request, frozen=True, kw_only=True):
+class StageDescribe(ListRequest, frozen=True, kw_only=True):
     """Stage.Describe: the stages and the last commits of one application or all; or one `stage`."""
 
     command: ClassVar[str] = "Stage.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.StageList}
     application: Text | None = None
     stage: Text | None = None
-    continue_: Continue | None = msgspec.field(name="continue", default=None)
 
 
 class StageForget(Request, frozen=True, kw_only=True):

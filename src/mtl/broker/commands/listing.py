@@ -12,6 +12,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.broker.commands.granting import Answer
 from mtl.broker.outbox import Result
 from mtl.broker.queues.queues import Queues
@@ -21,6 +22,7 @@ from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused
 from mtl.storage.api import Range, RangeFrom
 from mtl.wire import control as w
 
@@ -90,13 +92,27 @@ class Listing:
         stages: Stages,
         committing: Committing,
         reads: Reads,
+        bookmarks: Bookmarks,
     ) -> None:
+        self._bookmarks = bookmarks
         self._authorization = authorization
         self._resources = resources
         self._queues = queues
         self._stages = stages
         self._committing = committing
         self._reads = reads
+
+    def opened(self, request: w.Request) -> w.Request:
+        """The request with the place where its page begins. Raises `Refused` 400 for a `continue` of another broker."""
+        if isinstance(request, w.ListRequest) and request.continue_ is not None:
+            return msgspec.structs.replace(request, continue_=self._bookmarks.open(request.continue_))
+        return request
+
+    def sealed(self, outcome: w.Reply | Refused) -> w.Reply | Refused:
+        """The answer without the name where its page ends."""
+        if isinstance(outcome, w.Listed) and outcome.continue_ is not None:
+            return msgspec.structs.replace(outcome, continue_=self._bookmarks.seal(outcome.continue_))
+        return outcome
 
     def page(
         self, caller: Caller, request: w.ResourceList | w.ResourceDescribe

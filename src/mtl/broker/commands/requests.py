@@ -93,6 +93,7 @@ class Requests:
             return
 
         def answer(outcome: w.Reply | Refused) -> None:
+            outcome = self._listing.sealed(outcome)
             status = outcome.status if isinstance(outcome, Refused) else outcome.code
             session.control.replied(kind, status)
             reply(outcome)
@@ -120,6 +121,7 @@ class Requests:
                 command.method(self, session, request, answer)
                 return
             _check_profile(caller, request, command)
+            request = self._listing.opened(request)
         except Refused as e:
             answer(e)
         else:

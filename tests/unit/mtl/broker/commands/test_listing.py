@@ -10,6 +10,7 @@ from msgspec import json, structs
 
 from mtl.broker import limits as broker_limits
 from mtl.broker import sorted_keys
+from mtl.broker.access import patterns
 from mtl.limits import MAX_CONTROL_FRAME
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
@@ -164,3 +165,26 @@ def test_listed_logs_are_opened_for_their_page_only(rig: Rig, filled: Client) ->
     """A broker that has just started serves a page when the logs on it are open."""
     rig.restart()
     assert [len(page) for page in walk(rig.client(), w.ResourceList(), w.DescriptionList, names)] == [7]
+
+
+def test_a_page_does_not_tell_names_that_the_client_may_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last name that was compared with its rights is not one of those that it sees."""
+    monkeypatch.setattr(patterns, "MAX_PAGE_SCANNED", 2)
+    rig = rig_with(user("me", "secret"), user("you", "secret", "read z"))
+    owner, other = logged_in(rig, "me"), logged_in(rig, "you")
+    owner.create("hidden-a", "hidden-b", "hidden-c", "z")
+    seen: list[str] = []
+    pages, request = 0, w.ResourceList()
+    while True:
+        page = other.ask(request, w.DescriptionList)
+        seen, pages = seen + names(page), pages + 1
+        if page.continue_ is None:
+            break
+        assert "hidden" not in "".join(page.continue_)
+        request = structs.replace(request, continue_=page.continue_)
+    assert (seen, pages) == (["z"], 2)
+
+
+def test_a_continue_that_the_broker_did_not_give_is_refused(client: Client) -> None:
+    refused = client.refused(w.ResourceList(continue_=["orders"]))
+    assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
