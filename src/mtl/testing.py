@@ -149,8 +149,8 @@ def broker(
 ) -> Iterator[RunningBroker]:
     """Run a broker for the block, then stop it (and without `data` remove its directory).
 
-    `data` is a directory, or "memory:" for a broker that keeps all data in memory. Raises `BrokerFailed` if it does
-    not become ready.
+    `data` is a directory, or "memory:" for a broker that keeps all data in memory. A process that was forked in the
+    block leaves it without stopping or removing anything. Raises `BrokerFailed` if the broker does not become ready.
     """
     in_memory = str(data) == MEMORY
     temporary = Path(tempfile.mkdtemp(prefix="mtl-broker-")) if data is None or in_memory else None
@@ -159,13 +159,15 @@ def broker(
     kept = Path(MEMORY) if in_memory else place
     log = place.parent / f"{place.name}.log"
     running = RunningBroker(kept, log, Path(config) if config is not None else None, endpoint)
+    owner = os.getpid()
     try:
         running.start()
         yield running
-        if running.running:
+        if os.getpid() == owner and running.running:
             running.stop()
     finally:
-        if running.running:
-            running.kill()
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        if os.getpid() == owner:
+            if running.running:
+                running.kill()
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
