@@ -75,6 +75,34 @@ def test_the_systemd_unit_restarts_the_broker_at_once_without_limit(unit: config
     assert service["LimitCORE"] == "0", "a core file has keys and contents"
 
 
+def test_the_systemd_unit_allows_only_what_a_broker_needs(unit: configparser.ConfigParser) -> None:
+    service = unit["Service"]
+    assert service["CapabilityBoundingSet"] == ""
+    for setting in (
+        *(
+            "NoNewPrivileges",
+            "PrivateTmp",
+            "PrivateDevices",
+            "ProtectHome",
+            "ProtectClock",
+            "ProtectHostname",
+        ),
+        *("ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectControlGroups"),
+        *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "RemoveIPC"),
+    ):
+        assert service[setting] == "yes", setting
+    assert (service["ProtectSystem"], service["ProtectProc"]) == ("strict", "invisible")
+    assert "@system-service" in (CONF / "mtl-broker.service").read_text(encoding="utf-8")
+
+
+def test_the_pod_is_reached_by_clients_only() -> None:
+    pod = (CONF / "kubernetes.yaml").read_text(encoding="utf-8")
+    policy = next(part for part in pod.split("---\n") if "kind: NetworkPolicy" in part)
+    assert "policyTypes: [Ingress, Egress]" in policy
+    assert 'mtl-client: "true"' in policy
+    assert "image: mtl-broker@sha256:" in pod
+
+
 def test_commands_of_unit_and_pod_exist(unit: configparser.ConfigParser) -> None:
     pod = (CONF / "kubernetes.yaml").read_text(encoding="utf-8")
     in_pod = re.search(r"command: \[(.*)\]", pod)
