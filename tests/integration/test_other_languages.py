@@ -354,6 +354,29 @@ def test_a_client_survives_a_restart_of_the_broker(client: list[str], mtl_broker
     assert reader.returncode == 0
 
 
+def test_a_reader_does_not_take_its_group_back(client: list[str], mtl_broker: RunningBroker) -> None:
+    """A newer reader has the group. After a restart the broker learns this by the epoch that the older one names."""
+    reading = [*client, mtl_broker.endpoint, "read", "orders", "g"]
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        connection.create_resource("orders")
+        publish(connection, numbers(5))
+        with started(reading) as older:
+            assert some_lines(older, 5) == numbers(5)
+            with started(reading) as newer:
+                deadline = time.monotonic() + PATIENCE_S
+                while connection.cursors("g", "orders")[0].epoch != 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                mtl_broker.kill()
+                mtl_broker.start()
+                _, errors = older.communicate(timeout=PATIENCE_S)
+                assert older.returncode == 1
+                assert b"fenced" in errors
+                publish(connection, [b"last"])
+                while some_lines(newer, 1) != [b"last"]:
+                    assert newer.poll() is None
+
+
 def test_a_client_detects_a_silent_broker(client: list[str], tmp_path: Path) -> None:
     """A stopped process keeps its connections open: only the heartbeats show the loss."""
     config = tmp_path / "broker.toml"

@@ -181,6 +181,8 @@ export class Reader extends Leased {
 
   async _work(flow, lease, extended) {
     this.#extended = extended;
+    // With its epoch a holder learns of a newer one, and does not take the group back [3.1].
+    Object.assign(this._wanted, { epoch: lease.epoch, incarnation: lease.incarnation });
     this.#history = lease.history ?? [];
     this.#contents = [];
     this.#flow = flow;

@@ -27,16 +27,17 @@ const (
 
 // lease is a 202 [3].
 type lease struct {
-	Port      int
-	Lease     string
-	Endpoint  string
-	Heartbeat float64
-	Epoch     json.RawMessage   // of a writer's name
-	Last      map[string]uint64 // number of the last content, by resource
-	LogEpochs json.RawMessage   `json:"log-epochs"`
-	From      uint64            // position of a reader
-	History   [][2]any          // [first position, epoch], ascending
-	extended  bool              // the server implements PROTOCOL.md, and not RFC 11 alone [2]
+	Port        int
+	Lease       string
+	Endpoint    string
+	Heartbeat   float64
+	Epoch       json.RawMessage   // of a writer's name or a reader's group
+	Incarnation string            // of a reader's resource
+	Last        map[string]uint64 // number of the last content, by resource
+	LogEpochs   json.RawMessage   `json:"log-epochs"`
+	From        uint64            // position of a reader
+	History     [][2]any          // [first position, epoch], ascending
+	extended    bool              // the server implements PROTOCOL.md, and not RFC 11 alone [2]
 }
 
 // command is a command of the data flow [3].

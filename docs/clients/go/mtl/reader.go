@@ -157,6 +157,8 @@ func (r *Reader) resumeAfter(l *lease) {
 	if !l.extended {
 		return
 	}
+	// With its epoch a holder learns of a newer one, and does not take the group back [3.1].
+	r.body["epoch"], r.body["incarnation"] = l.Epoch, l.Incarnation
 	position := cmp.Or(r.processed, l.From)
 	r.body["from"] = position
 	delete(r.body, "log-epoch")

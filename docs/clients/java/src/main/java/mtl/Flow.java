@@ -118,7 +118,8 @@ final class Flow implements AutoCloseable {
     @Override
     public void close() {
         poller.close();
-        monitor.close();
+        data.monitor(null, 0); // before its reader is closed: jeromq's IO thread would wait for a reader of an event
         data.close();
+        monitor.close();
     }
 }

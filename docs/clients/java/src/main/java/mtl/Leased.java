@@ -47,6 +47,11 @@ abstract class Leased implements AutoCloseable {
     /** Sends and receives with one lease; ends when the work is done. */
     abstract void work(Flow flow, JsonObject lease, boolean extended) throws IOException;
 
+    /** Repeats a member of the 202 in the next request. */
+    final void copy(JsonObject lease, String member) {
+        if (lease.has(member)) wanted.put(member, lease.get(member));
+    }
+
     final void start() {
         thread.start();
     }

@@ -134,6 +134,8 @@ public final class Reader extends Leased {
     /** The position of the next lease, and the epoch of the content before it [5.1.1]. */
     private synchronized void resumeAfter(JsonObject lease) {
         if (!extended) return;
+        copy(lease, "epoch"); // a holder learns by it of a newer one, and does not take the group back [3.1]
+        copy(lease, "incarnation");
         long position = processed > 0 ? processed : lease.get("from").getAsLong();
         wanted.put("from", position);
         wanted.remove("log-epoch");

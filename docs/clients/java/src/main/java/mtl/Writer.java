@@ -87,10 +87,6 @@ public final class Writer extends Leased {
         settle(stored, true);
     }
 
-    private void copy(JsonObject lease, String member) {
-        if (lease.has(member)) wanted.put(member, lease.get(member));
-    }
-
     private synchronized Map.Entry<Long, byte[]> after(long sent) {
         return unconfirmed.higherEntry(sent);
     }
