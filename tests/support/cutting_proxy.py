@@ -23,7 +23,7 @@ class CuttingProxy:
     def __init__(self, *ports: int) -> None:
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._listeners = {socket.create_server((HERE, port)): port for port in ports}
+        self._listeners = {socket.create_server((HERE, self.local(port))): port for port in ports}
         self._over = False
         self._holding = False
         self.cuts = 0
@@ -31,6 +31,11 @@ class CuttingProxy:
         """The number of accepted connections so far, by port."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    @staticmethod
+    def local(port: int) -> int:
+        """The port of the proxy for a port behind it."""
+        return port
 
     def cut(self) -> None:
         """Reset every connection, in the middle of its transfers."""
@@ -102,3 +107,18 @@ class CuttingProxy:
         self._pairs = [pair for pair in self._pairs if source not in pair]
         source.close()
         target.close()
+
+
+class Tunnel(CuttingProxy):
+    """One port on another address under another number, as by `docker -p`, `kubectl port-forward` and ssh."""
+
+    @staticmethod
+    def local(_port: int) -> int:
+        """Any free one."""
+        return 0
+
+    @property
+    def endpoint(self) -> str:
+        """Its end of the tunnel."""
+        (listener,) = self._listeners
+        return f"tcp://{HERE}:{listener.getsockname()[1]}"

@@ -7,7 +7,11 @@ from mtl.wire import control as w
 
 
 def data_endpoint(control: str, lease: w.DataLease) -> str:
-    """The endpoint in the lease, or the lease's port on the host of the control endpoint. Raises `Malformed`."""
+    """The endpoint in the lease, or the lease's port on the host of the control endpoint; the control endpoint itself
+    if the broker has one socket, since a tunnel may have another port at this end. Raises `Malformed`.
+    """
+    if lease.shared_socket:
+        return control
     if lease.endpoint is not None:
         return lease.endpoint
     if control.startswith("tcp://"):

@@ -11,11 +11,13 @@ from mtl.errors import LocalError, OptionError
 from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve, Frames, LinkEvents
+from mtl.net.families import Families
 from mtl.net.limits import BURST_BODIES, ZERO_COPY
 from mtl.wire.fields import Buffer
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
-_DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
+"""The last one alone: the name has no address of the family."""
 _DENIED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -47,7 +49,15 @@ class SocketLink:
     """
 
     def __init__(
-        self, kind: int, endpoint: str, *, hwm: int, max_frame: int, view: bool, curve: Curve | None = None
+        self,
+        kind: int,
+        endpoint: str,
+        *,
+        hwm: int,
+        max_frame: int,
+        view: bool,
+        curve: Curve | None = None,
+        families: Families | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.malformed = 0
@@ -55,7 +65,11 @@ class SocketLink:
         self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
-        self.socket.set(zmq.IPV6, int("[" in endpoint))
+        self._families = families or Families()
+        self._ipv6 = self._families.is_ipv6(endpoint)
+        self._made: bool | None = None
+        """Whether the connection was made; None while it is not known."""
+        self.socket.set(zmq.IPV6, int(self._ipv6))
         self.socket.set(zmq.MAXMSGSIZE, max_frame)
         self.socket.set(zmq.SNDHWM, hwm)
         self.socket.set(zmq.RCVHWM, hwm)
@@ -138,15 +152,28 @@ class SocketLink:
             try:
                 event = _EVENT.unpack_from(self.monitor.recv_multipart(_NOW)[0])[0]
             except zmq.Again:
+                self._note(events)
                 return events
             events |= LinkEvents.UP if event & _UP else LinkEvents.DOWN
             if event & _DENIED:
                 events |= LinkEvents.DENIED
 
+    def _note(self, events: LinkEvents) -> None:
+        """Note whether the connection was made, for the next one to this name."""
+        if self._made is not None:
+            return
+        if LinkEvents.UP in events or LinkEvents.DENIED in events:
+            self._made = True
+            self._families.reached(self.endpoint, ipv6=self._ipv6)
+        elif LinkEvents.DOWN in events:
+            self._made = False
+            self._families.missed(self.endpoint, ipv6=self._ipv6)
+
     def close(self) -> None:
         """Close both sockets at once."""
         if not self._closed:
             self._closed = True
+            self._note(LinkEvents.DOWN)  # no answer in time
             self.socket.disable_monitor()
             self.monitor.close(0)
             self.socket.close(0)

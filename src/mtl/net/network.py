@@ -11,6 +11,7 @@ import zmq
 
 from mtl.limits import MAX_CONTROL_FRAME, MAX_FRAME, PLAIN_HWM
 from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
+from mtl.net.families import Families
 from mtl.net.limits import PACKED_HWM
 from mtl.net.link import SocketLink
 from mtl.net.wakeup import Wakeup
@@ -34,18 +35,35 @@ def _bounded(timeout: float | None) -> float | None:
 class ZmqNetwork:
     """Links over tcp, ipc and inproc."""
 
+    def __init__(self) -> None:
+        self._families = Families()
+
     def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         """A REQ (MTL-13). One that waits for a reply cannot send again, so one without a reply is closed and replaced:
         the Lazy Pirate pattern of the ZeroMQ guide (PROTOCOL.md 2).
         """
         return SocketLink(
-            zmq.REQ, endpoint, hwm=_REQUESTS, max_frame=MAX_CONTROL_FRAME, view=False, curve=curve
+            zmq.REQ,
+            endpoint,
+            hwm=_REQUESTS,
+            max_frame=MAX_CONTROL_FRAME,
+            view=False,
+            curve=curve,
+            families=self._families,
         )
 
     def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         """A DEALER (MTL-54). On `packed` flows bodies are views, and the queues are short."""
         hwm = PACKED_HWM if packed else PLAIN_HWM
-        return SocketLink(zmq.DEALER, endpoint, hwm=hwm, max_frame=MAX_FRAME, view=packed, curve=curve)
+        return SocketLink(
+            zmq.DEALER,
+            endpoint,
+            hwm=hwm,
+            max_frame=MAX_FRAME,
+            view=packed,
+            curve=curve,
+            families=self._families,
+        )
 
     def poll(self) -> Poll:
         """A poll over the sockets' descriptors."""

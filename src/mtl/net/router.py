@@ -8,6 +8,7 @@ drops the message (490 of 500 messages were lost at the high-water mark).
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket as sockets
 import struct
@@ -23,6 +24,7 @@ import zmq
 from mtl.errors import MtlError
 from mtl.net import limits as net_limits
 from mtl.net.curve import as_server
+from mtl.net.ipc import claimed
 from mtl.net.open_connections import OpenConnections
 from mtl.net.origin import Connection, Origin
 from mtl.net.zap import DOMAIN
@@ -150,20 +152,31 @@ def bind_router(
     socket.setsockopt(zmq.HEARTBEAT_TTL, net_limits.ZMTP_TIMEOUT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 0)
     socket.setsockopt(zmq.TCP_MAXRT, net_limits.ZMTP_TIMEOUT_MS)
-    if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
-        socket.setsockopt(zmq.IPV6, 1)
     if secret is not None:
         as_server(socket, secret)
     if zap:
         socket.set_string(zmq.ZAP_DOMAIN, DOMAIN)
     try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as e:
+        with claimed(endpoint):
+            _bind(socket, endpoint)
+    except (zmq.ZMQError, OSError) as e:
         socket.close()
         raise BindFailed(
             f"cannot listen on {endpoint}: {e.strerror}; choose another with --endpoint or --listen"
         ) from e
     return socket
+
+
+def _bind(socket: zmq.Socket[Any], endpoint: str) -> None:
+    """Bind with IPv6 only if that is needed: an IPv4 endpoint would be reported as ::ffff:a.b.c.d."""
+    socket.setsockopt(zmq.IPV6, int("[" in endpoint))
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        socket.setsockopt(zmq.IPV6, 1)  # a name without an IPv4 address
+        socket.bind(endpoint)
 
 
 class RouterSocket:

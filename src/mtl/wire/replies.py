@@ -303,7 +303,8 @@ class Challenged(Reply, frozen=True, kw_only=True):
 class DataLease(Reply, frozen=True, kw_only=True):
     """202: the lease, and everything that was granted with it (MTL-48).
 
-    The data socket is at `port` of the control socket's host, or at `endpoint` where there is no port. For readers:
+    The data socket is at `port` of the control socket's host, or at `endpoint` where there is no port. With
+    `shared_socket` it is the control socket, so the client uses the endpoint that it has for this one. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
     `position`; `local` when Contents may have the place of a pack; the `history` of the log's epochs, from that of the
     last content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
@@ -318,6 +319,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     port: Port
     lease: str
     endpoint: str | None = None
+    shared_socket: bool = False
     packed: bool = always(False)
     binding: bool = False
     from_: Count | None = msgspec.field(name="from", default=None)

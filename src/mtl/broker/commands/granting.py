@@ -37,6 +37,8 @@ class Ports:
     plain: int
     packed_endpoint: str | None = None
     plain_endpoint: str | None = None
+    shared: bool = False
+    """Whether both are the control socket."""
 
 
 class Granting:
@@ -163,6 +165,7 @@ class Granting:
         return w.DataLease(
             port=port,
             endpoint=endpoint,
+            shared_socket=ports.shared,
             lease=terms.token,
             packed=packed,
             binding=terms.binding,

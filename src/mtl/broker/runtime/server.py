@@ -145,6 +145,7 @@ class Server:
                 plain.port,
                 _endpoint_without_port(packed.endpoint),
                 _endpoint_without_port(plain.endpoint),
+                shared=config.shared_socket,
             ),
             packs_on=Port.CONTROL if config.shared_socket else Port.PACKED,
             virtual_hosts=config.virtual_hosts,

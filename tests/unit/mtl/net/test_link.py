@@ -344,3 +344,49 @@ def test_too_many_sockets_are_a_named_error(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(LocalError, match="ulimit"):
             ZmqNetwork().data("tcp://127.0.0.1:1", packed=False)
     small.term()
+
+
+def test_a_name_is_tried_by_the_other_family_after_a_failure(at: Setting) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    link, recorder = at.open(lambda _: at.plain(f"tcp://localhost:{port}"))
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
+    again = at.plain(f"tcp://localhost:{port}")
+    at.links.append(again)
+    assert [int(x.socket.get(zmq.IPV6)) for x in (link, again)] == [0, 1]  # type: ignore[attr-defined]
+
+
+def test_a_name_without_an_address_is_down_at_once(at: Setting) -> None:
+    _, recorder = at.open(lambda _: at.plain("tcp://no-such-host.invalid:1"))
+    at.until(lambda: LinkEvents.DOWN in recorder.events)
+
+
+def test_a_message_of_one_frame_does_not_disturb_the_next(at: Setting) -> None:
+    link, recorder = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    for frames in (
+        [b"one"],
+        [b"one"],
+        [b"good", b"1"],
+        [b""],
+        [b"good", b"2"],
+        [b"a", b"b", b"c"],
+        [b"good", b"3"],
+    ):
+        at.router.send_multipart([me, *frames])
+    assert [at.received(link, recorder) for _ in range(3)] == [
+        (b"good", b"1"),
+        (b"good", b"2"),
+        (b"good", b"3"),
+    ]
+    assert link.malformed == 4
+
+
+def test_a_reply_of_one_frame_is_counted(at: Setting) -> None:
+    link, _ = at.open(at.network.request)
+    link.send(b"request", b"{}")
+    envelope = at.router_received()[:2]
+    at.router.send_multipart([*envelope, b"alone"])
+    at.until(lambda: link.receive() is None and link.malformed == 1)
