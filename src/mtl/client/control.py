@@ -14,7 +14,7 @@ import msgspec
 
 from mtl.client.loop import Loop, Timer
 from mtl.client.settings import Settings
-from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
+from mtl.errors import Closed, Malformed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Curve, Link, LinkEvents
 from mtl.protocol.backoff import Backoff
@@ -256,8 +256,7 @@ class Channel:
         offered = self.ready_reply.profiles if self.ready_reply is not None else []
         if self.settings.profile.lower() not in map(str.lower, offered):
             profiles = ", ".join(offered) or "none"
-            message = f"the server has no profile {self.settings.profile!r}; it offers {profiles}"
-            raise Refused(400, w.UNKNOWN_PROFILE, message)
+            raise OptionError(f"the server has no profile {self.settings.profile!r}; it offers {profiles}")
 
     def _timed_out(self) -> None:
         self._drop()

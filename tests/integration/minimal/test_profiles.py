@@ -104,6 +104,30 @@ def test_the_queue_profile(running: RunningBroker) -> None:
             assert [reader.read()[3] for _ in expected] == expected
 
 
+@pytest.mark.requirement("MTL-02")
+def test_a_profile_defines_the_meaning_of_the_same_contents(running: RunningBroker) -> None:
+    """The same commands of two readers and a writer: each reader has every content (log), or they share them (queue).
+    The same sequences are positions, or count deliveries.
+    """
+    bodies = {}
+    for profile in ("log", "queue"):
+        name = f"meaning-{profile}"
+        with minimal_client(running.endpoint, profile) as client:
+            client.ask("Resource.Create", resource=name)
+            readers = [
+                client.lease("Reader", resources=[name], confirm="full", window={"contents": 2})
+                for _ in range(2)
+            ]
+            for reader in readers:
+                reader.summon(name)
+            written(client, name, b"a", b"b", b"c", b"d")
+            received = [[reader.read() for _ in range(2)] for reader in readers]
+        assert [[content[0] for content in mine] for mine in received] == [[1, 2], [1, 2]]
+        bodies[profile] = [[content[3] for content in mine] for mine in received]
+    assert bodies["log"] == [[b"a", b"b"], [b"a", b"b"]]
+    assert sorted(bodies["queue"][0] + bodies["queue"][1]) == [b"a", b"b", b"c", b"d"]
+
+
 REDELIVERED = b"\x0fmtl-redeliveredt\x01"
 
 

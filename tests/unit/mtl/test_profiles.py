@@ -7,7 +7,7 @@ import pytest
 from mtl.profiles import LOG, PROFILES, QUEUE, TEST, CommandClass, Profile
 
 
-@pytest.mark.requirement("MTL-02", "MTL-39")
+@pytest.mark.requirement("MTL-39")
 def test_every_profile_is_found_by_its_name_in_lower_case() -> None:
     assert set(PROFILES) == {"test", "log", "queue"}
     assert all(name == profile.name == name.lower() for name, profile in PROFILES.items())
