@@ -53,7 +53,9 @@ def is_ahead(stamp_us: int, now_us: int) -> bool:
 
 def next_stamp(now_us: int, newest_us: int) -> int:
     """The stamp of contents that are appended now, after the stamp `newest_us`; below that one it is a setback."""
-    return now_us if is_ahead(newest_us, now_us) else max(now_us, newest_us)
+    if now_us >= newest_us:
+        return now_us
+    return now_us if is_ahead(newest_us, now_us) else newest_us
 
 
 def with_setback(setbacks: Setbacks, first: int, time: int) -> Setbacks:

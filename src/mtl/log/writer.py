@@ -138,12 +138,10 @@ class LogWriter:
     def _group(self, size: int, count: int, now_us: int, *, sync: bool) -> Group:
         """A group at the end of the newest segment, or of a new one when that is full or old enough."""
         self._refuse_unfinished()
-        active, time = self._active, next_stamp(now_us, self._newest_time)
-        if active is not None and (
-            time < self._newest_time or (len(active.index) and self._needs_roll(active, size, count, now_us))
-        ):
-            active = None
-        active = active or self._begin_segment(time)
+        active, newest = self._active, self._newest_time
+        time = next_stamp(now_us, newest)
+        if active is None or time < newest or self._needs_roll(active, size, count, now_us):
+            active = self._begin_segment(time)
         self._manifest.announce(active.base, active.header.salt, self.next)
         return Group(active, self.next, time, sync=sync)
 
@@ -154,7 +152,7 @@ class LogWriter:
 
     def _needs_roll(self, active: Active, size: int, count: int, now_us: int) -> bool:
         options, index = self._options, active.index
-        return (
+        return bool(len(index)) and (
             index.length + size > options.segment_bytes
             or len(index) + count > SEGMENT_CHUNKS
             or (
