@@ -116,7 +116,7 @@ def test_a_rolled_back_checkpoint_is_an_error(
     forgotten: tuple[int, ...],
 ) -> None:
     """If the commit were ignored, the contents of the repeated batches would be lost silently. The last batch is
-    recognised by its counts alone: it includes contents that arrived later.
+    recognised by its digest: it includes contents that arrived later.
     """
     source, target = f"rolled-back-{len(forgotten)}-in", f"rolled-back-{len(forgotten)}-out"
     for name in (source, target):
