@@ -131,7 +131,7 @@ def _fill(
         if chance.random() < 0.5:
             machine.stop()
         else:
-            time.sleep(REST_S)
+            machine.await_rest(REST_S)
             machine.kill()
     finally:
         clients.close()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import logging
 import os
 import re
 import selectors
@@ -29,6 +28,8 @@ import mtl.cli.main
 import mtl.cli.verify
 from mtl.broker.runtime.config import load
 from mtl.broker.runtime.serving import serve
+from mtl.cli.logs import write_lines
+from mtl.cli.queued_output import never_wait
 from mtl.errors import MtlError
 
 _READY = re.compile(r"mtl broker ready at (\S+) ")
@@ -73,7 +74,7 @@ def broker(asked: dict[str, Any]) -> int:
         assert found is not None
         write_line(id=asked["id"], ready=found[1])
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    write_lines(never_wait(), "info", "text")
     try:
         return serve(load(None, **asked["broker"]), ready)
     except MtlError as error:

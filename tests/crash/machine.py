@@ -149,8 +149,10 @@ class Machine:
 
     # --- the process ----------------------------------------------------------------------------------------
 
-    def launch(self) -> None:
-        """Start the broker without waiting. Faults may be set in `control` from now on."""
+    def launch(self, log: Path | None = None) -> None:
+        """Start the broker without waiting. Faults may be set in `control` from now on. `log` takes its output instead
+        of the usual log.
+        """
         assert self._child is None
         if self._before is not None:
             shutil.rmtree(self._before, ignore_errors=True)
@@ -160,7 +162,7 @@ class Machine:
             self._control.close()
         self._control = Control(self._place / "control")
         self._child = self._server.run(
-            self.log,
+            log or self.log,
             broker={**self._settings, "data": str(self.data), "endpoint": self.endpoint},
             below=str(self.data),
             journal=str(self._journal) if self._before is not None else None,
@@ -198,16 +200,28 @@ class Machine:
         if (code := self._gone()) != -signal.SIGKILL:
             raise MachineFailed(f"the broker ended by itself, with {code}; {self.tail()}")
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the running broker."""
+        os.kill(self._running().known["pid"], number)
+
     def limit_files(self, octets: int | None) -> None:
         """Limit the size of the broker's files; None ends that. For as long as the process runs."""
         limit = resource.RLIM_INFINITY if octets is None else octets
         pid = self._running().known["pid"]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
+    def await_rest(self, seconds: float) -> None:
+        """Wait until the broker has not used its disk for this time."""
+        operations, since, until = -1, 0.0, time.monotonic() + READY_S
+        while time.monotonic() - since < seconds and time.monotonic() < until:
+            if (now := self.control["operations"]) != operations:
+                operations, since = now, time.monotonic()
+            time.sleep(0.05)
+
     def stop(self) -> int:
         """SIGTERM; returns the exit code. Raises `MachineFailed` if the broker does not end."""
         child = self._running()
-        os.kill(child.known["pid"], signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         if child.wait(("code",), STOP_S) is None:
             self.kill()
             raise MachineFailed(f"the broker did not stop within {STOP_S:.0f} s; {self.tail()}")

@@ -1,18 +1,23 @@
-"""Faults of the system around a broker: its clock, limits of files, a slow or frozen disk; and commands beside it."""
+"""Faults of the system around a broker: its clock, limits of files, a slow or frozen disk, a pause of the process, an
+unread log; and commands beside it.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
 
 from mtl.errors import MtlError
 from tests.crash.checker import Finding
-from tests.crash.faults import WRITING_S, Scene, fail, restart, serves, stopped
-from tests.crash.machine import wait_until
+from tests.crash.faults import WRITING_S, Scene, expect_service, fail
+from tests.crash.machine import MachineFailed, wait_until
 from tests.crash.shim import EVERYTHING, Kind
 from tests.crash.workload import PLAIN
+from tests.support.unread import fill
 
 SKEW_US = 15_000_000
 """How far a time may be ahead of the clock: the broker's 5 s, and as much again for a machine with other work."""
@@ -28,14 +33,14 @@ def limited_files(scene: Scene) -> None:
     scene.machine.limit_files(scene.chance.randrange(60_000, 160_000))
     _write_on(scene)
     scene.machine.limit_files(None)
-    _expect_service(scene, "files may grow again")
+    expect_service(scene, "files may grow again")
 
 
 def no_inodes(scene: Scene) -> None:
     """For a while no file can be made, although there is room; or the quota is used up, or the disk read-only."""
     error = scene.chance.choice((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
     fail(scene, Kind.CREATE, error, 1_000_000)
-    _expect_service(scene, "files can be made again")
+    expect_service(scene, "files can be made again")
 
 
 def slow_disk(scene: Scene) -> None:
@@ -50,7 +55,7 @@ def slow_disk(scene: Scene) -> None:
         machine.kill()
         machine.start()
     machine.control.slow(Kind(0), 0)
-    _expect_service(scene, "the disk is fast again")
+    expect_service(scene, "the disk is fast again")
 
 
 def jumping_clock(scene: Scene) -> None:
@@ -102,17 +107,50 @@ def inspected(scene: Scene) -> None:
     _write_on(scene)
 
 
+def suspended(scene: Scene) -> None:
+    """SIGSTOP for a while, longer than some of the clients' timeouts; then SIGCONT, or SIGKILL."""
+    machine, chance = scene.machine, scene.chance
+    machine.signal(signal.SIGSTOP)
+    time.sleep(chance.choice((0.1, 1.0, 3.0)))
+    if chance.random() < 0.3:
+        machine.kill()
+        machine.start()
+    else:
+        machine.signal(signal.SIGCONT)
+    expect_service(scene, "the process runs again")
+    _write_on(scene)
+
+
+def unread_log(scene: Scene) -> None:
+    """Nobody reads the broker's output, a pipe that is full from the start. The broker serves, and stops."""
+    machine, chance = scene.machine, scene.chance
+    machine.kill()
+    pipe = machine.data.parent / "unread"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    fill(reader)
+    try:
+        machine.launch(pipe)
+        if not machine.await_ready():
+            raise MachineFailed(f"the broker did not start, code {machine.ended()}")
+        expect_service(scene, "the log is not read")
+        _write_on(scene)
+        if chance.random() < 0.5:
+            machine.kill()
+        elif code := machine.stop():
+            scene.findings.append(
+                Finding("wrong", f"the log is not read, and the broker stopped with {code}")
+            )
+    finally:
+        os.close(reader)
+        pipe.unlink()
+    machine.start()
+
+
 def _write_on(scene: Scene) -> bool:
     """Wait until all writers have probably written; whether any has."""
     before = scene.clients.confirmed
     return wait_until(lambda: scene.clients.confirmed > before + 50, WRITING_S)
-
-
-def _expect_service(scene: Scene, why: str) -> None:
-    if not serves(scene):
-        text = f"{why}, and this is stopped still: {'; '.join(stopped(scene))}"
-        scene.findings.append(Finding("wrong", text))
-        restart(scene)
 
 
 FAULTS: dict[str, Callable[[Scene], None]] = {
@@ -121,5 +159,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "slow disk": slow_disk,
     "wrong clock": jumping_clock,
     "inspection": inspected,
+    "suspension": suspended,
+    "unread log": unread_log,
 }
 JOURNALED = {"missing inode"}
