@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from abc import ABC, abstractmethod
@@ -11,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from mtl.doors.received import Received
-from mtl.errors import MtlError, Refused, Unreachable
+from mtl.errors import ClientFailed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.protocol.backoff import Backoff
+
+log = logging.getLogger("mtl.client")
 
 T = TypeVar("T")
 
@@ -54,11 +57,18 @@ async def reconnect_forever(
 ) -> NoReturn:
     """Reconnect until cancelled: `life` runs one connection and returns whether the other end sent anything.
 
-    Raises the errors of `life`, and `Unreachable` (while `doing`) after more than `deadline` seconds of silence.
+    Raises the errors of `life`, `Unreachable` (while `doing`) after more than `deadline` seconds of silence, and
+    `ClientFailed` for an unexpected exception: no task may wait without end for a connection that has ended.
     """
     backoff, since = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S), clock()
     while True:
-        answered = await life()
+        try:
+            answered = await life()
+        except MtlError:
+            raise
+        except Exception as error:
+            log.exception("an exception has ended the connection to %s", endpoint)
+            raise ClientFailed(endpoint, error) from error
         now = clock()
         if answered:
             backoff.succeeded()

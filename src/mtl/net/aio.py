@@ -26,6 +26,7 @@ from mtl.net.zap import ZapHandler
 _GONE = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -214,7 +215,7 @@ class AsyncDealer:
     """A DEALER that connects once. After the end of the connection `receive` returns no messages, and it stays closed.
 
     `hwm` bounds the messages queued for sending, `max_waiting` those queued for `receive` (None: `hwm`). `curve`: the
-    CURVE keys.
+    CURVE keys. `ipv6`: whether a host name stands for its IPv6 address (None: no).
     """
 
     def __init__(
@@ -225,6 +226,7 @@ class AsyncDealer:
         max_frame: int,
         max_waiting: int | None = None,
         curve: Curve | None = None,
+        ipv6: bool | None = None,
     ) -> None:
         self._socket = context().socket(zmq.DEALER)
         # An identity that cannot be guessed: those that the ROUTER generates are consecutive numbers.
@@ -234,7 +236,7 @@ class AsyncDealer:
         self._socket.setsockopt(zmq.SNDHWM, hwm)
         self._socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
         self._socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
-        self._socket.setsockopt(zmq.IPV6, int("[" in endpoint))
+        self._socket.setsockopt(zmq.IPV6, int("[" in endpoint if ipv6 is None else ipv6))
         if curve is not None:
             as_client(self._socket, curve)
         self._put: Callable[..., object] = super(zmq.Socket, self._socket).send

@@ -158,9 +158,6 @@ class MbwsLink:
             )
         except MtlError as error:
             self.fail(error)
-        except Exception as bug:  # a bug: no task may wait without end for a connection that has ended
-            self.fail(Closed(f"the client failed: {bug!r}"))
-            raise
 
     async def _session(self) -> bool:
         """Run one WebSocket until it is over. Returns whether it made progress.

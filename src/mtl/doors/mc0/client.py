@@ -54,6 +54,7 @@ from mtl.limits import MAX_FRAME, RETRY_DEADLINE_S
 from mtl.net.aio import AsyncDealer
 from mtl.net.curve import client_keys
 from mtl.net.endpoint import Curve
+from mtl.net.families import Families
 from mtl.wire.fields import Value
 
 VERSION_SPOKEN = "0.3"
@@ -76,6 +77,7 @@ class Mc0Connection:
     ) -> None:
         self.endpoint = endpoint
         self._curve = curve
+        self._families = Families()
         self._ttl = ttl
         self._delimited = compat == "mc0d"
         self._deadline = retry_deadline
@@ -163,6 +165,7 @@ class Mc0Connection:
             max_frame=MAX_FRAME,
             max_waiting=MC0_WAITING,
             curve=self._curve,
+            ipv6=(ipv6 := self._families.is_ipv6(self.endpoint)),
         )
         self._paused = False
         began = self._last_sent = self._last_received = time.monotonic()
@@ -189,7 +192,9 @@ class Mc0Connection:
             pulse.cancel()
             self._dealer = None
             dealer.close()
-        return self._last_received > began
+        answered = self._last_received > began
+        (self._families.reached if answered else self._families.missed)(self.endpoint, ipv6=ipv6)
+        return answered
 
     async def _heartbeat(self, dealer: AsyncDealer) -> None:
         """Send NOOP after our own silence; end the connection after the middleware's."""

@@ -14,6 +14,7 @@ contents are durable.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 
 from mtl.client.aio.opening import Opening
@@ -29,8 +30,10 @@ from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, Rea
 from mtl.doors.reactive.streams import ReactiveReader, ReactiveWriter, Stream
 from mtl.doors.reactive.subscribing import Elements
 from mtl.doors.reactive.transports import StreamTransport, Transport
-from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
+from mtl.errors import ClientFailed, Closed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RETRY_DEADLINE_S
+
+log = logging.getLogger("mtl.client")
 
 
 class ReactiveConnection:
@@ -118,6 +121,9 @@ class ReactiveConnection:
                     reason = event.reason
                 else:
                     self._handle(event)
+        except Exception as error:
+            log.exception("an exception has ended the connection to %s", self.endpoint)
+            self._fail(ClientFailed(self.endpoint, error))
         finally:
             self._fail(self.error or Unreachable(self.endpoint, 0.0, f"the connection has ended: {reason}"))
             await self._link.close_transport()

@@ -17,7 +17,7 @@ from mtl.doors.clients import (
     wait_opened,
 )
 from mtl.doors.received import Received
-from mtl.errors import Closed, Refused, Unreachable
+from mtl.errors import ClientFailed, Closed, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from tests.support.aio import in_loop
 
@@ -107,6 +107,15 @@ async def test_without_a_peer_the_client_is_unreachable_after_the_deadline() -> 
     assert caught.value.endpoint == "here"
     assert lives.slept[:3] == [RECONNECT_DELAY_S, 2 * RECONNECT_DELAY_S, 4 * RECONNECT_DELAY_S]
     assert lives.slept[-1] == RECONNECT_DELAY_TOP_S
+
+
+@in_loop
+async def test_an_unexpected_exception_is_a_named_error() -> None:
+    async def life() -> bool:
+        raise KeyError("an odd message")
+
+    with pytest.raises(ClientFailed, match="here has ended by an unexpected KeyError"):
+        await reconnect_forever(life, "here", 5.0, "testing")
 
 
 @in_loop

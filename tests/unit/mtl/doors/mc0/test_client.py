@@ -89,3 +89,29 @@ async def test_a_message_reaches_the_open_readers_of_its_topic() -> None:
         assert (await second.next()).body == b"2"
         with pytest.raises(Closed):
             await first.next()
+
+
+ODD: dict[str, list[bytes]] = {
+    "nothing": [b""],
+    "no-verb": [b"", b""],
+    "unknown-verb": [b"SHOUT", b""],
+    "no-utf8": [b"\xff\xfe", b"\xff"],
+    "message-without-topic": [b"MESSAGE", b"", b"body"],
+    "message-with-an-odd-sequence": [b"MESSAGE", b"TOPIC", b"t", b"mtl-sequence", b"many", b"", b"body"],
+    "half-a-header": [b"MESSAGE", b"TOPIC"],
+    "unasked-ok": [b"OK", b"ID", b"999", b""],
+    "error-without-id": [b"ERROR", b""],
+    "many-frames": [b"MESSAGE", *[b"x"] * 1_000],
+}
+
+
+@in_loop
+async def test_odd_messages_are_dropped_and_the_next_content_is_intact() -> None:
+    async with connected() as (middleware, connection), connection.reader("t") as reader:
+        for frames in ODD.values():
+            await middleware._socket.send_multipart([middleware._peer, *frames])
+        await middleware._send(Mc0Message(Verb.MESSAGE, {"TOPIC": "t"}, (b"intact",)))
+        bodies = [(await reader.next()).body]
+        while bodies[-1] != b"intact":
+            bodies.append((await reader.next()).body)
+        assert set(bodies) <= {b"body", b"intact"}
