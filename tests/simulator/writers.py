@@ -71,8 +71,8 @@ class Outlet:
         sent = pump.writer.publish(resource, table, body, len(tags) + (packed and bad))  # type: ignore[arg-type]
         last = sent.sequence + len(tags) + (packed and bad) - 1
         self.pending.append(Item(resource, sent.sequence, last, tags, bad))
-        if not pump.scheduled:
-            pump.scheduled = True
+        if pump.idle:
+            pump.idle = False
             pump._loop.post(pump.run)
         return True
 
@@ -80,7 +80,7 @@ class Outlet:
         """Remove the settled contents."""
         writer = self.pump.writer
         while writer.refused:
-            refused = writer.refused.pop(0)
+            refused = writer.refused.popleft()
             item = next((x for x in self.pending if x.last == refused.last), None)
             if item is None or not (item.bad or self._staged):
                 raise Violation(f"good contents were refused: {refused}")

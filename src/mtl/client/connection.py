@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -13,18 +12,21 @@ from mtl.client.arguments import checked
 from mtl.client.connecting import opens
 from mtl.client.connection_loop import ConnectionLoop
 from mtl.client.consumer import Consumer
-from mtl.client.control import Call, Channel, Waiter
+from mtl.client.control import Call, Channel
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
-from mtl.client.io import io_thread
+from mtl.client.io import io_thread, process
 from mtl.client.leases import LeasingConnection
+from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
+from mtl.client.opening import LeaseUser
 from mtl.client.pump import Pump
 from mtl.client.questions import Blocking, Question, expected
 from mtl.client.reader import Reader
 from mtl.client.resources import Described, described, describing, listed
-from mtl.client.sessions import ClientSessions, LeaseUser
+from mtl.client.sessions import ClientSessions
 from mtl.client.settings import Settings
+from mtl.client.waiter import Waiter
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, Refused
 from mtl.wire import control as w
@@ -75,19 +77,21 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         self._open_sessions()
 
     def _open_sessions(self) -> None:
-        self._pid = os.getpid()
-        self._loop = ConnectionLoop(io_thread(), self.endpoint)
-        self._sessions = ClientSessions(self._loop, self.settings, self._curve)
         self._users: set[Reader | Writer | Consumer] = set()
+        loop = ConnectionLoop(io_thread(), self.endpoint)
+        self._sessions = ClientSessions(loop, self.settings, self._curve)
+        self._pid = process()
+
+    @property
+    def _loop(self) -> Loop:
+        return self._sessions.loop
 
     def _check_open(self) -> None:
-        if self._pid != os.getpid():
-            self._open_sessions()
         if not self._open:
             raise Closed("the connection is closed")
-        if self._loop.failure is not None:
+        if self._pid == process() and self._loop.failure is not None:
             raise self._loop.failure
-        if not self._loop.running:
+        if self._pid != process() or not self._loop.running:
             self._open_sessions()
 
     # --- requests -------------------------------------------------------------------------------------------
@@ -95,20 +99,38 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     def _answer(self, question: Question[T]) -> T:
         answer: T | Question[T] = question
         while isinstance(answer, Question):
-            call, waiter = self.ask(answer.request, patience=answer.patience)
+            call, waiter = self._call(answer.request, patience=answer.patience)
             outcome: w.Reply | Refused
             try:
+                waiter.start(self._sessions.ask(call))
                 outcome = waiter.wait()
             except Refused as refused:
                 outcome = refused
+            except MtlError:
+                raise
+            except BaseException:  # interrupted
+                sessions = self._sessions
+                self._post(lambda: sessions.cancel(call))  # noqa: B023 it ends this call of the method
+                raise
             answer = answer.conclude(outcome, call.attempts)
         return answer
 
-    def ask(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
-        """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
+    def _call(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
         self._check_open()
         waiter = Waiter(self._loop)
-        return self._sessions.ask(request, waiter.done, patience=patience), waiter
+        return Call(request, waiter.done, patience=patience), waiter
+
+    def _post(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.post(call)
+        except MtlError:
+            pass  # the loop has ended, and everything with it
+
+    def ask(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
+        """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
+        call, waiter = self._call(request, patience=patience)
+        waiter.start(self._sessions.ask(call))
+        return call, waiter
 
     @checked
     def watch(
@@ -131,13 +153,12 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     # --- readers and writers --------------------------------------------------------------------------------
 
     def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> Reader:
-        reader = self._opened(make, Reader)
-        reader.begin()
+        reader = self._opened(make, Reader, Reader.begin)
         self._sees_files = self._sees_files and reader.sees_files
         return reader
 
     def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> Consumer:
-        return self._opened(make, Consumer, profile)
+        return self._opened(make, Consumer, profile=profile)
 
     def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> Writer:
         return self._opened(make, Writer)
@@ -146,24 +167,30 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         self,
         make: Callable[[Loop, Channel], U],
         kind: Callable[[Loop, Settings, U, Callable[[], None]], A],
+        begin: Callable[[A], None] | None = None,
         profile: str | None = None,
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
         self._check_open()
-        users, waiter = self._users, Waiter(self._loop)
-        part, give_back = self._sessions.open(make, profile, waiter.done)
-        try:
-            waiter.wait()
-        except MtlError:
-            give_back()
-            raise
+        loop, users, waiter = self._loop, self._users, Waiter(self._loop)
+        opening = self._sessions.open(make, profile, waiter.done)
+        made: list[A] = []
 
         def closed() -> None:
-            users.discard(user)
-            give_back()
+            users.difference_update(made)
+            opening.give_back()
 
-        user: A = kind(self._loop, self.settings, part, closed)
-        users.add(user)
+        try:
+            waiter.start(opening.begin)
+            waiter.wait()
+            user = kind(loop, self.settings, opening.part, closed)
+            made.append(user)
+            if begin is not None:
+                begin(user)
+            users.add(user)
+        except BaseException:  # refused or interrupted
+            self._post(opening.cancel)
+            raise
         return user
 
     # --- closing --------------------------------------------------------------------------------------------
@@ -173,7 +200,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
 
         An error of a writer (unconfirmed contents) is raised after everything is closed.
         """
-        if not self._open or self._pid != os.getpid():
+        if not self._open or self._pid != process():
             self._open = False
             return
         failed: MtlError | None = None
@@ -182,23 +209,27 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
                 user.close()
             except MtlError as error:
                 failed = failed or error
-        self._open = False
-        self._sessions.close()
-        with suppress(MtlError):  # the loop has ended already
-            self._loop.post(self._loop.end)
+        self._end()
         if failed is not None:
             raise failed
+
+    def _end(self) -> None:
+        self._sessions.close()
+        self._post(self._loop.end)
+        self._open = False
 
     def drop(self) -> None:
         """Close at once, and end the waits of other threads. Unconfirmed contents may be lost, and leases expire."""
         self._sessions.drop()
-        self._abandon_writers()
-        self.close()
+        self.leave(0.0)
 
-    def _abandon_writers(self) -> None:
-        for user in list(self._users):
-            if isinstance(user, Writer):
-                user.abandon()
+    def leave(self, patience: float) -> None:
+        """Close after an error, waiting `patience` seconds at most: unconfirmed contents may be lost."""
+        if self._open and self._pid == process():
+            deadline = time.monotonic() + patience
+            for user in list(self._users):
+                user.leave(max(0.0, deadline - time.monotonic()))
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -206,10 +237,11 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an error of the block, writers are abandoned instead of flushed."""
-        if kind is not None:
-            self._abandon_writers()
-        self.close()
+        """Close; after an error of the block without a long wait, and writers are abandoned instead of flushed."""
+        if kind is None:
+            self.close()
+        else:
+            self.leave(LEAVE_S)
 
 
 def open_connection(settings: Settings) -> Connection:
@@ -217,8 +249,8 @@ def open_connection(settings: Settings) -> Connection:
     connection = Connection(settings)
     try:
         connection.ready()
-    except MtlError:
-        connection.close()
+    except BaseException:  # also when interrupted
+        connection.drop()
         raise
     return connection
 

@@ -7,8 +7,8 @@ the thread, and with it all others.
 from __future__ import annotations
 
 import logging
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from functools import partial
 
 from mtl.client.loop import Loop, Timer
@@ -33,10 +33,6 @@ class ConnectionLoop(Loop):
         self._whole = whole
         self._endpoint = endpoint
         whole.members.add(self)
-
-    def lock(self) -> AbstractContextManager[object]:
-        """See `Loop`."""
-        return self._whole.lock()
 
     def post(self, call: Callable[[], None]) -> None:
         """See `Loop`. Raises `ClientFailed` if an exception has ended the connection."""
@@ -70,13 +66,17 @@ class ConnectionLoop(Loop):
         for member in list(self.members):
             try:
                 member.abandoned(error)
-            except Exception:
-                log.exception("a part of the connection to %s cannot end", self._endpoint)
+            except Exception as wrong:  # noqa: BLE001 as in `guard`
+                self._log("a part of the connection to %s cannot end", wrong)
 
     def _fail(self, error: Exception) -> None:
-        log.error("an exception has ended the connection to %s", self._endpoint, exc_info=error)
+        self._log("an exception has ended the connection to %s", error)
         if self.running:
             self.end(ClientFailed(self._endpoint, error))
+
+    def _log(self, text: str, error: Exception) -> None:
+        """Log in another thread: this one must not take the locks of `logging` (`mtl.client.notice`)."""
+        start_new_thread(partial(log.error, text, self._endpoint, exc_info=error), ())
 
 
 class _ConnectionPoll:

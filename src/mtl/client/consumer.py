@@ -31,16 +31,11 @@ class Consumer(ConsumingLease, BlockingLease):
 
     def next(self, timeout: float | None = None) -> QueuedContent | None:
         """The next content; None after `timeout` seconds without one (None: no limit)."""
-        content = self._next()
-        if content is not None:
-            return content
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._notice.waiting():
-            while (content := self._next()) is None:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                self._notice.condition.wait(left)
+        while (content := self._next()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not self._notice.wait(self._is_wait_over, left):
+                return None
         return content
 
     def __iter__(self) -> Iterator[QueuedContent]:

@@ -89,28 +89,47 @@ class ConsumingLease(Leased):
         """The next content if it has arrived, else None."""
         self._check()
         # read before the queue: contents that were delivered before the error come first
-        error = self._deliveries.error
-        if self._deliveries.delivers_again and error is None and self._deliveries.flow.is_doubtful:
-            self._loop.post(
-                self._deliveries.flow.prove
-            )  # until then another consumer may have the contents here
+        deliveries = self._deliveries
+        error, queue = deliveries.error, deliveries.queue
+        if error is None and self._is_in_doubt:
+            self._loop.post(deliveries.flow.prove)  # until then another consumer may have the contents here
             return None
         try:
-            hand, content = self._deliveries.queue.popleft()
-        except IndexError:  # the queue is empty, or was cleared because the connection was lost
+            while True:
+                first = hand, content = queue[0]
+                # A server may omit the name if the lease has only one resource (MTL-83).
+                name = content.resource or self._only
+                queued = QueuedContent(name, hand, content.properties, bytes(content.body), self._answer)
+                # Taken last: one that was taken by an interrupted call would never be answered. It may have gone
+                # meanwhile, because the connection was lost.
+                if queue[0] is first:
+                    del queue[0]
+                    return queued
+        except IndexError:  # the queue is empty
             if error is not None:
                 raise error from None
             return None
-        # A server may omit the name if the lease has only one resource (MTL-83).
-        name = content.resource or self._only
-        return QueuedContent(name, hand, content.properties, bytes(content.body), self._answer)
+
+    def _is_wait_over(self) -> bool:
+        """Whether a wait can end: there is a content, or an error."""
+        if self._deliveries.error is not None or not self._open:
+            return True
+        return bool(self._deliveries.queue) and not self._is_in_doubt
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._deliveries.delivers_again and self._deliveries.flow.is_doubtful
 
     def _answer(self, hand: Hand, answer: ConsumerAnswer, reason: str) -> None:
         self._check()
         self._deliveries.answers.append((hand, answer, reason))
         if not self._posted:  # one post for all answers until the loop handles them
-            self._posted = True
-            self._loop.post(self._send_answers)
+            try:
+                self._posted = True
+                self._loop.post(self._send_answers)
+            except BaseException:  # interrupted
+                self._posted = False
+                raise
 
     def _send_answers(self) -> None:
         self._posted = False

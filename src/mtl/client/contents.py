@@ -63,3 +63,11 @@ class Pack:
     count: int
     batch: pa.RecordBatch
     timestamp_us: int | None
+
+    def after(self, skip: int) -> Pack:
+        """The pack without its first `skip` contents."""
+        if not skip:
+            return self
+        return Pack(
+            self.resource, self.first + skip, self.count - skip, self.batch.slice(skip), self.timestamp_us
+        )

@@ -6,7 +6,6 @@ the first request, and again if the broker has forgotten it (a restart); callers
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -73,45 +72,6 @@ class Call:
         self.in_flight = False
 
 
-class Waiter:
-    """Waits, in any thread, for the outcome of an operation in the loop, whose callback is `done`. The outcome is
-    `Closed` if the loop ends before.
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._event = threading.Event()
-        self._outcome: Outcome | None = None
-        loop.members.add(self)
-
-    def done(self, outcome: Outcome) -> None:
-        """Set the outcome."""
-        self._loop.members.discard(self)
-        self._outcome = outcome
-        self._event.set()
-
-    def abandoned(self, error: MtlError) -> None:
-        """The loop ends."""
-        self.done(error)
-
-    def wait(self) -> w.Reply:
-        """Wait for the reply, or raise the error. Every operation in the loop ends by its own deadline."""
-        reply = self.within(None)
-        assert reply is not None, "an operation has an outcome"
-        return reply
-
-    def within(self, seconds: float | None) -> w.Reply | None:
-        """The reply if it comes within `seconds`; None if the call is still pending. Raises the call's error."""
-        self._event.wait(seconds)
-        if isinstance(self._outcome, MtlError):
-            raise self._outcome
-        return self._outcome
-
-    def is_waiting(self, seconds: float) -> bool:
-        """Whether the call is still pending after `seconds`."""
-        return self._outcome is None and not (seconds and self._event.wait(seconds))
-
-
 class Channel:
     """One control session: sends requests one after the other, each until its answer or its deadline."""
 
@@ -144,19 +104,32 @@ class Channel:
         that sends such replies without end.
         """
         self._closed = False
-        loop.members.add(self)
 
     # --- for the rest of the loop ----------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
         """Send the request after all earlier ones are answered."""
-        if self._closed:
+        if self._closed or not self._loop.running:
             call.done(Closed("the connection is closed"))
             return
+        self._loop.members.add(self)
         call.started = self._loop.clock()
         self._calls.append(call)
         if len(self._calls) == 1:
             self._attempt()
+
+    def cancel(self, call: Call) -> None:
+        """Drop a call that its application does not wait for any more, so that later ones need not wait for it. One
+        that is with the broker stays: its answer, or its timeout, ends it.
+        """
+        if call not in self._calls or (call is self._calls[0] and self._up):
+            return
+        if call is self._calls[0]:
+            self._drop()
+            self._finish(Closed("the call was interrupted"))
+        else:
+            self._calls.remove(call)
+            call.done(Closed("the call was interrupted"))
 
     def forget_session(self) -> None:
         """Begin the next request with Connection.Open."""

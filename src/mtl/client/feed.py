@@ -6,7 +6,6 @@ attribute one part writes and the other reads.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from mtl.client.control import Call, Channel, Outcome
@@ -20,8 +19,6 @@ from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 from mtl.wire.history import History
-
-log = logging.getLogger("mtl.client")
 
 
 class Feed(Incoming):
@@ -245,9 +242,6 @@ class Feed(Incoming):
         """Contents [first, end) are lost: skip them and continue at `resume` (`end`), or raise `DataLoss`."""
         if not self.options.skip_lost:
             raise DataLoss(self.options.resource, first, end)
-        log.warning(
-            "resource %r: contents %d to %d are lost and are skipped", self.options.resource, first, end - 1
-        )
         self.lost.append(Gap(first, end))
         self._continue_at(end if resume is None else resume)
 

@@ -3,16 +3,21 @@
 It owns every socket of the blocking connections, their heartbeats and reconnects, so that connections survive while the
 application blocks, or is suspended in a generator.
 
-Other threads pass work to it with `post` and wait on their own conditions. After a fork the child starts another one.
+Other threads pass work to it with `post` and wait for a `Notice`: `mtl.client.notice` has the rule that keeps it alive
+when they are interrupted. After a fork the child starts another one.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import threading
+import signal
+from _thread import allocate_lock, start_new_thread
+from contextlib import suppress
 
 from mtl.client.loop import Loop
+from mtl.client.turn import Turn
+from mtl.errors import Closed
 from mtl.net.endpoint import Network
 
 _STOP_S = 2.0
@@ -25,34 +30,43 @@ class IoThread(Loop):
         super().__init__(network)
         self.pid = os.getpid()
         self._asleep = False
-        self._waking = threading.Lock()
-        """Held to wake the poll and to close it, because the descriptor of a closed poll may be reused."""
-        self._thread = threading.Thread(target=self.run, name="mtl-io", daemon=True)
-
-    def lock(self) -> threading.Lock:
-        """See `Loop`."""
-        return threading.Lock()
+        self._living = allocate_lock()
+        """Held until the thread has ended."""
 
     # --- from any thread ------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         if self._asleep:
-            with self._waking:
-                if self._asleep:
-                    self._asleep = False
-                    self.poll.wake()
+            try:
+                self._asleep = False
+                self.poll.wake()
+            except BaseException:  # interrupted: others rely on this wake-up
+                self.poll.wake()
+                raise
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread. `threading.Thread.start` waits for it under a lock that the thread takes, too: the thread
+        would hang if that wait is interrupted.
+        """
+        self._living.acquire()
+        start_new_thread(self._main, ())
 
     def stop(self) -> None:
         """Stop the thread, and wait for its end, _STOP_S seconds at most."""
-        if self.running:
+        with suppress(Closed):  # it has ended
             self.post(self._stop)
-        self._thread.join(_STOP_S)
+        if self._living.acquire(timeout=_STOP_S):
+            self._living.release()
 
     # --- in the thread --------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        # For the main thread: a signal that this thread took would not end a wait there.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            self.run()
+        finally:
+            self._living.release()
 
     def run(self) -> None:
         """Run rounds until stopped."""
@@ -70,9 +84,8 @@ class IoThread(Loop):
         self._handle(happened)
 
     def _close_poll(self) -> None:
-        with self._waking:
-            self._asleep = False
-            self.poll.close()
+        self._asleep = False
+        super()._close_poll()
 
     def _stop(self) -> None:
         self.running = False
@@ -81,7 +94,7 @@ class IoThread(Loop):
 # --- the IO thread of this process --------------------------------------------------------------------------
 
 _thread: IoThread | None = None
-_lock = threading.Lock()
+_turn = Turn()
 _pid = os.getpid()
 
 
@@ -94,20 +107,29 @@ def process() -> int:
 
 def io_thread() -> IoThread:
     """The IO thread of this process, started if necessary."""
+    return _turn.run(_started)
+
+
+def _started() -> IoThread:
     global _thread
-    with _lock:
-        if _thread is None or not _thread.running:
-            _thread = IoThread()
-            _thread.start()
-        return _thread
+    if _thread is None or not _thread.running:
+        made = IoThread()
+        try:
+            made.start()
+            _thread = made
+        except BaseException:  # interrupted: nobody else has it
+            made.running = False
+            made.poll.wake()
+            raise
+    return _thread
 
 
 def _forget() -> None:
     """Run in the child of a fork. The child does not have the thread and must not use its sockets."""
-    global _thread, _lock, _pid
+    global _thread, _turn, _pid
     _abandoned.append(_thread)  # keep a reference: finalizers would use the parent's sockets
     _thread = None
-    _lock = threading.Lock()
+    _turn = Turn()
     _pid = os.getpid()
 
 

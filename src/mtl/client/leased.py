@@ -6,22 +6,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
-from mtl.client.control import Outcome, Waiter
+from mtl.client.control import Done, Outcome
 from mtl.client.io import process
+from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
+from mtl.client.waiter import Waiter
 from mtl.errors import Closed, MtlError
 
 
 class Side(Protocol):
     """The part in the loop."""
 
-    def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
-        """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
+    def close(self, then: Done, *, within: float) -> None:
+        """End the lease, in `within` seconds at most; `then` gets the reply or the error. May be called again."""
 
 
 class Leased:
-    """See the module. `closed` is called after the end."""
+    """See the module. `closed` is called in the loop after the end."""
 
     kind: ClassVar[str]
     """The noun for the lease in errors."""
@@ -33,6 +35,7 @@ class Leased:
         self._closed = closed
         self._pid = process()
         self._open = True
+        self._ended = False
 
     def _check(self) -> None:
         if not self._open:
@@ -41,32 +44,49 @@ class Leased:
             raise Closed(f"the {self.kind} belongs to another process; open one after the fork")
 
     def _shut(self) -> bool:
-        """Refuse further calls. Returns whether the lease has to be ended: not the second time, and not after a
-        fork.
+        """Refuse further calls. Returns whether the lease has to be ended: not after it has ended, and not after a
+        fork. A call that ends it may have been interrupted.
         """
-        was_open, self._open = self._open, False
-        return was_open and self._pid == process()
+        self._open = False
+        return not self._ended and self._pid == process()
 
-    def _end(self, done: Callable[[Outcome], None]) -> None:
-        """End the lease, in the loop."""
-        self._loop.post(lambda: self._side.close(done, within=self._settings.request_timeout))
+    def _end(self, done: Done, within: float) -> None:
+        """End the lease. In the loop."""
+
+        def ended(outcome: Outcome) -> None:
+            self._conclude()
+            done(outcome)
+
+        self._side.close(ended, within=within)
+
+    def _conclude(self) -> None:
+        """The lease has ended."""
+        self._ended = True
+        self._closed()
 
 
 class BlockingLease(Leased):
     """A lease whose `close` waits; a context manager."""
 
     def close(self) -> None:
-        """End the lease. May be called again."""
+        """End the lease. May be called again, also after it was interrupted."""
+        # Bounded: an interrupted application (Ctrl-C) has to end, and the lease expires by itself.
+        self._close(self._settings.request_timeout, 3 * self._settings.request_timeout)
+
+    def leave(self, patience: float) -> None:
+        """Close after an error, waiting `patience` seconds at most; the loop completes it."""
+        self._close(patience, patience)
+
+    def _close(self, within: float, patience: float) -> None:
         if not self._shut():
             return
         waiter = Waiter(self._loop)
         try:
-            self._end(waiter.done)
-            # Bounded: an interrupted application (Ctrl-C) has to end, and the lease expires by itself.
-            waiter.within(3 * self._settings.request_timeout)
-        except MtlError:
-            pass  # the lease was closed already, or expires
-        self._closed()
+            waiter.start(lambda: self._end(waiter.done, within))
+            waiter.within(patience)
+        except MtlError:  # the lease was closed already, or expires
+            if not self._loop.running:
+                self._conclude()
 
     def __enter__(self) -> Self:
         return self
@@ -74,4 +94,8 @@ class BlockingLease(Leased):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        """Close; after an error of the block, without a long wait."""
+        if kind is None:
+            self.close()
+        else:
+            self.leave(LEAVE_S)

@@ -50,3 +50,7 @@ PACK_TARGET = 256 << 10
 
 PACK_TARGET_CONTENTS = 2_000
 """The same limit in contents."""
+
+LEAVE_S = 0.5
+"""Seconds that the end of a block waits for the broker after an error in the block, Ctrl-C for example. A broker that
+works answers in less; the lease at another one expires by itself."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from mtl.client.granted import Granted
 from mtl.client.limits import LOCAL_FILES
 from mtl.client.mapped import MappedFile
+from mtl.client.turn import Turn
 from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LocalFiles
@@ -28,8 +28,8 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        """Held while a file is read: another thread might close it, and its descriptor would be reused."""
+        self._turn = Turn()
+        """A file is read in it: another thread might close the file, and its descriptor would be reused."""
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
         self._granted: Granted | None = None
 
@@ -37,16 +37,18 @@ class Places:
         """Read below this directory from now on. NotLocal if this process cannot read it: another machine, file system
         or user.
         """
-        with self._lock:
-            if self._granted is not None and self._granted.files == files:
-                return
-            self._forget()
-            try:
-                self._granted = Granted(files)
-            except OSError as error:
-                raise NotLocal(
-                    f"{files.directory} cannot be read as the broker's directory: {error.strerror}"
-                ) from error
+        self._turn.run(self._grant, files)
+
+    def _grant(self, files: LocalFiles) -> None:
+        if self._granted is not None and self._granted.files == files:
+            return
+        self._forget()
+        try:
+            self._granted = Granted(files)
+        except OSError as error:
+            raise NotLocal(
+                f"{files.directory} cannot be read as the broker's directory: {error.strerror}"
+            ) from error
 
     def read(self, place: Place) -> ArrowBuffer:
         """The octets at a place: mapped memory of the file, or a copy if mapping is not possible. NotLocal if they are
@@ -55,16 +57,18 @@ class Places:
         if place.size > MAX_PACK + PACK_OVERHEAD:
             raise Malformed(f"a pack of {place.size} octets")
         try:
-            with self._lock:
-                file = self._file(place.file)
-                try:
-                    return file.octets(place.offset, place.size)
-                except OSError:
-                    return _copied(file.fd, place)
+            return self._turn.run(self._read, place)
         except EOFError as error:
             raise NotLocal(f"{place.file} ends before octet {place.offset + place.size}") from error
         except OSError as error:
             raise NotLocal(f"{place.file}: {error.strerror}") from error
+
+    def _read(self, place: Place) -> ArrowBuffer:
+        file = self._file(place.file)
+        try:
+            return file.octets(place.offset, place.size)
+        except OSError:
+            return _copied(file.fd, place)
 
     def _file(self, path: str) -> MappedFile:
         file = self._open.get(path)
@@ -79,15 +83,17 @@ class Places:
 
     def close(self) -> None:
         """Close the files; buffers that were returned stay valid."""
-        with self._lock:
-            self._forget()
+        self._turn.run(self._forget)
 
     def _forget(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
-        if self._granted is not None:
-            self._granted.close()
-            self._granted = None
+        granted, self._granted = (
+            self._granted,
+            None,
+        )  # first: an interrupted call must not close it a second time
+        if granted is not None:
+            granted.close()
 
 
 def _copied(fd: int, place: Place) -> ArrowBuffer:

@@ -11,7 +11,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from itertools import count
 from typing import Protocol
 from uuid import uuid4
@@ -68,18 +68,21 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = count()
 
-    def lock(self) -> AbstractContextManager[object]:
-        """A new lock for state that an application uses between rounds: a real one if another thread runs rounds."""
-        return nullcontext()
-
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call` in the next round, soon. Raises `Closed` if the loop has ended."""
-        if not self.running:
+        """Run `call` in the next round, soon. Raises `Closed` if the loop has ended.
+
+        If it is interrupted, the call is run, or it is not; a call that is run is run soon.
+        """
+        try:
+            self._posted.append(call)
+            self._wake()
+        except BaseException:  # interrupted
+            self._wake()
+            raise
+        if not self.running:  # after the append: `end` runs the calls that it finds
             raise self.failure or Closed(
                 "the client's loop has ended: its connection is closed, or its process ends"
             )
-        self._posted.append(call)
-        self._wake()
 
     def _wake(self) -> None:
         """Make the driver run a round soon."""
@@ -99,10 +102,13 @@ class Loop:
         return 0.0 if self.poll.may_have_events else self._pause(None)
 
     def end(self, failure: ClientFailed | None = None) -> None:
-        """Fail all waits, and close the poll. Nothing can be posted afterwards. `failure`: the exception that ended the
-        loop, if one did.
+        """Run the posted calls, fail all waits, and close the poll. Nothing can be posted afterwards. `failure`: the
+        exception that ended the loop, if one did.
         """
         self.running, self.failure = False, failure
+        while self._posted:
+            with suppress(Exception):  # whatever it was to do: every wait fails below
+                self._posted.popleft()()
         for member in list(self.members):
             member.abandoned(failure or Closed("the connection was closed, or its process ends"))
         self._close_poll()

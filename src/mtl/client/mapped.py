@@ -54,6 +54,7 @@ class MappedFile:
             mapped = mmap.mmap(self.fd, end - start, prot=mmap.PROT_READ, offset=start)
         except ValueError as error:
             raise EOFError from error  # the file was truncated since fstat
+        self._start = self._end = 0  # until the window is the other one, in case this is interrupted
         self._window = pa.py_buffer(mapped)
         self._start, self._end = start, end
 

@@ -1,31 +1,75 @@
-"""Wakes an application's threads from the IO thread."""
+"""Wakes an application's threads from the thread of the loop, and the rule for everything that both share.
+
+Python raises KeyboardInterrupt (SIGINT) in the application's main thread, between any two of its instructions. A call
+that is interrupted may leave a `threading` lock or condition held: between taking the lock and entering the block, or
+in the standard library's own Python code (`Condition`, `Event`, `Thread.start`, `logging`). A loop that takes such a
+lock stops for good, and with it all connections of the process. So:
+
+1. The thread of the loop never takes a lock that an application's thread takes, and does not log. Application's
+   threads have locks among themselves only (`mtl.client.turn`).
+2. An application's thread changes the state of the loop by one `Loop.post` alone: before it nothing has happened,
+   after it everything will. The contents of a writer are published by one assignment (`mtl.client.handover`).
+3. The loop stores results, and calls `Notice.notify`. A waiting thread sleeps on a lock of its own, which only the loop
+   releases, once.
+4. State of the application's part is changed last, when nothing can be interrupted any more before the call returns;
+   or the next call can tell from other state that the change is missing. Thus the call after an interrupted one neither
+   loses nor repeats a content.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from _thread import LockType, allocate_lock
+from collections import deque
+from collections.abc import Callable
 
 
 class Notice:
-    """A condition for waiting readers and consumers."""
+    """Lets threads wait until the loop has changed something."""
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self._waiters = 0
+        self._waiters: deque[LockType] = deque()
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Hold `condition` and count as a waiter, so that `notify` between a check and the wait is not missed."""
-        with self.condition:
-            self._waiters += 1
-            try:
-                yield
-            finally:
-                self._waiters -= 1
+    @property
+    def waiters(self) -> int:
+        """The number of threads that sleep, or are about to."""
+        return len(self._waiters)
+
+    def wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until `is_over`, for `seconds` at most (None: no limit). Returns whether it is."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not is_over():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._sleep(is_over, left)
+        return True
+
+    def _sleep(self, is_over: Callable[[], bool], seconds: float | None) -> None:
+        """Sleep until the next `notify`, unless it is over already."""
+        waiter = allocate_lock()
+        waiter.acquire()
+        try:
+            self._waiters.append(waiter)
+            if not is_over():  # a change before the append has notified without this waiter
+                waiter.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        finally:
+            if waiter in self._waiters:
+                self._forget(waiter)
+
+    def _forget(self, waiter: LockType) -> None:
+        try:
+            self._waiters.remove(waiter)
+        except ValueError:
+            pass  # `notify` was faster
 
     def notify(self) -> None:
-        """Wake all waiting threads."""
-        if self._waiters:
-            with self.condition:
-                self.condition.notify_all()
+        """Wake all waiting threads. Never blocks."""
+        waiters = self._waiters
+        while waiters:
+            try:
+                waiter = waiters.popleft()
+            except IndexError:
+                return  # its thread has given up meanwhile
+            waiter.release()

@@ -1,10 +1,13 @@
-"""The loop's part of a writer: sends published contents, and sends lost ones again, until they are settled.
+"""The loop's part of a writer: takes published contents, packs them, sends them, and sends lost ones again, until they
+are settled.
 
-`lock` guards `writer` (the sans-IO flow), which the application's part (`mtl.client.writing`) uses as well.
+The application's part (`mtl.client.writing`) publishes into `handover`, and reads the progress: `settled`,
+`settled_octets`, `confirmed`, `sent`, `rejected`, `error`. Everything else is the loop's own.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,15 +15,17 @@ import msgspec
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import ClientFlow, State
+from mtl.client.handover import Handover
 from mtl.client.limits import PUMP, QUIET_S
 from mtl.client.loop import Loop, Timer, do_nothing
+from mtl.client.packing import Packing
 from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
 from mtl.net.machine import machine_mark
 from mtl.protocol.rfc import RfcWriterFlow
 from mtl.protocol.settlement import Sent
-from mtl.protocol.writing import WriterFlow
+from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -56,18 +61,29 @@ class Pump:
 
     def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
         self.options = options
-        self.lock = loop.lock()
         self.listener: Callable[[], None] = do_nothing
-        """Called under `lock` after the lease was granted, contents were sent or settled, and at the end."""
+        """Called after the lease was granted, contents were sent or settled, and at the end."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
-        self.scheduled = False
-        """Whether `run` is posted and has not begun. Otherwise `publish` posts it. Guarded by `lock`."""
+        self.handover = Handover(0)
+        """Made again when the first lease shows the number to begin with."""
+        self.idle = True
+        """Whether `run` has to be posted for published contents; it is not when it is posted, or will run soon."""
+        self.sent = 0
+        """The highest number up to which all contents were given to the socket."""
+        self.settled = 0
+        """The highest published number, less the contents that the loop has and that are not settled."""
+        self.settled_octets = 0
+        """The same in octets."""
+        self.confirmed = 0
+        """The highest number up to which all contents are settled."""
         self.max_content = MAX_CONTENT
         self.max_pack = MAX_PACK
         self.memory: Shared | None = None
         flow = WriterFlow if options.extended else RfcWriterFlow
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
+        self.rejected: deque[RefusedContent] = self.writer.refused
+        """Contents that the broker has refused; the application removes them."""
         self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
@@ -76,6 +92,11 @@ class Pump:
         """Per resource the last epoch that certainly has contents of this writer."""
         self._unwritten: dict[str, w.WrittenIn] = {}
         """The epochs of this lease, for resources without new contents of this writer in the lease."""
+        self._packing = Packing(loop, self._publish, self.push) if options.packed else None
+        self._pushed = False
+        self._posted = False
+        """Whether the loop itself has posted `run`."""
+        self._published_octets = 0
         self._timer: Timer | None = None
         self._quiet: Timer | None = None
 
@@ -105,32 +126,73 @@ class Pump:
             return content
         return c.Content(content.sequence, content.resource, span.properties(count), b"")
 
+    def push(self) -> None:
+        """Send all published contents soon, also those of a pack that is not full."""
+        self._pushed = True
+        self.run()
+
     def run(self) -> None:
-        """Send up to PUMP waiting contents, then return, so that the loop can do other work."""
-        with self.lock:
-            self.scheduled = False
-            batch = self.writer.pop_unsent(self._loop.clock(), PUMP) if self.sending else []
+        """Take and send up to PUMP waiting contents, then return, so that the loop can do other work."""
+        self.idle, self._posted = True, False
+        try:
+            self._take()
+        except MtlError as error:
+            self.failed(error)
+            return
+        batch = self.writer.pop_unsent(self._loop.clock(), PUMP) if self.sending else []
         contents = [sent_content.item for sent_content in batch]
         if self.memory is not None:
             contents = [self._with_span(content, self.memory) for content in contents]
         sent = self.flow.send_contents(contents)
-        with self.lock:
-            if sent < len(batch):
-                self.writer.push_unsent(batch[sent:])
-            elif self.sending:
-                self._schedule()
-            if not self.writer.waiting:
-                self.listener()
+        if sent < len(batch):
+            self.writer.push_unsent(batch[sent:])
+        elif self.sending:
+            self._schedule()
+        if self.handover.waits:
+            self._run_again()
+        self._report()
+        if not self.writer.waiting:
+            self.listener()
+
+    def _take(self) -> None:
+        """Publish the application's contents to the flow, in packs on a packed lease."""
+        items = self.handover.take(PUMP)
+        if self._packing is None:
+            for item in items:
+                self._publish(item.resource, item.properties, item.body, item.count, item.size)
+            return
+        self._packing.add(items, self.max_pack)
+        if self._pushed and not self.handover.waits:
+            self._pushed = False
+            self._packing.finish(self.max_pack)
+        if self._packing.open:
+            self.idle = False  # it will be pushed soon
+
+    def _publish(self, resource: str, properties: bytes, body: Buffer, count: int, size: int) -> None:
+        self.writer.publish(resource, properties, body, count, size)
+        self._published_octets += size
+
+    def _run_again(self) -> None:
+        if not self._posted:
+            self.idle, self._posted = False, True
+            self._loop.post(self.run)
+
+    def _report(self) -> None:
+        """Tell the application the progress."""
+        writer = self.writer
+        self.sent = writer.sent
+        self.settled = writer.next - 1 - writer.unconfirmed
+        self.settled_octets = self._published_octets - writer.octets
+        self.confirmed = writer.confirmed
 
     def _schedule(self) -> None:
-        """Under the lock: schedule the next `run` for the time when contents are due."""
+        """Schedule the next `run` for the time when contents are due."""
         due = self.writer.due
-        if due is None or self.scheduled:
+        if due is None or self._posted:
             return
         delay = due - self._loop.clock()
         if delay <= 0:
-            self.scheduled = True
-            self._loop.post(self.run)
+            self._run_again()
         elif self._timer is None or self._timer.call is None:
             self._timer = self._loop.after(delay, self._run_delayed)
 
@@ -167,19 +229,20 @@ class Pump:
         if self.options.extended:
             self._check(lease)
         last = max((lease.last or {}).values(), default=0)
-        with self.lock:
-            if self.lease is None:
-                self.writer.start(last + 1)
-            elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
-                raise self._lost(*lost)
-            self.lease = lease
-            self._unwritten = dict(lease.log_epochs or {})
-            self.max_content = lease.max_content or MAX_CONTENT
-            self.max_pack = lease.max_pack or MAX_PACK
-            self.memory = Shared.of(lease.memory)
-            if self._stage is not None and lease.stage is not None:
-                self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
-            self.listener()
+        if self.lease is None:
+            self.writer.start(last + 1)
+            self.handover = Handover(last)
+            self._report()
+        elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
+            raise self._lost(*lost)
+        self.lease = lease
+        self._unwritten = dict(lease.log_epochs or {})
+        self.max_content = lease.max_content or MAX_CONTENT
+        self.max_pack = lease.max_pack or MAX_PACK
+        self.memory = Shared.of(lease.memory)
+        if self._stage is not None and lease.stage is not None:
+            self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
+        self.listener()
 
     def _check(self, lease: w.DataLease) -> None:
         endpoint = self._channel.settings.endpoint
@@ -227,13 +290,13 @@ class Pump:
         """Handle a Confirm or Reject."""
         if isinstance(command, c.Content):
             return
-        with self.lock:
-            settled = self.writer.received(command, self._loop.clock())
-            if settled:
-                if self._unwritten and isinstance(command, c.Confirm):
-                    self._note_epochs(settled)
-                self.listener()
-            self._schedule()
+        settled = self.writer.received(command, self._loop.clock())
+        if settled:
+            if self._unwritten and isinstance(command, c.Confirm):
+                self._note_epochs(settled)
+            self._report()
+            self.listener()
+        self._schedule()
 
     def _note_epochs(self, settled: Sequence[Sent[c.Content]]) -> None:
         """Record the epochs of confirmed contents. Contents above the lease's `last` are new, so they are of the
@@ -264,16 +327,15 @@ class Pump:
 
     def down(self) -> None:
         """Mark all unconfirmed contents to be sent again."""
-        with self.lock:
-            self.writer.lost()
-            self.listener()
+        self.writer.lost()
+        self._report()
+        self.listener()
 
     def failed(self, error: MtlError) -> None:
         """Set the error, and wake the application."""
-        with self.lock:
-            if self.error is None:
-                self.error = error
-            self.listener()
+        if self.error is None:
+            self.error = error
+        self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -50,14 +49,17 @@ class Reader(ReadingLease, BlockingLease):
 
     def __iter__(self) -> Iterator[Content]:
         """Every content up to `until`; without `until` it never ends."""
-        while (content := self.next()) is not None:
-            yield content
-            if self._current is not None:
-                # The rest of a pack or run, which is faster than a call of `self.next` for each content.
-                for content in self._current:
-                    self._position = content.sequence + 1
-                    yield content
-                self._current = None
+        try:
+            while (content := self.next()) is not None:
+                yield content
+                if self._current is not None:
+                    # The rest of a pack or run, which is faster than a call of `self.next` for each content.
+                    for content in self._current:
+                        self._position = content.sequence + 1
+                        yield content
+                    self._current = None
+        finally:
+            self._current = None  # interrupted or left: the next call begins at the position
 
     def batches(self, timeout: float | None = None) -> Iterator[Pack]:
         """Every pack up to `until`, cut to the range; ends early if none comes for `timeout` seconds."""
@@ -74,26 +76,27 @@ class Reader(ReadingLease, BlockingLease):
         confirmed after a while.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._notice.waiting():
-            while not self._is_wait_over:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                owed = self._owed
-                patience = min((x for x in (left, owed) if x is not None), default=None)
-                if not self._notice.condition.wait(patience) and owed is not None:
-                    self._post_credit()
+        while not self._is_wait_over():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            owed = self._owed
+            patience = min((x for x in (left, owed) if x is not None), default=None)
+            if not self._notice.wait(self._is_wait_over, patience) and owed is not None:
+                self._post_credit()
         return not self._is_over
 
     def _in_loop(self, call: Callable[[], None]) -> None:
-        done = threading.Event()
+        done: list[bool] = []
+        notice = Notice()
 
         def run() -> None:
             call()
-            done.set()
+            done.append(True)
+            notice.notify()
 
         self._loop.post(run)
-        while not done.wait(self._settings.request_timeout):
+        while not notice.wait(lambda: bool(done), self._settings.request_timeout):
             self._check()
 
     def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
@@ -119,14 +122,10 @@ class Reader(ReadingLease, BlockingLease):
         the connection's `retry_deadline`).
         """
         patience = self._settings.retry_deadline if timeout is None else timeout
-        deadline = time.monotonic() + patience
-        with self._notice.waiting():
-            positions = self._ping()
-            while not positions:
-                if self._feed.error is not None:
-                    raise self._feed.error
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
-                self._notice.condition.wait(left)
+        positions = self._ping()
+        if not self._notice.wait(lambda: bool(positions) or self._feed.error is not None, patience):
+            raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
+        if not positions:
+            assert self._feed.error is not None
+            raise self._feed.error
         return positions[0]

@@ -44,6 +44,7 @@ class ReadingLease(Leased):
         self._places = Places()
         self._unposted_contents = 0
         self._unposted_octets = 0
+        self._logged = 0
 
     def begin(self) -> None:
         """Begin at the start of the lease, which has just been granted."""
@@ -107,6 +108,13 @@ class ReadingLease(Leased):
 
     def _next(self) -> Content | None:
         """The next content if it has arrived, else None."""
+        try:
+            return self._advance()
+        except BaseException:  # interrupted, perhaps after a content was taken: begin again at the position
+            self._current = None
+            raise
+
+    def _advance(self) -> Content | None:
         while True:
             if self._current is not None:
                 content = next(self._current, None)
@@ -124,41 +132,52 @@ class ReadingLease(Leased):
             if delivery is None:
                 return None
             if isinstance(delivery, PlainRun):
-                self._current = _alike(self.resource, delivery)
+                self._current = _alike(self.resource, delivery, self._reached(delivery))
                 continue
-            self._position = delivery.end
             received = delivery.content
-            return Content(self.resource, received.sequence, received.properties, bytes(received.body))
+            content = Content(self.resource, received.sequence, received.properties, bytes(received.body))
+            self._position = delivery.end
+            return content
 
     def _available(self, contents: int, octets: int) -> list[Content]:
         """The next content and others that came with it, if they have arrived."""
         content = self._next()
         if content is None:
             return []
-        together = [content]
-        room = octets - len(content.body)
-        while self._current is not None and room > 0 and len(together) < contents:
-            content = next(self._current, None)
-            if content is None:
-                self._current = None
-            else:
-                together.append(content)
-                room -= len(content.body)
+        first = content.sequence
+        try:
+            together = [content]
+            room = octets - len(content.body)
+            while self._current is not None and room > 0 and len(together) < contents:
+                content = next(self._current, None)
+                if content is None:
+                    self._current = None
+                else:
+                    together.append(content)
+                    room -= len(content.body)
+        except BaseException:  # interrupted
+            self._current, self._position = None, first
+            raise
         self._position = together[-1].sequence + 1
         return together
 
     def _next_pack(self) -> Pack | None:
-        """The next pack, cut to the range, if it has arrived; else None."""
+        """The next pack, cut to the range and to the contents from the position on, if it has arrived; else None."""
+        self._current = None
         while (delivery := self._next_delivery()) is not None:
             try:
                 pack = self._pack(delivery)
             except NotLocal as reason:
                 self._delivered = None  # it could not be read, so it is not consumed
                 if self._feed.local:
-                    self._send_instead(delivery.first, reason)
+                    self._send_instead(delivery.first + self._reached(delivery), reason)
             else:
-                return pack
+                return pack.after(self._reached(delivery))
         return None
+
+    def _reached(self, delivery: Delivery | PlainRun) -> int:
+        """The number of contents of a delivery that the application has already."""
+        return 0 if self._position is None else max(0, self._position - delivery.first)
 
     def _pack(self, delivery: Delivery | PlainRun) -> Pack:
         """A delivery's new contents as a batch. NotLocal if it is in files that this process cannot read."""
@@ -207,28 +226,50 @@ class ReadingLease(Leased):
 
     def _next_delivery(self) -> Delivery | PlainRun | None:
         """The next delivery if it has arrived; the one before is consumed. None without one, and at the end of the
-        range.
+        range. The same one again if the application has not got all of it, because a call was interrupted.
         """
         self._check()
         feed = self._feed
-        if self._delivered is not None:
-            self._finish(self._delivered)
+        if len(feed.lost) > self._logged:
+            self._log_lost()
+        before = self._delivered
+        if before is not None:
+            if self._position is not None and self._position < before.end:
+                return before
+            self._finish(before)
         if not self._summoned:
-            self._summoned = True
             self._loop.post(feed.summon)
+            self._summoned = True
         error = feed.error  # read before the queue: contents that were delivered before the error come first
         try:
-            self._delivered = feed.queue.popleft()
+            delivery = feed.queue[0]
+            self._delivered, self._position = delivery, delivery.first
+            del feed.queue[0]
         except IndexError:
             if error is not None and not feed.ended:
                 raise error from None
             return None
-        return self._delivered
+        return delivery
+
+    def _log_lost(self) -> None:
+        """Log the ranges that were skipped since the last call. The loop does not log (`mtl.client.notice`)."""
+        lost = self._feed.lost
+        while self._logged < len(lost):
+            gap = lost[self._logged]
+            self._logged += 1
+            log.warning(
+                "resource %r: contents %d to %d are lost and are skipped",
+                self.resource,
+                gap.first,
+                gap.end - 1,
+            )
 
     def _finish(self, done: Delivery | PlainRun) -> None:
+        if not self._manual:
+            self._count_finished(done)
         self._delivered = None
-        if self._manual:
-            return
+
+    def _count_finished(self, done: Delivery | PlainRun) -> None:
         self._feed.finish(done)
         self._unposted_contents += done.end - done.first
         self._unposted_octets += done.size
@@ -240,8 +281,8 @@ class ReadingLease(Leased):
             self._post_credit()
 
     def _post_credit(self) -> None:
-        self._unposted_contents = self._unposted_octets = 0
         self._loop.post(self._feed.credit)
+        self._unposted_contents = self._unposted_octets = 0
 
     @property
     def _owed(self) -> float | None:
@@ -250,7 +291,6 @@ class ReadingLease(Leased):
         """
         return self._feed.credit_delay_s if self._unposted_contents else None
 
-    @property
     def _is_wait_over(self) -> bool:
         """Whether a wait can end: there is a delivery, the end of the range, or an error."""
         feed = self._feed
@@ -288,13 +328,11 @@ class ReadingLease(Leased):
         return super()._shut()
 
 
-def _alike(resource: str, run: PlainRun) -> Iterator[Content]:
+def _alike(resource: str, run: PlainRun, skip: int) -> Iterator[Content]:
     properties = run.like.properties
     stamp = delivery_timestamp(properties)
-    sequences = range(run.first, run.end)
-    return map(
-        Content, repeat(resource), sequences, repeat(properties), map(bytes, run.bodies), repeat(stamp)
-    )
+    sequences, bodies = range(run.first + skip, run.end), run.bodies[skip:] if skip else run.bodies
+    return map(Content, repeat(resource), sequences, repeat(properties), map(bytes, bodies), repeat(stamp))
 
 
 def _unpacked(pack: Pack) -> Iterator[Content]:

@@ -28,8 +28,9 @@ class RfcFeed(Incoming):
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         super().__init__(loop, channel, options)
-        self.finished = 0
-        """The number of contents that the application has finished; only its thread writes this."""
+        self._finished: tuple[int, Delivery | PlainRun | None] = 0, None
+        """The number of contents that the application has finished, and the last delivery of them; only its thread
+        writes this."""
         self._credited = 0
         self._reader = RfcReaderFlow()
         self._full = options.confirm == "full"
@@ -37,12 +38,14 @@ class RfcFeed(Incoming):
     # --- for the application's side -------------------------------------------------------------------------
 
     def finish(self, done: Delivery | PlainRun) -> None:
-        """Count finished contents."""
-        self.finished += done.end - done.first
+        """Count finished contents: once, although an interrupted call is repeated."""
+        finished, last = self._finished
+        if done is not last:
+            self._finished = finished + done.end - done.first, done
 
     def credit(self) -> None:
         """Confirm finished contents."""
-        finished, credited = self.finished, self._credited
+        finished, credited = self._finished[0], self._credited
         self._credited = finished
         if self._full:
             for confirm in self._reader.finish(finished - credited):

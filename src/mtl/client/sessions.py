@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
 from mtl.client.control import Call, Channel, Done
-from mtl.client.flow import ClientFlow
-from mtl.client.loop import Loop, do_nothing
+from mtl.client.loop import Loop
+from mtl.client.opening import Opening, U
 from mtl.client.settings import Settings
 from mtl.errors import MtlError
 from mtl.net.endpoint import Curve
@@ -19,79 +18,51 @@ _IDLE_CHANNELS = 8
 """Control sessions kept for the next reader or writer."""
 
 
-class LeaseUser(Protocol):
-    """The part of a reader, consumer or writer that runs in the loop."""
-
-    flow: ClientFlow
-    lease: w.DataLease | None
-    error: MtlError | None
-    listener: Callable[[], None]
-    """Called in the loop whenever the application may have to look: the lease, contents, Confirms, an error."""
-
-    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
-        """The request for its lease."""
-
-    def close(self, then: Done, *, within: float) -> None:
-        """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
-
-
-U = TypeVar("U", bound=LeaseUser)
-
-
 class ClientSessions:
-    """See the module. Any thread may call the methods: single operations on deques and sets are atomic."""
+    """See the module. Any thread may call `ask`, `open`, `close` and `drop`; the others are for the loop."""
 
     def __init__(self, loop: Loop, settings: Settings, curve: Curve | None) -> None:
+        self.loop = loop
         self.main = Channel(loop, settings, curve)
         """The session for requests that the broker answers at once."""
-        self._loop = loop
         self._settings = settings
         self._curve = curve
         self._idle: dict[str, deque[Channel]] = {}
         self._lent: set[Channel] = set()
         self._open = True
 
-    def ask(self, request: w.Request | None, done: Done, *, patience: float) -> Call:
-        """Send a request; with None only the session is made ready. `done` is called once, in the loop. A request that
-        the broker may hold for `patience` seconds has its own session, so that others do not wait. Raises the errors of
-        `check_request`.
+    def ask(self, call: Call) -> Callable[[], None]:
+        """The operation that sends a request; with None only the session is made ready. The call's `done` is called
+        once. A request that the broker may hold for a `patience` has its own session, so that others do not wait.
+        Raises the errors of `check_request`.
         """
-        if request is not None:
-            w.check_request(request)
-        channel = self.lend() if patience else self.main
+        if call.request is not None:
+            w.check_request(call.request)
+        if not call.patience:
+            return lambda: self.main.submit(call)
 
-        def answered(outcome: w.Reply | MtlError) -> None:
-            if channel is not self.main:
+        def lent() -> None:
+            channel, done = self.lend(), call.done
+
+            def answered(outcome: w.Reply | MtlError) -> None:
                 self.release(channel)
-            done(outcome)
-
-        call = Call(request, answered, patience=patience)
-        self._loop.post(lambda: channel.submit(call))
-        return call
-
-    def open(
-        self, make: Callable[[Loop, Channel], U], profile: str | None, done: Done
-    ) -> tuple[U, Callable[[], None]]:
-        """Make the loop's part of a reader, consumer or writer, and request its lease; `done` gets the lease or the
-        error. Also returns what to call after its end. Raises the errors of `check_request`.
-        """
-        channel = self.lend(profile)
-        part = make(self._loop, channel)
-        try:
-            w.check_request(part.lease_request())
-        except BaseException:
-            self.release(channel)
-            raise
-
-        def conclude() -> None:
-            outcome = part.lease or part.error
-            if outcome is not None:
-                part.listener = do_nothing
                 done(outcome)
 
-        part.listener = conclude
-        self._loop.post(part.flow.start)
-        return part, lambda: self.release(channel)
+            call.done = answered
+            channel.submit(call)
+
+        return lent
+
+    def cancel(self, call: Call) -> None:
+        """Drop a call whose application was interrupted. In the loop."""
+        self.main.cancel(call)
+
+    def open(self, make: Callable[[Loop, Channel], U], profile: str | None, done: Done) -> Opening[U]:
+        """The operation (`Opening.begin`) that makes the loop's part of a reader, consumer or writer, and requests its
+        lease; `done` gets the lease or the error. Raises the errors of `check_request`.
+        """
+        w.check_request(make(self.loop, self.main).lease_request())
+        return Opening(self.loop, self, make, profile, done, self._settings.request_timeout)
 
     def lend(self, profile: str | None = None) -> Channel:
         """A session for one reader, consumer or writer: RFC 11 allows one of each per connection."""
@@ -99,7 +70,7 @@ class ClientSessions:
         try:
             channel = self._idle[profile].pop()
         except LookupError:
-            channel = Channel(self._loop, replace(self._settings, profile=profile), self._curve)
+            channel = Channel(self.loop, replace(self._settings, profile=profile), self._curve)
         self._lent.add(channel)
         return channel
 
@@ -110,23 +81,29 @@ class ClientSessions:
         if self._open and len(idle) < _IDLE_CHANNELS:
             idle.append(channel)
         else:
-            self._close(channel)
+            channel.close()
 
     def close(self) -> None:
         """Close all sessions except those in use, which are closed when they are given back."""
+        self._post(self._close_idle)
+
+    def _close_idle(self) -> None:
         self._open = False
-        self._close(self.main)
+        self.main.close()
         for idle in self._idle.values():
             while idle:
-                self._close(idle.pop())
+                idle.pop().close()
 
     def drop(self) -> None:
         """Close the sessions in use."""
-        for channel in list(self._lent):
-            self._close(channel)
+        self._post(self._close_lent)
 
-    def _close(self, channel: Channel) -> None:
+    def _close_lent(self) -> None:
+        for channel in list(self._lent):
+            channel.close()
+
+    def _post(self, call: Callable[[], None]) -> None:
         try:
-            self._loop.post(channel.close)
+            self.loop.post(call)
         except MtlError:
-            pass  # the loop has ended, and has closed it
+            pass  # the loop has ended, and has closed them

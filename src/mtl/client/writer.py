@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Protocol, Self
 
 import pyarrow as pa
 
-from mtl.client.control import Outcome, Waiter
+from mtl.client.control import Outcome
 from mtl.client.io import process
+from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
+from mtl.client.notice import Notice
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
+from mtl.client.turn import Turn
+from mtl.client.waiter import Waiter
 from mtl.client.writing import Patience, WritingLease
-from mtl.errors import ContentRefused, ContentTooLarge, MtlError, OptionError
+from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError, OptionError
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import Buffer, Value
-from mtl.wire.packs import decode_pack
+from mtl.wire.packs import ArrowBuffer, decode_pack
 
 
 class _Ending(Protocol):
@@ -47,15 +50,13 @@ class Writer(WritingLease):
 
     def __init__(self, loop: Loop, settings: Settings, pump: Pump, closed: Callable[[], None]) -> None:
         super().__init__(loop, settings, pump, closed)
-        self._condition = threading.Condition(cast("threading.Lock", pump.lock))
-        self._waiters = 0
-        self._sending = threading.Lock()
-        """Held during a send, so that sends run one after the other, even while one waits for room. Acquired before
-        the pump's lock."""
-        self._encoding = threading.Lock()
-        """Held while a pack is encoded, so that packs are encoded one after the other, even while a send waits for
-        room."""
-        pump.listener = self._notify
+        self._notice = Notice()
+        self._sending = Turn()
+        """Sends run one after the other, even while one waits for room."""
+        self._encoding = Turn()
+        """Packs are encoded one after the other, even while a send waits for room."""
+        self._refusals = Turn()
+        pump.listener = self._notice.notify
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -68,9 +69,11 @@ class Writer(WritingLease):
         `FieldError` for properties that cannot be encoded, and the error that ended the writer.
         """
         name, table, octets = self._checked(body, properties, resource)
-        with self._sending, self._pump.lock:
-            self._check_all()
-            return self._accept(name, table, octets)
+        return self._sending.run(self._send, name, table, octets)
+
+    def _send(self, name: str, table: bytes, octets: bytes) -> int:
+        self._check_all()
+        return self._accept(name, table, octets)
 
     def send_pack(
         self, pack: pa.RecordBatch | Buffer, count: int | None = None, *, resource: str | None = None
@@ -82,8 +85,7 @@ class Writer(WritingLease):
         """
         self._check_packed()
         if isinstance(pack, pa.RecordBatch):
-            with self._encoding:
-                count, encoded = pack.num_rows, self._pump.encode(pack)
+            count, encoded = pack.num_rows, self._encoding.run(self._pump.encode, pack)
         elif count is not None:
             encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(memoryview(pack)))
             if encoded.size > self._pump.max_pack:
@@ -93,11 +95,11 @@ class Writer(WritingLease):
             raise OptionError("an encoded pack needs the argument `count`, the number of its contents")
         if not count:
             raise OptionError("a pack has at least one content")
-        name = self._named(resource)
-        with self._sending, self._pump.lock:
-            self._check_all()
-            self._pack_buffer()
-            return self._publish(name, packed_properties(count), encoded, count, encoded.size) + count - 1
+        return self._sending.run(self._send_pack, self._named(resource), count, encoded)
+
+    def _send_pack(self, name: str, count: int, encoded: ArrowBuffer) -> int:
+        self._check_all()
+        return self._publish(name, packed_properties(count), encoded, count, encoded.size)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all contents are confirmed, for at most `timeout` seconds (default: as long as there is progress).
@@ -105,60 +107,55 @@ class Writer(WritingLease):
         Raises `Unreachable` if nothing is confirmed for the connection's `retry_deadline`, or after `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._sending, self._pump.lock:
-            self._check_all()
-            self._pack_buffer(deadline)
-        with self._pump.lock:
-            self._wait(lambda: not self._pump.writer.unconfirmed, "waiting for Confirms", deadline)
+        self._check_all()
+        pump, last = self._pump, self._pump.handover.end.last
+        self._loop.post(pump.push)
+        self._wait(lambda: pump.confirmed >= last, "waiting for Confirms", deadline)
+        self._check_all()
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def _await_room(self, count: int, size: int) -> None:
+        if not self._has_room(count, size):
+            self._loop.post(self._pump.push)
+            self._wait(lambda: self._has_room(count, size), "waiting for room in the window")
             self._check_all()
 
-    # --- waiting, under the lock ----------------------------------------------------------------------------
-
-    def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
-        writer = self._pump.writer
-        if not writer.room(count, size):
-            self._wait(lambda: writer.room(count, size), "waiting for room in the window", deadline)
-            self._check_all()
+    def _await_sent(self, number: int) -> None:
+        pump = self._pump
+        self._wait(lambda: pump.sent >= number or not pump.sending, "sending")
 
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
         """Wait until `done`. `Unreachable` without progress for the retry deadline, or after `deadline`."""
         pump = self._pump
         patience = Patience(self._settings.retry_deadline, deadline)
-        self._waiters += 1
-        try:
-            while not done() and pump.error is None:
-                left = patience.seconds_left(pump.writer.progressed)
-                if left <= 0:
-                    raise self._stalled(patience, doing)
-                self._condition.wait(left)
-        finally:
-            self._waiters -= 1
 
-    def _await_sent(self) -> None:
-        pump = self._pump
-        self._wait(lambda: not pump.writer.waiting or not pump.sending, "sending")
+        def is_over() -> bool:
+            return done() or pump.error is not None
 
-    def _notify(self) -> None:
-        if self._waiters:
-            self._condition.notify_all()
+        while not is_over():
+            left = patience.seconds_left(pump.writer.progressed)
+            if left <= 0:
+                raise self._stalled(patience, doing)
+            self._notice.wait(is_over, left)
 
     def _check_all(self) -> None:
         """Raise the error for the next refused content, or the error of `_check`."""
-        refused = self._pump.writer.refused
-        if refused and self._pid == process():
-            first = refused.pop(0)
-            staged = self._pump.options.stage is not None
-            raise ContentRefused(first.resource, first.last, _STAGE_REFUSED if staged else "")
+        if self._pump.rejected and self._pid == process():
+            self._refusals.run(self._raise_refused)
         self._check()
 
-    def _lingered(self) -> None:
-        if not self._sending.acquire(blocking=False):
-            self._linger()  # another thread sends
-            return
+    def _raise_refused(self) -> None:
+        refused = self._pump.rejected
+        if not refused:
+            return  # another thread has raised it
+        first = refused[0]
+        staged = self._pump.options.stage is not None
+        error = ContentRefused(first.resource, first.last, _STAGE_REFUSED if staged else "")
         try:
-            super()._lingered()
+            raise error
         finally:
-            self._sending.release()
+            refused.popleft()  # last: an interrupted call does not lose it
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -168,43 +165,66 @@ class Writer(WritingLease):
         """
         self._check_stage()
         self.flush()
-        return self._sealed(self._end_lease(self._pump.seal, None))
+        reply = self._end_lease(self._pump.seal, None)
+        assert reply is not None, "without a limit there is one"
+        return self._sealed(reply)
 
     def close(self) -> None:
         """Flush and end the lease, which seals a stage. May be called again.
 
         If contents are not confirmed, raises the error that ended the writer: they may be lost.
         """
-        if not self._open or self._pid != process():
-            self._open = False
+        if not self._shuts():
             return
         try:
-            if self._pump.error is None or self.unconfirmed:
+            if self._open and (self._pump.error is None or self.unconfirmed):
                 self.flush()
         except MtlError:
             self.abandon()
             raise
-        self._end_quietly(self._pump.close)
+        self._end_quietly(self._pump.close, self._settings.request_timeout)
 
     def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost, and a stage is discarded."""
-        if self._open and self._pid == process():
-            self._end_quietly(self._pump.abandon)
+        self._abandon(self._settings.request_timeout)
 
-    def _end_quietly(self, operation: _Ending) -> None:
+    def leave(self, patience: float) -> None:
+        """Abandon after an error, waiting `patience` seconds for the broker at most; the loop completes it."""
+        self._abandon(patience)
+
+    def _abandon(self, within: float) -> None:
+        if self._shuts():
+            self._end_quietly(self._pump.abandon, within)
+
+    def _shuts(self) -> bool:
+        """Whether the lease has to be ended: not after it has ended, and not after a fork. A call that ends it may have
+        been interrupted.
+        """
+        if self._pid != process():
+            self._open = False
+        return not self._ended and self._pid == process()
+
+    def _end_quietly(self, operation: _Ending, within: float) -> None:
         try:
-            self._end_lease(operation, self._settings.request_timeout)
+            self._end_lease(operation, within)
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    def _end_lease(self, operation: _Ending, within: float | None) -> w.Reply:
+    def _end_lease(self, operation: _Ending, within: float | None) -> w.Reply | None:
+        """End the lease, and wait for the reply; None if there is none `within` this time."""
         self._open = False
         waiter = Waiter(self._loop)
+
+        def ended(outcome: Outcome) -> None:
+            self._conclude()
+            waiter.done(outcome)
+
         try:
-            self._loop.post(lambda: operation(waiter.done, within=within))
-            return waiter.wait()
-        finally:
-            self._closed()
+            waiter.start(lambda: operation(ended, within=within))
+        except Closed:
+            self._conclude()
+            raise
+        return waiter.within(None if within is None else 2 * within)
 
     def __enter__(self) -> Self:
         return self
@@ -216,4 +236,4 @@ class Writer(WritingLease):
         if kind is None:
             self.close()
         else:
-            self.abandon()
+            self.leave(LEAVE_S)

@@ -1,7 +1,7 @@
 """The application's part of a writer that does not wait: the common base of both clients' writers.
 
-It checks contents, packs them, and gives them to `mtl.client.pump`. Waiting for room in the window and for Confirms
-is in `mtl.client.writer` and `mtl.client.aio.writer`.
+It checks contents and gives them to `mtl.client.pump`. Waiting for room in the window and for Confirms is in
+`mtl.client.writer` and `mtl.client.aio.writer`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from functools import lru_cache
 
 from mtl.client.io import process
 from mtl.client.leased import Leased
-from mtl.client.limits import LINGER_S, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
+from mtl.client.limits import MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
 from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.errors import Closed, ContentTooLarge, LocalError, MtlError, OptionError, Unreachable
-from mtl.limits import MAX_PACK_CONTENTS
 from mtl.wire import control as w
-from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
-from mtl.wire.packs import encode_pack, pack_size
+from mtl.wire.packs import pack_size
 
 _check_name = lru_cache(maxsize=1024)(encode_short)
 """Cached, because a writer of several resources checks a name for every content."""
+
+
+_PACKED = pack_size(1, 0) - pack_size(0, 0)
+"""Octets of a pack for one more content, without its body and properties."""
 
 
 class Patience:
@@ -49,7 +51,7 @@ class Patience:
 
 
 class WritingLease(Leased):
-    """See the module. The lock is that of the pump."""
+    """See the module."""
 
     kind = "writer"
 
@@ -58,10 +60,8 @@ class WritingLease(Leased):
         self._pump = pump
         self._only = pump.options.resources[0] if len(pump.options.resources) == 1 else None
         self._packed = pump.options.packed
-        self._bodies: list[bytes] = []
-        self._tables: list[bytes] = []
-        self._target = ""
-        self._octets = 0
+        self._woken_last = self._woken_octets = 0
+        """Number and octets of the last content for which the loop was woken."""
 
     # --- what was granted -----------------------------------------------------------------------------------
 
@@ -94,55 +94,87 @@ class WritingLease(Leased):
     @property
     def confirmed(self) -> int:
         """The highest number up to which all contents are settled."""
-        with self._pump.lock:
-            return self._pump.writer.confirmed
+        return self._pump.confirmed
 
     @property
     def unconfirmed(self) -> int:
         """The number of contents that are not settled."""
-        with self._pump.lock:
-            return self._pump.writer.unconfirmed + len(self._bodies)
+        return self._pump.handover.end.last - self._pump.settled
 
     @property
     def error(self) -> MtlError | None:
         """The error that ended the writer, or None."""
         return self._pump.error
 
-    # --- under the lock -------------------------------------------------------------------------------------
+    # --- publishing, one thread at a time --------------------------------------------------------------------
 
     def _checked(
         self, body: Buffer, properties: Mapping[str, Value] | None, resource: str | None
     ) -> tuple[str, bytes, bytes]:
-        """Check a content: its resource, encoded properties and octets. Needs no lock."""
+        """Check a content: its resource, encoded properties and octets."""
         table = encode_properties(properties) if properties else EMPTY
         octets = body if type(body) is bytes else bytes(memoryview(body))  # bytes(7) would be seven zeros
         if len(octets) > self._pump.max_content:
             raise ContentTooLarge(len(octets), self._pump.max_content)
+        size = len(octets) + len(table)
+        if self._packed and pack_size(1, size) > self._pump.max_pack:
+            raise ContentTooLarge(size, self._pump.max_pack - pack_size(1, 0), "content of a packed lease")
         return self._named(resource), table, octets
 
     def _accept(self, name: str, table: bytes, octets: bytes) -> int:
-        if self._packed:
-            return self._buffer(name, table, octets)
-        return self._publish(name, table, octets, 1, len(octets) + len(table))
+        return self._publish(name, table, octets, 1, self._size(len(octets) + len(table)), whole=False)
 
-    def _publish(self, name: str, table: bytes, body: Buffer, count: int, size: int) -> int:
-        pump, writer = self._pump, self._pump.writer
+    def _size(self, octets: int) -> int:
+        """The part of the window of one content whose body and properties have `octets`."""
+        return octets + _PACKED if self._packed else octets
+
+    def _publish(
+        self, name: str, table: bytes, body: Buffer, count: int, size: int, *, whole: bool = True
+    ) -> int:
+        """Publish contents as one when there is room. Returns the number of the last."""
         self._await_room(count, size)
-        number = writer.publish(name, table, body, count).sequence
-        if not pump.scheduled:
-            pump.scheduled = True
-            self._loop.post(pump.run)
-        if writer.waiting > MAX_UNSENT and pump.sending:
-            self._await_sent()
+        pump = self._pump
+        try:
+            number = pump.handover.publish(name, table, body, count, size, whole=whole)
+            if pump.idle or self._has_pack():
+                self._wake_pump()
+        except BaseException:  # interrupted: it may be published
+            self._wake_pump()
+            raise
+        if not self._packed and number - pump.sent > MAX_UNSENT and pump.sending:
+            self._await_sent(number)
         return number
 
+    def _has_room(self, count: int, size: int) -> bool:
+        """Whether the window has room for `count` contents of `size` octets."""
+        pump, end = self._pump, self._pump.handover.end
+        return pump.writer.fits(end.last - pump.settled, end.octets - pump.settled_octets, count, size)
+
+    def _has_pack(self) -> bool:
+        """Whether there are contents of a pack for which the loop was not woken; it looks for fewer after a while."""
+        end = self._pump.handover.end
+        return (
+            end.octets - self._woken_octets >= PACK_TARGET
+            or end.last - self._woken_last >= PACK_TARGET_CONTENTS
+        )
+
+    def _wake_pump(self) -> None:
+        pump, end = self._pump, self._pump.handover.end
+        self._woken_last, self._woken_octets = end.last, end.octets
+        try:
+            pump.idle = False
+            self._loop.post(pump.run)
+        except BaseException:  # interrupted
+            pump.idle = True
+            raise
+
     @abstractmethod
-    def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
+    def _await_room(self, count: int, size: int) -> None:
         """Wait until the window has room for `count` contents of `size` octets."""
 
     @abstractmethod
-    def _await_sent(self) -> None:
-        """Wait until the published contents are sent."""
+    def _await_sent(self, number: int) -> None:
+        """Wait until the contents up to `number` are sent."""
 
     def _check(self) -> None:
         """Raise the error that ended the writer, which has more information than `Closed`. A single call, because
@@ -170,57 +202,9 @@ class WritingLease(Leased):
     def _stalled(self, patience: Patience, doing: str) -> Unreachable:
         """The error for a wait without progress."""
         writer = self._pump.writer
-        held = f"{doing}, {writer.unconfirmed} contents unconfirmed"
+        held = f"{doing}, {self.unconfirmed} contents unconfirmed"
         waited = time.monotonic() - patience.began
         return Unreachable(self._settings.endpoint, waited, held, sent_back=writer.sent_back)
-
-    # --- packing, under the lock ----------------------------------------------------------------------------
-
-    def _buffer(self, name: str, table: bytes, body: bytes) -> int:
-        size = len(body) + len(table)
-        if pack_size(1, size) > self._pump.max_pack:
-            raise ContentTooLarge(size, self._pump.max_pack - pack_size(1, 0), "content of a packed lease")
-        if self._bodies and (
-            name != self._target
-            or self._octets + size > min(PACK_TARGET, self._pump.max_pack)
-            or len(self._bodies) >= min(PACK_TARGET_CONTENTS, MAX_PACK_CONTENTS)
-        ):
-            self._pack_buffer()
-        if not self._bodies:
-            self._loop.post(self._linger)
-        self._target = name
-        self._bodies.append(body)
-        self._tables.append(table)
-        self._octets += size
-        return self._pump.writer.next + len(self._bodies) - 1
-
-    def _pack_buffer(self, deadline: float | None = None) -> None:
-        """Publish the collected contents as one pack. After an error (no room in time, an earlier content refused)
-        they stay collected, because their numbers are in use.
-        """
-        if not self._bodies:
-            return
-        count = len(self._bodies)
-        pack = encode_pack(self._bodies, self._tables, self._pump.max_pack)
-        self._await_room(count, len(pack), deadline)
-        self._bodies, self._tables, self._octets = [], [], 0
-        self._publish(self._target, packed_properties(count), pack, count, len(pack))
-
-    def _linger(self) -> None:
-        """In the loop: send the collected contents after LINGER_S, even if the pack is not full."""
-        self._loop.after(LINGER_S, self._lingered)
-
-    def _lingered(self) -> None:
-        """In the loop, which must not block: without room, try again later."""
-        pump = self._pump
-        with pump.lock:
-            if not self._bodies or pump.error is not None:
-                return
-            size = pack_size(len(self._bodies), self._octets)
-            if pump.writer.waiting < MAX_UNSENT and pump.writer.room(len(self._bodies), size):
-                self._pack_buffer()
-            else:
-                self._linger()
 
     # --- the seal of a stage --------------------------------------------------------------------------------
 

@@ -89,9 +89,12 @@ class ZmqPoll:
     """
 
     def __init__(self) -> None:
+        wakeup = Wakeup()
+        self._wakeup: Wakeup | None = wakeup
+        """Its descriptor is closed with the last reference to it, so that a `wake` in another thread at the same time
+        does not write to another file of that number. A lock could stay held by a thread that is interrupted."""
         self._selector = selectors.DefaultSelector()
-        self._wakeup = Wakeup()
-        self._selector.register(self._wakeup.fileno(), selectors.EVENT_READ)
+        self._selector.register(wakeup.fileno(), selectors.EVENT_READ)
         self._sockets: dict[SocketLink, tuple[_Watched, _Watched]] = {}
         self._used_sockets: dict[_Watched, None] = {}
 
@@ -137,7 +140,8 @@ class ZmqPoll:
         changed: list[_Watched] = []
         for key, _ in self._selector.select(0.0 if events else _bounded(timeout)):
             if key.data is None:
-                self._wakeup.clear()
+                if self._wakeup is not None:
+                    self._wakeup.clear()
             elif key.data not in events:
                 changed.append(key.data)
         events.update(self._read_events(changed))
@@ -170,10 +174,12 @@ class ZmqPoll:
         return events
 
     def wake(self) -> None:
-        """End a `wait`."""
-        self._wakeup.wake()
+        """End a `wait`. No effect on a closed poll."""
+        wakeup = self._wakeup
+        if wakeup is not None:
+            wakeup.wake()
 
     def close(self) -> None:
         """Close the wake-up and the selector; the links belong to their watchers."""
         self._selector.close()
-        self._wakeup.close()
+        self._wakeup = None

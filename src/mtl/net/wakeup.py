@@ -39,7 +39,12 @@ class Wakeup:
             pass
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the descriptors. No other thread may call `wake` at the same time; without `close` they are closed
+        with the last reference.
+        """
         opened, self._fd, self._write = {self._fd, self._write}, -1, -1
-        for fd in opened:
+        for fd in opened - {-1}:
             os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()

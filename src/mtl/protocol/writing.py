@@ -58,7 +58,7 @@ class WriterFlow:
         self.window_octets = window_octets
         self.confirm = confirm
         self.next = 1
-        self.refused: list[RefusedContent] = []
+        self.refused: deque[RefusedContent] = deque()
         self.progressed = 0
         """Number of Contents settled so far. While it grows, the broker is working, and a caller continues to
         wait."""
@@ -109,17 +109,24 @@ class WriterFlow:
 
     def room(self, count: int, size: int) -> bool:
         """Whether the window takes a Content of `count` contents and `size` octets now."""
-        held = self._unsettled
-        return not held.contents or (
-            held.contents + count <= self.window_contents and held.octets + size <= self.window_octets
+        return self.fits(self._unsettled.contents, self._unsettled.octets, count, size)
+
+    def fits(self, contents: int, octets: int, count: int, size: int) -> bool:
+        """Whether the window takes `count` contents of `size` octets when it holds `contents` of `octets`."""
+        return not contents or (
+            contents + count <= self.window_contents and octets + size <= self.window_octets
         )
 
-    def publish(self, resource: str, properties: bytes, body: Buffer, count: int = 1) -> c.Content:
-        """Give a Content its number and queue it. The caller checks `room` before."""
+    def publish(
+        self, resource: str, properties: bytes, body: Buffer, count: int = 1, size: int | None = None
+    ) -> c.Content:
+        """Give a Content its number and queue it. The caller checks `room` before. Its `size` in the window is by
+        default that of body and properties.
+        """
         first = self.next
         self.next = after = first + count
         content = c.Content(first, resource, properties, body)
-        sent = Sent(first, after - 1, len(body) + len(properties), content)
+        sent = Sent(first, after - 1, len(body) + len(properties) if size is None else size, content)
         self._unsettled.add(sent)
         self._unsent.append(sent)
         return content
@@ -130,6 +137,11 @@ class WriterFlow:
     def waiting(self) -> int:
         """The number of Contents to be sent."""
         return len(self._unsent)
+
+    @property
+    def sent(self) -> int:
+        """The highest number up to which everything was given to the flow."""
+        return self._unsent[0].first - 1 if self._unsent else self.next - 1
 
     @property
     def due(self) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mtl
-from mtl.client.control import Waiter
+from mtl.client.waiter import Waiter
 from mtl.client.writer import Writer
 from mtl.errors import Refused
 from mtl.testing import RunningBroker

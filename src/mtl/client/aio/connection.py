@@ -14,14 +14,15 @@ from mtl.client.aio.reader import Reader
 from mtl.client.aio.waiting import Answer
 from mtl.client.aio.writer import Writer
 from mtl.client.connecting import opens
-from mtl.client.control import Channel
+from mtl.client.control import Call, Channel
 from mtl.client.deliveries import Deliveries
 from mtl.client.incoming import Incoming
 from mtl.client.leases import LeasingConnection
-from mtl.client.loop import Loop, do_nothing
+from mtl.client.loop import Loop
+from mtl.client.opening import LeaseUser
 from mtl.client.pump import Pump
 from mtl.client.questions import Awaiting, Question
-from mtl.client.sessions import ClientSessions, LeaseUser
+from mtl.client.sessions import ClientSessions
 from mtl.client.settings import Settings
 from mtl.errors import MtlError, Refused
 from mtl.wire import control as w
@@ -51,12 +52,17 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
         answer: T | Question[T] = question
         while isinstance(answer, Question):
             pending = Answer(self._loop)
-            call = self._sessions.ask(answer.request, pending.done, patience=answer.patience)
+            call = Call(answer.request, pending.done, patience=answer.patience)
             outcome: w.Reply | Refused
             try:
+                self._loop.post(self._sessions.ask(call))
                 outcome = await pending
             except Refused as refused:
                 outcome = refused
+            except asyncio.CancelledError:
+                if self._loop.running:
+                    self._sessions.cancel(call)
+                raise
             answer = answer.conclude(outcome, call.attempts)
         return answer
 
@@ -90,41 +96,22 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
         answer = Answer(self._loop)
-        part, give_back = self._sessions.open(make, profile, answer.done)
-        try:
-            await answer
-        except MtlError:
-            give_back()
-            raise
-        except asyncio.CancelledError:
-            self._undo(part, give_back)
-            raise
+        opening = self._sessions.open(make, profile, answer.done)
 
         def closed() -> None:
             self._users.discard(user)
-            give_back()
+            opening.give_back()
 
-        user: A = kind(self._loop, self.settings, part, closed)
+        try:
+            self._loop.post(opening.begin)
+            await answer
+        except BaseException:  # refused or cancelled
+            if self._loop.running:
+                opening.cancel()
+            raise
+        user: A = kind(self._loop, self.settings, opening.part, closed)
         self._users.add(user)
         return user
-
-    def _undo(self, part: LeaseUser, give_back: Callable[[], None]) -> None:
-        """Once the lease is granted, end it."""
-        end = part.abandon if isinstance(part, Pump) else part.close
-
-        def leave_if_granted() -> None:
-            if self._loop.running and (part.lease is not None or part.error is not None):
-                part.listener = do_nothing
-                self._loop.post(leave)  # not now: the flow has not used the lease yet
-
-        def leave() -> None:
-            if part.lease is None:
-                give_back()
-            else:
-                end(lambda _: give_back(), within=self.settings.request_timeout)
-
-        part.listener = leave_if_granted
-        leave_if_granted()
 
     # --- closing --------------------------------------------------------------------------------------------
 

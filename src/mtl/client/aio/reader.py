@@ -94,7 +94,7 @@ class Reader(ReadingLease, AwaitingLease):
             asyncio.get_running_loop().call_later(owed, self._post_late_credit) if owed is not None else None
         )
         try:
-            while not self._is_wait_over:
+            while not self._is_wait_over():
                 left = None if deadline is None else deadline - time.monotonic()
                 if not await self._notifier.wait(left):
                     return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 
 from mtl.client.control import Outcome
 from mtl.client.leased import Leased
+from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.errors import MtlError
 from mtl.wire import control as w
@@ -83,15 +84,21 @@ class AwaitingLease(Leased):
 
     async def close(self) -> None:
         """End the lease, within the connection's `request_timeout`. May be called again."""
+        await self._close(self._settings.request_timeout)
+
+    async def leave(self, *, failed: bool) -> None:
+        """Close, at the end of a block; without a long wait if it `failed`."""
+        await self._close(
+            min(LEAVE_S, self._settings.request_timeout) if failed else self._settings.request_timeout
+        )
+
+    async def _close(self, within: float) -> None:
         if not self._shut():
             return
         try:
-            await run_operation(self._loop, self._end)
+            await run_operation(self._loop, lambda done: self._end(done, within))
         except MtlError:
             pass  # the lease was closed already, or expires
         finally:
-            self._closed()
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to flush
-        """Close, at the end of a block."""
-        await self.close()
+            if not self._loop.running:
+                self._conclude()

@@ -11,7 +11,7 @@ from operator import index
 
 from mtl.client.aio.waiting import run_operation
 from mtl.client.control import Outcome
-from mtl.client.limits import MAX_UNSENT
+from mtl.client.limits import LEAVE_S, MAX_UNSENT
 from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
@@ -101,8 +101,8 @@ class Writer(WritingLease):
     async def flush(self) -> None:
         """Wait until all contents are durable. Raises `ContentRefused` for a content without a call of `settled`."""
         self._check()
-        self._pack_buffer()
-        await self.settled(self._pump.writer.next - 1)
+        self._loop.post(self._pump.push)
+        await self.settled(self._pump.handover.end.last)
         if self._refused:
             number, resource = self._refused.popitem()
             raise ContentRefused(resource, number)
@@ -114,7 +114,7 @@ class Writer(WritingLease):
     ) -> int | None:
         name, table, octets = self._checked(body, properties, resource)
         self._check()
-        if self._would_wait(1, len(octets) + len(table)):
+        if self._would_wait(1, self._size(len(octets) + len(table))):
             return None
         return self._accept(name, table, octets)
 
@@ -129,31 +129,28 @@ class Writer(WritingLease):
         if largest > self._pump.max_content:
             raise ContentTooLarge(largest, self._pump.max_content)
         self._check()
-        count, octets = len(bodies), sum(map(len, bodies)) + sum(map(len, tables))
-        if self._would_wait(count, octets):
+        count = len(bodies)
+        size = pack_size(count, sum(map(len, bodies)) + sum(map(len, tables)))
+        if self._would_wait(count, size):
             return None
-        body: Buffer
         if count == 1:
-            properties, body = tables[0], bodies[0]
-            _check_table(properties)
-        else:
-            body = encode_pack(bodies, tables, self._pump.max_pack)
-            properties, octets = packed_properties(count), len(body)
-        self._pack_buffer()
-        return self._publish(name, properties, body, count, octets) + count - 1
+            _check_table(tables[0])
+            return self._publish(name, tables[0], bodies[0], 1, size)
+        body = encode_pack(bodies, tables, self._pump.max_pack)
+        return self._publish(name, packed_properties(count), body, count, len(body))
 
     def _would_wait(self, contents: int, size: int) -> bool:
-        """Whether there is no room for `contents` contents of `size` octets in total, together with the
-        pack that is being collected.
-        """
-        writer, count = self._pump.writer, len(self._bodies) + contents
-        held = pack_size(count, self._octets + size) if self._packed else size
-        return not writer.room(count, held) or (writer.waiting >= MAX_UNSENT and self._pump.sending)
+        """Whether there is no room for `contents` contents of `size` octets."""
+        pump = self._pump
+        if not self._has_room(contents, size):
+            self._loop.post(pump.push)  # a pack that is not full may hold the room
+            return True
+        return not self._packed and pump.handover.end.last - pump.sent >= MAX_UNSENT and pump.sending
 
-    def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
-        """No effect: there is room, because `_would_wait` has included the pack that is being collected."""
+    def _await_room(self, count: int, size: int) -> None:
+        """No effect: there is room, as `_would_wait` has found."""
 
-    def _await_sent(self) -> None:
+    def _await_sent(self, number: int) -> None:
         """No effect: the loop sends between two calls, and `_would_wait` has limited the unsent contents."""
 
     # --- the end --------------------------------------------------------------------------------------------
@@ -168,7 +165,7 @@ class Writer(WritingLease):
         except BaseException:  # also when cancelled: the lease must not outlive its writer
             await self.abandon()
             raise
-        await self._end_quietly(self._pump.close)
+        await self._end_quietly(self._pump.close, self._settings.request_timeout)
 
     async def seal(self) -> w.StageSealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
@@ -180,16 +177,19 @@ class Writer(WritingLease):
 
     async def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost."""
-        if self._open:
-            await self._end_quietly(self._pump.abandon)
+        await self._abandon(self._settings.request_timeout)
 
     async def leave(self, *, failed: bool) -> None:
-        """Close at the end of a block; abandon if the block `failed`."""
-        await (self.abandon() if failed else self.close())
+        """Close at the end of a block; abandon without a long wait if the block `failed`."""
+        await (self._abandon(LEAVE_S) if failed else self.close())
 
-    async def _end_quietly(self, operation: Callable[..., None]) -> None:
+    async def _abandon(self, within: float) -> None:
+        if self._open:
+            await self._end_quietly(self._pump.abandon, within)
+
+    async def _end_quietly(self, operation: Callable[..., None], within: float) -> None:
         try:
-            await self._end_lease(partial(operation, within=self._settings.request_timeout))
+            await self._end_lease(partial(operation, within=within))
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
@@ -205,12 +205,11 @@ class Writer(WritingLease):
 
     def _settle_futures(self) -> None:
         """Settle the futures of confirmed and refused contents. Called in the loop."""
-        writer = self._pump.writer
-        confirmed = writer.confirmed
-        if writer.refused:
-            for refused in writer.refused:
-                self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
-            writer.refused = []
+        pump = self._pump
+        confirmed = pump.confirmed
+        while pump.rejected:
+            refused = pump.rejected.popleft()
+            self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
         while self._awaited and self._awaited[0][0] <= confirmed:
             number, _, future = heapq.heappop(self._awaited)
             resource = self._refused.pop(number, None)

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mtl.client.control import Call, Channel, Outcome, Waiter
+from mtl.client.control import Call, Channel, Outcome
 from mtl.client.settings import Settings
 from mtl.errors import Closed, ContentTooLarge, Malformed, OptionError, Refused, Unreachable
 from mtl.limits import MAX_CONTROL_FRAME
@@ -470,38 +469,6 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
     assert "MTL_NO_SUCH_VARIABLE" not in str(error), "the text may be the password"
 
 
-def test_a_waiter_returns_the_reply_or_raises_the_error(bench: Bench) -> None:
-    waiter = Waiter(bench.loop)
-    assert waiter.is_waiting(0.0)
-    assert waiter.is_waiting(0.001)
-    assert waiter.within(0.0) is None
-    waiter.done(LISTED)
-    assert not waiter.is_waiting(0.0)
-    assert waiter.wait() == LISTED
-    waiter = Waiter(bench.loop)
-    waiter.done(Refused(404, "gone"))
-    with pytest.raises(Refused, match="gone"):
-        waiter.wait()
-
-
-def test_a_wait_ends_with_the_outcome_from_another_thread(bench: Bench) -> None:
-    for wait in (Waiter.wait, lambda waiter: waiter.within(60.0)):
-        waiter = Waiter(bench.loop)
-        other = threading.Timer(0.01, waiter.done, [LISTED])
-        other.start()
-        assert wait(waiter) == LISTED
-        other.join()
-
-
-def test_the_end_of_the_loop_ends_a_wait(bench: Bench) -> None:
-    waiter, done = Waiter(bench.loop), Waiter(bench.loop)
-    done.done(LISTED)
-    bench.loop.end()
-    with pytest.raises(Closed):
-        waiter.wait()
-    assert done.wait() == LISTED
-
-
 def test_channels_are_members_of_the_loop_until_closed(bench: Bench) -> None:
     outcomes = ask(bench)
     assert bench.channel in bench.loop.members
@@ -509,3 +476,35 @@ def test_channels_are_members_of_the_loop_until_closed(bench: Bench) -> None:
     assert bench.channel not in bench.loop.members
     assert isinstance(outcomes[0], Closed)
     assert isinstance(bench.channel, Channel)
+
+
+def test_a_cancelled_call_does_not_delay_the_next_one(bench: Bench) -> None:
+    """Its application was interrupted while no broker answered."""
+    first, second, third = (Call(LIST, lambda _: None) for _ in range(3))
+    outcomes: list[Outcome] = []
+    last = Call(LIST, outcomes.append)
+    for call in (first, second, third, last):
+        bench.channel.submit(call)
+    bench.channel.cancel(second)
+    bench.channel.cancel(first)
+    bench.channel.cancel(second)
+    bench.channel.cancel(third)
+    link = bench.ready()
+    assert link.asked() == w.ResourceList(session="token")
+    link.answer(LISTED)
+    bench.run()
+    assert outcomes == [LISTED]
+
+
+def test_a_call_that_is_with_the_broker_is_not_cancelled(bench: Bench) -> None:
+    outcomes: list[Outcome] = []
+    call = Call(LIST, outcomes.append)
+    bench.channel.submit(call)
+    bench.run()
+    bench.last("request").up()
+    link = bench.ready()
+    bench.channel.cancel(call)
+    link.asked()
+    link.answer(LISTED)
+    bench.run()
+    assert outcomes == [LISTED]

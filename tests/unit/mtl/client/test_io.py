@@ -30,24 +30,30 @@ def test_the_end_abandons_every_member_and_refuses_later_posts() -> None:
         loop.post(done.set)
 
 
-def test_a_closed_poll_is_not_woken() -> None:
-    """The IO thread may handle the post, end and close before the posting thread wakes it."""
-    loop, wakes = IoThread(MemoryNetwork()), []
-
-    class Lock:
-        def __enter__(self) -> None:
-            if loop.running:
-                loop.running = False
-                loop.run()
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    loop._waking = Lock()  # type: ignore[assignment]
-    loop.poll.wake = lambda: wakes.append(loop.running)  # type: ignore[method-assign]
+def test_a_post_after_the_end_is_refused_and_one_before_is_run() -> None:
+    """Between the append of a call and its wake-up the loop may end."""
+    loop, ran = IoThread(MemoryNetwork()), list[str]()
     loop._asleep = True
-    loop.post(lambda: None)
-    assert wakes == []
+    loop.poll.wake = loop.run  # type: ignore[method-assign]
+    loop.running = False
+    with pytest.raises(Closed):
+        loop.post(lambda: ran.append("once"))
+    assert ran == ["once"]
+
+
+def test_an_interrupted_post_wakes_the_loop() -> None:
+    loop, wakes = IoThread(MemoryNetwork()), list[None]()
+
+    def wake() -> None:
+        wakes.append(None)
+        if len(wakes) == 1:
+            raise KeyboardInterrupt
+
+    loop.poll.wake = wake  # type: ignore[method-assign]
+    loop._asleep = True
+    with pytest.raises(KeyboardInterrupt):
+        loop.post(lambda: None)
+    assert len(wakes) == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

@@ -123,24 +123,24 @@ def test_contents_collect_into_packs(connection: Connection, memory_broker: Memo
     assert memory_broker.stored == [b"%d" % n for n in range(10)]
 
 
-def test_collected_contents_are_sent_after_an_earlier_refusal(
+def test_a_send_that_waits_for_room_raises_an_earlier_refusal(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.holding = True
     writer = connection.writer(RESOURCE, packed=True, window_contents=2)
     writer.send_pack(encode_pack([b"0", b"1"]), 2)
-    assert writer.send(b"2") == 3  # the window is full
     refusing = threading.Thread(target=refuse_what_is_held, args=(connection, memory_broker, writer))
     refusing.start()
     with pytest.raises(ContentRefused):
-        writer.flush()
+        writer.send(b"2")
     refusing.join()
+    assert writer.send(b"2") == 3
     writer.close()
     assert memory_broker.stored == [b"0", b"1", b"2"]
 
 
 def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Writer) -> None:
-    while not writer._waiters or not broker._held:
+    while not writer._notice.waiters or not broker._held:
         pass
     broker._held = {link: c.Reject(held.sequence, False, False) for link, held in broker._held.items()}
     broker.let_go(connection._loop)
@@ -150,7 +150,7 @@ def test_collected_contents_are_kept_after_a_flush_timeout(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     memory_broker.holding = True
-    writer = connection.writer(RESOURCE, packed=True, window_contents=2)
+    writer = connection.writer(RESOURCE, packed=True, window_contents=3)
     writer.send_pack(encode_pack([b"0", b"1"]), 2)
     writer.send(b"2")
     with pytest.raises(Unreachable, match=r"within 0\.0 s"):

@@ -135,7 +135,7 @@ def test_contents_settled_during_the_pause_are_not_resent() -> None:
 def test_rejected_contents_are_reported_and_not_resent_on_the_next_flow() -> None:
     flow = written(4)
     flow.received(c.Reject(2, multiple=True, recycle=False), 0.0)
-    assert flow.refused == [RefusedContent("a", 1, 1), RefusedContent("a", 2, 2)]
+    assert list(flow.refused) == [RefusedContent("a", 1, 1), RefusedContent("a", 2, 2)]
     flow.received(c.Reject(9, multiple=True, recycle=True), 0.0)
     flow.lost()
     assert numbers(flow) == [3, 4]

@@ -98,7 +98,7 @@ def test_unsent_contents_cannot_be_settled(command: c.Confirm | c.Reject) -> Non
     taken(writer)
     publish(writer, 1)
     assert not writer.received(command, 0.0)
-    assert (writer.unconfirmed, writer.refused) == (3, [])
+    assert (writer.unconfirmed, list(writer.refused)) == (3, [])
     assert taken(writer) == [3]
 
 
@@ -226,7 +226,7 @@ def test_a_refused_content_is_recorded_and_its_number_used_up() -> None:
     publish(writer, 1, 10, 1)
     taken(writer)
     assert writer.received(c.Reject(11, multiple=False, recycle=False), 0.0)
-    assert writer.refused == [RefusedContent("a", 2, 11)]
+    assert list(writer.refused) == [RefusedContent("a", 2, 11)]
     assert writer.received(c.Confirm(12, multiple=True), 0.0)
     assert (writer.unconfirmed, writer.confirmed) == (0, 12)
 
