@@ -67,7 +67,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, fo
 
 DEFAULT_TIMEOUT = 10.0
 
-out = PlainConsole(width=None if sys.stdout.isatty() else 10_000)
+out = PlainConsole(width=None if sys.stdout is not None and sys.stdout.isatty() else 10_000)
 err = PlainConsole(stderr=True)
 
 S = TypeVar("S")

@@ -29,6 +29,7 @@ from mtl.cli import (
     recover,
     resource,
     stages,
+    streams,
     tail,
     users,
     verify,
@@ -86,15 +87,20 @@ def version() -> None:
 
 def main() -> None:
     """The entry point: an MtlError is one line on standard error and exit code 1."""
+    streams.prepare()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except MtlError as error:
         text = printable(str(error), keep="\n")
         sys.stderr.write(f"mtl: {text}\n")
+        streams.abandon_output()
         sys.exit(1)
     except BrokenPipeError:
         # The reader of the output has ended (| head). Python would report an error in its last flush.
-        sys.stdout = None
+        streams.abandon_output()
         sys.exit(0)
 
 

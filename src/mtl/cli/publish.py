@@ -63,7 +63,10 @@ def _properties(given: list[str]) -> dict[str, Value]:
 @contextmanager
 def _open(file: str) -> Iterator[BinaryIO]:
     if file == "-":
-        yield sys.stdin.buffer
+        try:
+            yield sys.stdin.buffer
+        except OSError as error:
+            raise OptionError(f"cannot read standard input: {error.strerror}") from error
         return
     try:
         with Path(file).open("rb") as opened:

@@ -18,11 +18,14 @@ lock stops for good, and with it all connections of the process. So:
 
 from __future__ import annotations
 
-import threading
 import time
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable
+
+SLEEP_S = 0.5
+"""The longest sleep without a look for signals: one that arrives between the interpreter's last look and the system
+call that sleeps does not end the sleep."""
 
 
 class Notice:
@@ -47,13 +50,13 @@ class Notice:
         return True
 
     def _sleep(self, is_over: Callable[[], bool], seconds: float | None) -> None:
-        """Sleep until the next `notify`, unless it is over already."""
+        """Sleep until the next `notify`, or for a while, unless it is over already."""
         waiter = allocate_lock()
         waiter.acquire()
         try:
             self._waiters.append(waiter)
             if not is_over():  # a change before the append has notified without this waiter
-                waiter.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+                waiter.acquire(timeout=SLEEP_S if seconds is None else min(seconds, SLEEP_S))
         finally:
             if waiter in self._waiters:
                 self._forget(waiter)

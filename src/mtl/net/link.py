@@ -55,13 +55,11 @@ class SocketLink:
         *,
         hwm: int,
         max_frame: int,
-        view: bool,
         curve: Curve | None = None,
         families: Families | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.malformed = 0
-        self._view = view
         self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
@@ -106,13 +104,13 @@ class SocketLink:
         return sent
 
     def receive(self) -> Frames | None:
-        """The next message of two frames; the second as a view of libzmq's memory on packed flows."""
+        """The next message of two frames."""
         firsts, seconds = self.receive_many(1)
         return (firsts[0], seconds[0]) if firsts else None
 
     def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
         """The waiting messages of two frames, up to `most` of them or until they hold BURST_BODIES octets."""
-        receive, view, weight = self.socket.recv, self._view, 0
+        receive, weight = self.socket.recv, 0
         firsts: list[bytes] = []
         seconds: list[Buffer] = []
         while len(firsts) < most and weight <= BURST_BODIES:
@@ -132,7 +130,9 @@ class SocketLink:
                 continue
             weight += len(second)
             firsts.append(first.bytes)
-            seconds.append(second.buffer if view else second.bytes)
+            # Copied: an application that frees libzmq's memory runs signal handlers there, and loses their exception
+            # (pyzmq, `Frame.__dealloc__`), so that Ctrl-C has no effect.
+            seconds.append(second.bytes)
         self._report_use()
         return firsts, seconds
 

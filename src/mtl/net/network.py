@@ -47,20 +47,18 @@ class ZmqNetwork:
             endpoint,
             hwm=_REQUESTS,
             max_frame=MAX_CONTROL_FRAME,
-            view=False,
             curve=curve,
             families=self._families,
         )
 
     def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
-        """A DEALER (MTL-54). On `packed` flows bodies are views, and the queues are short."""
+        """A DEALER (MTL-54). On `packed` flows the queues are short."""
         hwm = PACKED_HWM if packed else PLAIN_HWM
         return SocketLink(
             zmq.DEALER,
             endpoint,
             hwm=hwm,
             max_frame=MAX_FRAME,
-            view=packed,
             curve=curve,
             families=self._families,
         )

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from mtl.broker.runtime.config import BrokerConfig
@@ -120,7 +121,8 @@ def _started(config: BrokerConfig) -> Server:
 
 
 def _after_input(then: Callable[[], None]) -> None:
-    """Read standard input up to its end, ignoring the octets."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
+    """Read standard input up to its end, ignoring the octets. One that is closed is at its end."""
+    with suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
     then()

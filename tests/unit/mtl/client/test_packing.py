@@ -24,7 +24,7 @@ class Setting:
 
     def publish(self, resource: str, properties: bytes, body: object, count: int, size: int) -> None:
         whole = properties != packed_properties(count)
-        bodies = [body] if whole else [bytes(x) for _, x in unpack(trust_pack(body))]  # type: ignore[arg-type]
+        bodies = [body] if whole else [bytes(x) for _, x in unpack(trust_pack(body))]
         self.published.append((resource, bodies, size))  # type: ignore[arg-type]
 
     def called(self) -> None:
