@@ -44,8 +44,10 @@ RECORDS: list[AnyRecord] = [
     ResourceRecord("/", "theirs", "i4", "l4", owner="etl"),
     CursorRecord("/", "group", "orders", "i1", 12, 3, "driver"),
     CursorRecord("/", "later", "orders", "i1", 12, 3, "driver", "2.0a1b2c3d"),
+    CursorRecord("/", "theirs", "orders", "i1", 12, owner="etl"),
     QueueRecord("/", "orders", "default", "i1", 1 << 61, 5, 1_005),
     QueueRecord("/", "orders", "later", "i1", 78, 5, 1_005, end=9, log_epoch="2.0a1b2c3d"),
+    QueueRecord("/", "orders", "theirs", "i1", 79, 5, 1_005, owner="etl"),
     QueueRecord(
         "/",
         "orders",
@@ -65,7 +67,7 @@ RECORDS: list[AnyRecord] = [
     StageRecord("/", "s2", "app", 5, {"orders": "i1"}, 1, 2, {"orders": 10}),
     StageRecord("/", "s3", "etl.app", 5, {"orders": "i1"}, 1, owner="etl"),
     ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
-    ApplicationRecord("/", "etl.app", 5, "", {"orders": (1, 10)}, 1, digest={"rows": "10"}),
+    ApplicationRecord("/", "etl.app", 5, "", {"orders": (1, 10)}, 1, digest={"rows": "10"}, owner="etl"),
     PublishRecord(
         "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
     ),
@@ -128,7 +130,7 @@ def test_keys_of_different_records_differ() -> None:
     pairs = [("a", "b,c"), ("a,b", "c"), ('a"', '"b'), ("", "ab")]
     assert len({ResourceRecord(v, n, "", "").key for v, n in pairs}) == len(pairs)
     assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 4
-    assert len({x.key for x in RECORDS if isinstance(x, QueueRecord)}) == 3
+    assert len({x.key for x in RECORDS if isinstance(x, QueueRecord)}) == 4
 
 
 def test_every_kind_of_record_is_tested() -> None:
