@@ -29,9 +29,12 @@ LEAVES = (
 )
 
 
-_WITHOUT_ZONE = {ROWS_WITH_PROPERTIES.field("timestamp").type: pa.timestamp("us")}
-"""A time of a content as the type `timestamp_ntz`, which DDL makes of `timestamp` with a setting of the session: in
-UTC."""
+_ALIKE = {
+    "timestamp": (pa.timestamp("us"),),
+    "properties": (pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)),),
+}
+"""Other types of a content's columns. DDL makes a time without a zone of `timestamp` with a setting of the session: it
+is in UTC. And the values of a map of literals are not nullable."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def _metadata(columns: Any, options: Bodies) -> list[str]:
     names = [name for name in columns.names if name in ROWS_WITH_PROPERTIES.names and name != "body"]
     for name in names:
         given, wanted = columns.field(name).type, ROWS_WITH_PROPERTIES.field(name).type
-        if given not in (wanted, _WITHOUT_ZONE.get(wanted)):
+        if given != wanted and given not in _ALIKE.get(name, ()):
             raise SchemaError(f"the column {name!r} has to be {wanted} with includeMetadata; it is {given}")
     return names
 

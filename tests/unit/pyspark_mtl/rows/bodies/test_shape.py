@@ -70,6 +70,15 @@ def test_a_schema_without_possible_body_is_an_error(
         shape(fields, **options)
 
 
+def test_the_values_of_written_properties_may_be_not_nullable() -> None:
+    """As those of a map of literals."""
+    literal = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+    fields = pa.schema([ID, ("properties", literal), ("timestamp", pa.timestamp("us"))])
+    assert of_sink(fields, Bodies("json", metadata=True)).body.names == ["id"]
+    with pytest.raises(SchemaError, match=r"'properties\.value' is NOT NULL"):
+        shape([ID, ("properties", literal)], metadata=True)
+
+
 def test_text_bodies_have_one_column() -> None:
     assert shape([("anything", pa.string())], "text").body.names == ["anything"]
     for fields in ([ID], [("a", pa.string()), ("b", pa.string())]):
