@@ -186,8 +186,9 @@ class Broker:
         before = self.accounts.all
         changes = self.accounts.replace(records)
         self.audit.users(before, self.accounts.all)
-        self.parts.sessions.users_changed(changes)
         self.parts.granting.revoke(changes)
+        suspended = self.parts.sessions.users_changed(changes)
+        self.parts.polls.users_changed(suspended, changes.grants)
 
     def room(self, free: int, total: int, now: a.Now) -> None:
         """Free and total octets of the data directory's file system. Too little free space ends writing leases."""

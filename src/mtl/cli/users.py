@@ -87,11 +87,15 @@ def password(
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     iterations: Iterations = SCRAM_ITERATIONS,
+    keep_sessions: Annotated[
+        bool, typer.Option("--keep-sessions", help="Open readers and writers continue.")
+    ] = False,
     data: Data = DATA,
 ) -> None:
-    """Change a user's password. Its sessions have to log in again; open readers and writers continue."""
+    """Change a user's password. Its open readers, writers and waiting requests end, and its clients log in again."""
     with Users(data) as users:
-        users.set_password(name, _read_password(password_file, password_env, iterations))
+        password = _read_password(password_file, password_env, iterations)
+        users.set_password(name, password, keep_sessions=keep_sessions)
 
 
 @app.command()

@@ -225,13 +225,16 @@ class GrantRecord(msgspec.Struct, frozen=True, rename="kebab", order=True):
 
 
 class UserRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A user: its credentials (a password, CURVE public keys in Z85), and its rights."""
+    """A user: its credentials (a password, CURVE public keys in Z85), and its rights. `generation` counts the changes
+    of the password that ended everything that was open under the former one.
+    """
 
     kind: ClassVar[str] = "user"
     name: str
     password: PasswordRecord | None = None
     keys: tuple[str, ...] = ()
     grants: tuple[GrantRecord, ...] = ()
+    generation: int = 0
 
     @property
     def key(self) -> str:

@@ -49,11 +49,12 @@ Need = tuple[frozenset[Right], tuple[str, ...]]
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Principals affected by a change of the user records: `proof` have to authenticate again (removed, or with other
-    credentials), `grants` have other rights now.
+    credentials), `grants` have other rights now, `ended` lose what they have open (removed, or with another password).
     """
 
     proof: frozenset[str]
     grants: frozenset[str]
+    ended: frozenset[str]
 
 
 _Where = tuple[str, str, frozenset[Right]]
@@ -88,6 +89,7 @@ class Accounts:
         return Changes(
             frozenset(n for n, old in before.items() if n not in now or _proof(old) != _proof(now[n])),
             frozenset(n for n, old in before.items() if n not in now or old.grants != now[n].grants),
+            frozenset(n for n, old in before.items() if n not in now or old.generation != now[n].generation),
         )
 
     @property

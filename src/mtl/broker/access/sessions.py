@@ -218,7 +218,7 @@ class Sessions:
             self._admit(principal)
         if session.principal not in {"", principal}:
             session.profile = None
-            self._leases.end_session(session.id)
+            self._leases.end_sessions({session.id})
         self._belongs(session, principal)
         session.vhost = session.wanted
         session.login = login
@@ -233,10 +233,12 @@ class Sessions:
         if kept:
             self._by_token[session.token] = session
 
-    def users_changed(self, changes: Changes) -> None:
-        """Make clients authenticate again at their next request (MTL-28) if their log-in is not valid any more. End
-        the leases of sessions that may not act as their user any more.
+    def users_changed(self, changes: Changes) -> frozenset[str]:
+        """Make clients authenticate again at their next request (MTL-28) if their log-in is not valid any more. Returns
+        the ids of their sessions. End the leases of sessions that may not act as their user any more, or whose user
+        has another password.
         """
+        suspended, ended = set(), set()
         for session in self._by_id.values():
             if not session.principal:
                 continue
@@ -246,8 +248,11 @@ class Sessions:
             if not (stays and proved and self._accounts.owner(session.origin.key) in {None, session.login}):
                 session.exchange = None
                 session.control.suspended()
-            if not stays:
-                self._leases.end_session(session.id)
+                suspended.add(session.id)
+            if not stays or not changes.ended.isdisjoint({session.login, session.principal}):
+                ended.add(session.id)
+        self._leases.end_sessions(ended)
+        return frozenset(suspended)
 
     def select(self, session: Session, request: w.ConnectionProfile) -> w.Reply:
         """Connection.Profile (MTL-35 to 39). Existing leases keep their profile (PROTOCOL.md 2)."""

@@ -120,6 +120,9 @@ class Granting:
             if unknown_extent or self._refusal(terms) is not None:
                 self._leases.end(lease)
                 self._outbox.audit.ended(terms, "its user has lost the right")
+            elif terms.principal in changes.ended:
+                self._leases.end(lease)
+                self._outbox.audit.ended(terms, "its user has another password")
 
     def _refusal(self, terms: LeaseTerms) -> Refused | None:
         """The reason why these terms would not be granted now, or None."""

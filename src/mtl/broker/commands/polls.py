@@ -144,6 +144,14 @@ class Polls:
             if self._authorization.are_visible(self._polls[number].caller, [name]):
                 self._answer(number)
 
+    def users_changed(self, sessions: frozenset[str], principals: frozenset[str]) -> None:
+        """Sessions have to authenticate again, and principals have other rights: answer their polls now, with what they
+        may see. Their next request gets the 401 or the 403.
+        """
+        for number, poll in list(self._polls.items()):
+            if poll.caller.session in sessions or poll.caller.principal in principals:
+                self._answer(number)
+
     def _pattern_of(self, poll: _Poll) -> tuple[str, str, str | None]:
         return self._quotas.owner(poll.caller.principal), poll.caller.vhost, poll.pattern
 

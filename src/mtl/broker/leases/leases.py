@@ -6,7 +6,7 @@ PROTOCOL.md 3. A bound lease lives while frames of its flow arrive, and for `unb
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Lease, RequestKey
@@ -127,10 +127,10 @@ class Leases:
             if unbound is not None:
                 unbound()
 
-    def end_session(self, session: str) -> None:
-        """End the leases of a session that has another principal now."""
-        for lease in self:
-            if lease.terms.session == session:
+    def end_sessions(self, sessions: Collection[str]) -> None:
+        """End the leases of sessions that have another principal now, or none."""
+        for lease in self if sessions else ():
+            if lease.terms.session in sessions:
                 self.end(lease)
 
     def expire(self) -> None:

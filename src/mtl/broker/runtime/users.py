@@ -79,9 +79,18 @@ class Users:
         except Damaged:
             self._store.forget(UserRecord.kind, name)
 
-    def set_password(self, name: str, password: PasswordRecord | None) -> None:
-        """Give a user another password, or none."""
-        self._change(name, lambda user: msgspec.structs.replace(user, password=password))
+    def set_password(
+        self, name: str, password: PasswordRecord | None, *, keep_sessions: bool = False
+    ) -> None:
+        """Give a user another password, or none. A running broker ends the user's leases, unless `keep_sessions`; its
+        clients authenticate again in any case.
+        """
+
+        def changed(user: UserRecord) -> UserRecord:
+            generation = user.generation + (not keep_sessions)
+            return msgspec.structs.replace(user, password=password, generation=generation)
+
+        self._change(name, changed)
 
     def add_key(self, name: str, key: str) -> None:
         """Add a CURVE public key to the user; it must not belong to another user."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
@@ -53,9 +54,10 @@ def test_a_change_of_records_lists_users_with_changed_proof_or_grants() -> None:
     changes = known.replace(
         [a, user("b", "other", "read x", keys=["b"]), user("c", "secret", "read y", keys=["c"])]
     )
-    assert changes == Changes(frozenset({"b", "d"}), frozenset({"c", "d"}))
+    assert changes == Changes(frozenset({"b", "d"}), frozenset({"c", "d"}), frozenset({"d"}))
     changes = known.replace([user("a", "secret", "read x", keys=["a", "e"])])
     assert "a" in changes.proof, "one of its keys might have been taken away"
+    assert known.replace([structs.replace(a, generation=1)]).ended == {"a"}
     assert len(known) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
@@ -387,7 +388,43 @@ def test_leases_and_groups_outlive_the_token_they_were_granted_under() -> None:
 
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
-def test_after_a_new_password_the_same_user_keeps_profile_and_leases() -> None:
+def test_a_new_password_ends_leases_and_waiting_requests() -> None:
+    rig = rig_with(user("me", "secret"), user("you", "secret"))
+    client, other = logged_in(rig, "me"), logged_in(rig, "you")
+    client.create("a")
+    lease, kept = client.writer("a"), other.writer("a")
+    flow = client.flow(lease)
+    flow.content(1, b"before")
+    state = client.ask(w.ResourceDescribe(), w.DescriptionList).state
+    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    waiting, others = client.begin(asks), other.begin(asks)
+    changed = structs.replace(user("me", "changed"), generation=1)
+    rig.broker.users([changed, user("you", "secret")], rig.now())
+    rig.run()
+    assert (waiting.answered, others.answered) == (True, False)
+    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    flow.content(2, b"after")
+    authenticate(client, Credentials("me", "changed"), unauthorized)
+    assert client.describe("a").next == 2
+    leases = rig.broker.parts.leases
+    assert [leases.find(x.lease) is not None for x in (lease, kept)] == [False, True]
+
+
+def test_a_withdrawn_right_to_act_as_a_user_ends_its_waiting_requests() -> None:
+    rig = rig_with(user("door", "secret", "act-as me"), user("me", "secret"))
+    client = Client(rig)
+    login(client, Credentials("door", "secret", acting_as="me"))
+    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.create("a")
+    state = client.ask(w.ResourceDescribe(), w.DescriptionList).state
+    waiting = client.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000))
+    rig.broker.users([user("door", "secret", "read x"), user("me", "secret")], rig.now())
+    rig.run()
+    assert waiting.answered
+    client.ask(w.ResourceList(), w.Unauthorized)
+
+
+def test_a_password_that_is_changed_with_kept_sessions_keeps_profile_and_leases() -> None:
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")
     client.create("a")

@@ -121,3 +121,12 @@ def test_a_data_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> N
 def test_a_broker_in_memory_has_no_users() -> None:
     with pytest.raises(OptionError, match="has no users"):
         Users(Path("memory:"))
+
+
+def test_a_new_password_ends_sessions_unless_they_are_kept(users: Users) -> None:
+    users.add("etl", None, [])
+    password = new_password("a secret", lambda n: b"s" * n, 4096)
+    users.set_password("etl", password, keep_sessions=True)
+    assert [u.generation for u in users.all()] == [0]
+    users.set_password("etl", password)
+    assert [u.generation for u in users.all()] == [1]
