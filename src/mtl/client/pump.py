@@ -7,9 +7,11 @@ The application's part (`mtl.client.writing`) publishes into `handover`, and rea
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 
@@ -57,7 +59,9 @@ class WriterOptions:
 
 
 class Pump:
-    """See the module."""
+    """See the module. `open` are those with a lease, of this process."""
+
+    open: ClassVar[set[Pump]] = set()
 
     def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
         self.options = options
@@ -232,6 +236,7 @@ class Pump:
         if self.lease is None:
             self.writer.start(last + 1)
             self.handover = Handover(last)
+            Pump.open.add(self)
             self._report()
         elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
             raise self._lost(*lost)
@@ -333,6 +338,7 @@ class Pump:
 
     def failed(self, error: MtlError) -> None:
         """Set the error, and wake the application."""
+        Pump.open.discard(self)
         if self.error is None:
             self.error = error
         self.listener()
@@ -391,3 +397,6 @@ class Pump:
             self.flow.ping(end)
         else:
             end()
+
+
+os.register_at_fork(after_in_child=Pump.open.clear)

@@ -6,7 +6,9 @@ It checks contents and gives them to `mtl.client.pump`. Waiting for room in the 
 
 from __future__ import annotations
 
+import atexit
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -217,3 +219,30 @@ class WritingLease(Leased):
         if not isinstance(reply, w.LeaseClosed) or reply.stage is None:
             raise LocalError("the broker closed the lease without sealing a stage")
         return reply.stage
+
+
+def _warn_of_open_writers() -> None:
+    """The process ends. Contents that are not confirmed are lost, so this warning is shown by default, other than the
+    ResourceWarning of an open file.
+    """
+    for pump in list(Pump.open):
+        count = pump.handover.end.last - pump.settled
+        names = ", ".join(pump.options.resources)
+        if count:
+            warnings.warn(
+                f"the process ends with an open writer to {names}: {count} contents are not confirmed and may be lost; "
+                "use the writer in a `with` block, or call its `flush` or `close`",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+        else:
+            warnings.warn(
+                f"the process ends with an open writer to {names}; close it, or use it in a `with` block",
+                ResourceWarning,
+                stacklevel=1,
+            )
+
+
+atexit.register(
+    _warn_of_open_writers
+)  # runs before the IO thread is stopped, because `mtl.client.io` is older

@@ -26,7 +26,7 @@ def test_connect_returns_a_ready_connection_or_raises(
     memory_broker.answers[w.ConnectionProfile] = lambda: w.encode_reply(
         400, {"reason": w.UNKNOWN_PROFILE, "status": "", "message": ""}
     )
-    with pytest.raises(Refused, match="unknown-profile"):
+    with pytest.raises(OptionError, match="no profile"):
         mtl.connect("tcp://memory:1", profile="nonsense")
 
 
