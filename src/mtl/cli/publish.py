@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -20,7 +20,8 @@ from rich.progress import (
 )
 
 from mtl.cli.common import Endpoint, connect, err
-from mtl.errors import OptionError
+from mtl.client.limits import LEAVE_S
+from mtl.errors import MtlError, OptionError
 from mtl.wire.fields import Value
 
 _SHOW_EVERY = 1_000
@@ -46,9 +47,18 @@ def publish(
         if create:
             connection.create_resource(resource, exist_ok=True)
         with connection.writer(resource, packed=True) as writer:
-            for text in _with_progress(lines, file):
-                writer.send(text.removesuffix(b"\n"), properties)
-                count += 1
+            try:
+                for text in _with_progress(lines, file):
+                    writer.send(text.removesuffix(b"\n"), properties)
+                    count += 1
+            except KeyboardInterrupt:
+                with suppress(MtlError):  # the broker is stopped or gone
+                    writer.flush(timeout=LEAVE_S)
+                durable = count - writer.unconfirmed
+                err.print(
+                    f"interrupted: {durable} contents published to {resource} are durable", markup=False
+                )
+                raise
     elapsed = time.monotonic() - began
     err.print(f"{count} contents published to {resource} in {elapsed:.1f} s, all durable", markup=False)
 
