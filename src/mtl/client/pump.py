@@ -31,11 +31,22 @@ from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
-from mtl.wire.packs import ArrowBuffer, RecordBatch, encode_batch
+from mtl.wire.packs import ArrowBuffer, RecordBatch, decode_pack, encode_batch
 
 
 def _ignore(_position: int | None) -> None:
     """Ignore a Pong: the Ping only checks the lease."""
+
+
+def _fault(content: c.Content) -> MtlError | None:
+    """The reason why a broker refuses a pack for good, for example invalid properties; None if it is not its octets."""
+    count = c.packed_count(content.properties)
+    try:
+        if count is not None:
+            decode_pack(content.body, count)
+    except MtlError as error:
+        return error
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,8 @@ class Pump:
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
         self.rejected: deque[RefusedContent] = self.writer.refused
         """Contents that the broker has refused; the application removes them."""
+        self.faults: dict[int, MtlError] = {}
+        """By their numbers, the faults of refused packs, as far as they show here; the application removes them."""
         self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
@@ -297,6 +310,8 @@ class Pump:
             return
         settled = self.writer.received(command, self._loop.clock())
         if settled:
+            if isinstance(command, c.Reject):
+                self.faults.update((sent.last, fault) for sent in settled if (fault := _fault(sent.item)))
             if self._unwritten and isinstance(command, c.Confirm):
                 self._note_epochs(settled)
             self._report()

@@ -151,11 +151,14 @@ class Writer(WritingLease):
             return  # another thread has raised it
         first = refused[0]
         staged = self._pump.options.stage is not None
-        error = ContentRefused(first.resource, first.last, _STAGE_REFUSED if staged else "")
+        fault = self._pump.faults.get(first.last)
+        text = str(fault) if fault is not None else _STAGE_REFUSED if staged else ""
+        error = ContentRefused(first.resource, first.last, text)
         try:
-            raise error
+            raise error from fault
         finally:
             refused.popleft()  # last: an interrupted call does not lose it
+            self._pump.faults.pop(first.last, None)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ def _warn_of_open_writers() -> None:
     for pump in list(Pump.open):
         count = pump.handover.end.last - pump.settled
         names = ", ".join(pump.options.resources)
-        if count:
+        if count > 0:
             warnings.warn(
                 f"the process ends with an open writer to {names}: {count} contents are not confirmed and may be lost; "
                 "use the writer in a `with` block, or call its `flush` or `close`",

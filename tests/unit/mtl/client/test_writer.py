@@ -21,7 +21,7 @@ from mtl.errors import (
 )
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import encode_properties
+from mtl.wire.fields import encode_properties, encode_table
 from mtl.wire.packs import SCHEMA, encode_pack, pack_size
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -137,6 +137,23 @@ def test_a_send_that_waits_for_room_raises_an_earlier_refusal(
     assert writer.send(b"2") == 3
     writer.close()
     assert memory_broker.stored == [b"0", b"1", b"2"]
+
+
+def test_the_refusal_of_a_pack_says_what_is_wrong_with_it(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, packed=True, window_contents=1)
+    properties = pa.array([encode_table({"mtl-mine": 1})], pa.binary())
+    writer.send_pack(pa.RecordBatch.from_arrays([properties, pa.array([b"x"], pa.binary())], schema=SCHEMA))
+    refusing = threading.Thread(target=refuse_what_is_held, args=(connection, memory_broker, writer))
+    refusing.start()
+    with pytest.raises(ContentRefused, match="a property of the broker") as refused:
+        writer.flush()
+    refusing.join()
+    assert refused.value.__cause__ is not None
+    assert not writer._pump.faults
+    writer.close()
 
 
 def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Writer) -> None:
