@@ -100,3 +100,18 @@ def test_lines_are_there_when_the_reader_reads_again(tmp_path: Path) -> None:
         assert b"mtl broker ready at " in text
         assert stop(process, signal.SIGTERM) == 0
         assert b"stopped: " in os.read(unread.reader, 1 << 16)
+
+
+def test_an_interrupt_ends_a_command_whose_output_nobody_reads(mtl_broker: RunningBroker) -> None:
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        connection.create_resource("r")
+        with connection.writer("r") as writer:
+            writer.send(b"x")
+    arguments = ["--endpoint", mtl_broker.endpoint, "consume", "r"]
+    with full_pipe() as unread, killed_after(run(arguments, unread.descriptor)) as process:
+        until = time.monotonic() + 30
+        with mtl.connect(mtl_broker.endpoint) as connection:
+            while not any(queue.delivered for queue in connection.queues()):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        assert stop(process, signal.SIGINT) == 128 + signal.SIGINT

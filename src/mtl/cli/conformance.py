@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from mtl.cli import interrupts
 from mtl.cli.common import Json, named_endpoint, out, print_json, settings
 from mtl.client.settings import Settings
 from mtl.conformance.client import exit_finding, findings
@@ -137,7 +138,7 @@ def _wait(seconds: float) -> None:
     try:
         time.sleep(seconds)
     except KeyboardInterrupt:
-        pass
+        interrupts.go_on()
 
 
 def _print_results(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:

@@ -34,6 +34,7 @@ from mtl.cli import (
     users,
     verify,
 )
+from mtl.cli.interrupts import end_in_time
 from mtl.wire.visible import printable
 
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -88,6 +89,7 @@ def version() -> None:
 def main() -> None:
     """The entry point: an MtlError is one line on standard error and exit code 1."""
     streams.prepare()
+    end_in_time()
     try:
         try:
             app()
