@@ -38,6 +38,10 @@ MAX_PARTITIONS = 100_000
 """Most tasks of one batch. More tasks come from a mistyped `maxRecordsPerPartition`, and would overload Spark's
 driver."""
 
+BUNDLED_FROM = 200
+"""Spark partitions of one batch from which on ranges of small resources share a partition: as many as Spark uses for a
+shuffle by default. 10,000 resources with a content each would otherwise be 10,000 tasks of 10 ms."""
+
 MAX_BODY_ROWS = 1_000_000
 """Most rows of one typed body. Only Arrow bodies have several rows, and a few octets can encode any number of null
 rows."""

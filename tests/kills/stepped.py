@@ -67,7 +67,7 @@ class SteppedReader(LimitedStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Holds before the first row, and after half of the rows, are passed to Spark."""
         assert isinstance(partition, TaskPartition)
-        passed, wanted = 0, partition.task.contents.count
+        passed, wanted = 0, sum(task.contents.count for task in partition.tasks)
         for batch in super().read(partition):
             if not passed:
                 hold("reading")

@@ -53,11 +53,7 @@ class FakeReader:
     until: int | None
     asked: dict[str, Any]
     epoch: int | None = None
-    confirmed: list[int] = field(default_factory=list)
-    pings: int = 0
-    lost: bool = False
     closed: bool = False
-    error: Exception | None = None
 
     def batches(self) -> Iterator[FakePack]:
         log, at = self.client.logs[self.resource], self.start
@@ -74,17 +70,6 @@ class FakeReader:
             yield FakePack(self.resource, at, len(bodies), batch, 1_000_000 + at)
             at = end
 
-    def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
-        self.confirmed.append(sequence)
-        self.asked["confirmed"] = log_epoch
-
-    def ping_holder(self) -> None:
-        if self.client.fenced:
-            raise Fenced("a newer holder took over")
-        if self.lost:
-            raise DataLoss(self.resource, self.start, self.client.logs[self.resource].earliest)
-        self.pings += 1
-
     def close(self) -> None:
         self.closed = True
 
@@ -95,6 +80,54 @@ class FakeReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass
+class FakeHolder:
+    """Holds resources by the rules of `FakeClient.reader`."""
+
+    client: FakeClient
+    group: str | None
+    holder: str
+    positions: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    unheld: dict[str, Refused] = field(default_factory=dict)
+    confirmed: list[tuple[str, int]] = field(default_factory=list)
+    epochs: list[str | None] = field(default_factory=list)
+    pings: int = 0
+    requests: int = 0
+    lost: set[str] = field(default_factory=set)
+    closed: bool = False
+
+    def add(self, positions: Mapping[str, Any]) -> None:
+        self.requests += 1
+        self.positions |= positions
+        for name, at in positions.items():
+            self.unheld.pop(name, None)
+            try:
+                self.client.check(name, at.next, incarnation=at.incarnation, log_epoch=at.log_epoch)
+                self.held[name] = 7 if self.group is not None else 0
+            except Refused as refused:
+                self.held.pop(name, None)
+                self.unheld[name] = refused
+
+    def forget(self, resource: str) -> None:
+        self.positions.pop(resource, None)
+
+    def confirm(self, resource: str, sequence: int, *, log_epoch: str | None = None) -> None:
+        self.confirmed.append((resource, sequence))
+        self.epochs.append(log_epoch)
+
+    def ping(self) -> None:
+        if self.client.fenced:
+            raise Fenced("a newer holder took over")
+        for name in self.lost:
+            self.held.pop(name, None)
+        self.lost.clear()
+        self.pings += 1
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @dataclass(eq=False)
@@ -191,6 +224,7 @@ class FakeClient:
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
     fenced: bool = False
     readers: list[FakeReader] = field(default_factory=list)
+    holders: list[FakeHolder] = field(default_factory=list)
     writers: list[FakeWriter] = field(default_factory=list)
     stages: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
     commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
@@ -312,17 +346,25 @@ class FakeClient:
             if (owner, name) == (group, resource)
         ]
 
-    def reader(self, resource: str, *, start: int, until: int | None = None, **asked: Any) -> FakeReader:
+    def check(self, resource: str, start: int, *, incarnation: str | None, log_epoch: str | None) -> None:
         log = self.logs.get(resource)
         if log is None:
             raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
-        if asked.get("incarnation") not in {None, log.incarnation}:
+        if incarnation not in {None, log.incarnation}:
             raise Refused(409, "incarnation", "another incarnation")
-        parting = History(log.epochs, log.next).parting(start, asked.get("log_epoch"))
-        if parting is not None and asked.get("log_epoch"):
+        parting = History(log.epochs, log.next).parting(start, log_epoch)
+        if parting is not None and log_epoch:
             raise DataLoss(resource, parting, start, resume=parting)
         if start < log.earliest:
             raise DataLoss(resource, start, log.earliest)
+
+    def hold(self, positions: Mapping[str, Any], *, holder: str, group: str | None = None) -> FakeHolder:
+        self.holders.append(FakeHolder(self, group, holder))
+        self.holders[-1].add(positions)
+        return self.holders[-1]
+
+    def reader(self, resource: str, *, start: int, until: int | None = None, **asked: Any) -> FakeReader:
+        self.check(resource, start, incarnation=asked.get("incarnation"), log_epoch=asked.get("log_epoch"))
         reader = FakeReader(self, resource, start, until, asked, epoch=7 if asked.get("group") else None)
         self.readers.append(reader)
         return reader

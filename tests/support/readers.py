@@ -20,5 +20,5 @@ def settings(*, streaming: bool = True, **options: str) -> ReadSettings:
 
 def tasks(partitions: object) -> list[tuple[str, int, int]]:
     assert isinstance(partitions, list)
-    contents = [partition.task.contents for partition in partitions]
+    contents = [task.contents for partition in partitions for task in partition.tasks]
     return [(content.resource, content.first, content.until) for content in contents]

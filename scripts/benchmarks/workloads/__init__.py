@@ -40,4 +40,5 @@ WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "grow-resources": grow.resources,
     "grow-connections": grow.connections,
     "grow-backlog": grow.backlog_of_spark,
+    "grow-pattern": grow.pattern_of_spark,
 }

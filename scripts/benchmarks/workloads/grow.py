@@ -32,6 +32,11 @@ EACH_ALONE = (
 )
 """The reason why a row has no target: a cost that is spread over many cannot stay what it is with one."""
 
+EACH_OPENED = "each resource is read on a lease of its own, which costs some milliseconds"
+
+FEW = 10
+"""Contents of a resource where there are many."""
+
 IT_GROWS = "every pass appends 0.1 GB: the log that began with 0.1 GB has ten times that at the end"
 
 BARE = "bare pyzmq router that syncs and answers"
@@ -128,6 +133,21 @@ def backlog_of_spark(bench: Bench) -> list[Row]:
             frame = bench.spark.readStream.format("mtl").options(**options).load()
             sides[f"{count / 1e6:g} M contents"] = partial(_drained, bench, broker, frame)
         return _series(bench, "grow-backlog", "drain a backlog of {}", sides)
+
+
+def pattern_of_spark(bench: Bench) -> list[Row]:
+    """Resources of one query by a pattern, each with a few contents: planning and reading them in one batch."""
+    points = bench.plan.points([10, 1_000], [10, 1_000, 10_000])
+    with ExitStack() as stack:
+        sides: dict[str, Side] = {}
+        for number in points:
+            broker = stack.enter_context(bench.own_broker())
+            names = stack.enter_context(bench.resources(number, broker.endpoint))
+            _publish(broker, names, number * FEW, FEW)
+            options = {"endpoint": broker.endpoint, "resourcePattern": ".*", "startingOffsets": "earliest"}
+            frame = bench.spark.readStream.format("mtl").options(**options).load()
+            sides[f"{number:,} resources"] = partial(_drained, bench, broker, frame)
+        return _series(bench, "grow-pattern", "read {} by a pattern", sides, None, EACH_OPENED)
 
 
 # --- sides --------------------------------------------------------------------------------------------------

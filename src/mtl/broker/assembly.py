@@ -15,6 +15,7 @@ from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.broker.commands.changes import Changes
 from mtl.broker.commands.granting import Granting, Ports
+from mtl.broker.commands.granting_holders import HolderGrants
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.commands.granting_readers import LocalReads, ReaderGrants
 from mtl.broker.commands.granting_writers import LocalWrites, WriterGrants
@@ -38,6 +39,7 @@ from mtl.broker.quotas.quotas import Quotas, QuotaSettings
 from mtl.broker.reading.ahead import AheadLimit
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
+from mtl.broker.reading.holders import HolderLease, Holders
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
@@ -346,6 +348,7 @@ def _reader_grants(base: _Base, logs: _Logs, reading: _Reading, granting: Granti
         reading.fanout,
         reading.cursors,
         queue_grants,
+        HolderGrants(granting, logs.resources, reading.readers, reading.cursors),
         reading.reads,
         base.settings.local_reads,
     )
@@ -357,7 +360,12 @@ def _flows(base: _Base, reading: _Reading, writers: Writers) -> Flows:
         base.leases,
         writers,
         reading.fanout,
-        {ReaderLease: reading.readers, FanoutLease: reading.fanout, QueueLease: reading.consumers},
+        {
+            ReaderLease: reading.readers,
+            FanoutLease: reading.fanout,
+            QueueLease: reading.consumers,
+            HolderLease: Holders(),
+        },
         base.settings.heartbeat_s,
         base.settings.packs_on,
     )

@@ -300,8 +300,9 @@ class Flows:
             self._fanout.content(flow.writer, command)
 
     def _confirm(self, flow: DataFlow, command: c.Confirm) -> None:
-        if flow.reader is not None:
-            self._readings[type(flow.reader)].confirm(flow.reader, command.sequence, command.multiple)
+        lease = None if flow.reader is None else flow.reader.part(command.resource)
+        if lease is not None:
+            self._readings[type(lease)].confirm(lease, command.sequence, command.multiple)
 
     def _reject(self, flow: DataFlow, command: c.Reject) -> None:
         if flow.reader is not None:

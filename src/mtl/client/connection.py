@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -14,6 +14,8 @@ from mtl.client.connection_loop import ConnectionLoop
 from mtl.client.consumer import Consumer
 from mtl.client.control import Call, Channel
 from mtl.client.deliveries import Deliveries
+from mtl.client.holder import Holder
+from mtl.client.holding import HeldPosition, Holding
 from mtl.client.incoming import Incoming
 from mtl.client.io import io_thread, process
 from mtl.client.leases import LeasingConnection
@@ -33,7 +35,7 @@ from mtl.wire import control as w
 
 T = TypeVar("T")
 U = TypeVar("U", bound=LeaseUser)
-A = TypeVar("A", Reader, Consumer, Writer)
+A = TypeVar("A", Reader, Consumer, Writer, Holder)
 
 
 class Watch:
@@ -77,7 +79,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         self._open_sessions()
 
     def _open_sessions(self) -> None:
-        self._users: set[Reader | Writer | Consumer] = set()
+        self._users: set[Reader | Writer | Consumer | Holder] = set()
         loop = ConnectionLoop(io_thread(), self.endpoint)
         self._sessions = ClientSessions(loop, self.settings, self._curve)
         self._pid = process()
@@ -150,7 +152,17 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         self._check_open()
         return self._sessions.main.ready_reply or self.ready()
 
-    # --- readers and writers --------------------------------------------------------------------------------
+    # --- holders, readers and writers --------------------------------------------------------------------------------
+
+    @checked
+    def hold(self, positions: Mapping[str, HeldPosition], *, holder: str, group: str | None = None) -> Holder:
+        """Hold resources, each from its position on, with one lease: up to MAX_RESOURCES_PER_LEASE of them.
+
+        Confirms of the holder move the cursors of `group`; an older holder is fenced, unless it has the same `holder`
+        id. Without a group retention keeps the contents as long as the holder is open. `Holder.unheld` has the
+        resources that cannot be held. Raises `Fenced`, `Refused`.
+        """
+        return self._opened(lambda loop, channel: Holding(loop, channel, positions, group, holder), Holder)
 
     def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> Reader:
         reader = self._opened(make, Reader, Reader.begin)

@@ -104,6 +104,14 @@ class ClientFlow:
         if self.state is State.OVER:
             return
         self._release()
+        self.renew()
+
+    def renew(self) -> None:
+        """Request another lease, which replaces the present one in the same step (`id`). Ignored if the flow has
+        ended.
+        """
+        if self.state is State.OVER:
+            return
         self._lost_at = self._loop.clock()
         self._unlink()
         self._user.down()

@@ -51,3 +51,7 @@ high-water mark counts messages, and a thousand of MAX_CONTENT would be 4 GiB. O
 
 ZERO_COPY = 64 << 10
 """Frames from this size on are sent without copying (measured: below it the copy is cheaper)."""
+
+DESCRIPTORS = 9
+"""Descriptors of a client's lease at most: its control and its data socket, with the monitors, mailboxes and TCP
+connections of both (measured with libzmq 4.3.5)."""

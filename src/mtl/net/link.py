@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,7 @@ from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve, Frames, LinkEvents
 from mtl.net.families import Families
-from mtl.net.limits import BURST_BODIES, ZERO_COPY
+from mtl.net.limits import BURST_BODIES, DESCRIPTORS, ZERO_COPY
 from mtl.wire.fields import Buffer
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -179,6 +180,10 @@ class SocketLink:
             self.socket.close(0)
 
 
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def _monitored(kind: int, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
     """A socket that is not connected yet, and its monitor."""
     socket = None
@@ -189,6 +194,7 @@ def _monitored(kind: int, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[
         if socket is not None:
             socket.close(0)
         raise LocalError(
-            f"cannot open a socket for {endpoint}: {error.strerror}; close readers and writers that are not used, or "
-            "raise this process's limit of open files (ulimit -n)"
+            f"cannot open a socket for {endpoint}: {error.strerror}. A connection takes up to {DESCRIPTORS} "
+            f"descriptors, and this process may have {_limit()} (ulimit -n); close readers and writers that are not "
+            "used, or raise the limit"
         ) from error

@@ -79,10 +79,13 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
 
 class Confirm(msgspec.Struct, frozen=True, gc=False):
-    """0x06: contents up to `sequence`, or only that one without `multiple`, are safe. No answer (MTL-89..93)."""
+    """0x06: contents up to `sequence`, or only that one without `multiple`, are safe. No answer (MTL-89..93).
+    `resource` says which resource of a lease that holds several is meant: UTF-8 in the body (PROTOCOL.md 5.3).
+    """
 
     sequence: int
     multiple: bool
+    resource: str = ""
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
@@ -298,7 +301,7 @@ _ENCODERS: dict[type, Callable[[Any], tuple[bytes, Buffer]]] = {
     Summon: lambda c: (_NUMBERED.pack(3, c.sequence) + encode_short(c.resource), b""),
     Dismiss: lambda c: (_NUMBERED.pack(4, c.sequence) + encode_short(c.resource), b""),
     Content: _encode_content,
-    Confirm: lambda c: (_CONFIRM.pack(6, c.sequence, c.multiple), b""),
+    Confirm: lambda c: (_CONFIRM.pack(6, c.sequence, c.multiple), c.resource.encode()),
     Reject: lambda c: (
         _REJECT.pack(7, c.sequence, c.multiple, c.recycle),
         _words(c.reason.encode(errors="replace")).encode(),
@@ -359,9 +362,9 @@ def _decode_response(header: bytes, body: Buffer) -> Command:
     return Response(_U64.unpack_from(header, 1)[0], int(code))
 
 
-def _decode_confirm(header: bytes, _body: Buffer) -> Command:
+def _decode_confirm(header: bytes, body: Buffer) -> Command:
     _check_end(header, 10)
-    return Confirm(_U64.unpack_from(header, 1)[0], _boolean(header[9]))
+    return Confirm(_U64.unpack_from(header, 1)[0], _boolean(header[9]), _words(body))
 
 
 def _decode_reject(header: bytes, body: Buffer) -> Command:

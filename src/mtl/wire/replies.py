@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from mtl.errors import Refused
+from mtl.errors import DataLoss, Refused
 from mtl.limits import MAX_SHORT_STRING
 
 T = TypeVar("T")
@@ -153,6 +153,36 @@ class Lost(Body, frozen=True, kw_only=True):
 
     first: int
     end: int
+
+
+class Unheld(Body, frozen=True, kw_only=True):
+    """Why a resource is not held: the status, reason and message of a refusal, and the lost range for `data-loss`."""
+
+    status: int
+    reason: str
+    message: str
+    first: int | None = None
+    end: int | None = None
+    resume: int | None = msgspec.field(name="from", default=None)
+
+    @classmethod
+    def of(cls, refused: Refused) -> Unheld:
+        """The refusal of one resource."""
+        members = refused.members if isinstance(refused, DataLoss) else {}
+        return cls(
+            status=refused.status,
+            reason=refused.reason,
+            message=refused.message,
+            first=members.get("first"),
+            end=members.get("end"),
+            resume=members.get("from"),
+        )
+
+    def error(self, resource: str) -> Refused:
+        """The refusal as an error."""
+        if self.reason == "data-loss" and self.first is not None and self.end is not None:
+            return DataLoss(resource, self.first, self.end, self.message, resume=self.resume)
+        return Refused(self.status, self.reason, self.message)
 
 
 class CursorInfo(Body, frozen=True, kw_only=True):
@@ -310,6 +340,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     last content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
     `group`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
     `stage`, shared `memory` for packs, and in `log_epochs`, per resource, the epoch that their contents will have.
+    For holders of several resources: those that are `held`, each with its epoch of the holding, and the `unheld` ones.
     `binding` when the Response to a Lease says whether that Lease bound it. An RFC server sends status, port and lease
     only; a member that is not echoed is not granted.
     """
@@ -338,6 +369,8 @@ class DataLease(Reply, frozen=True, kw_only=True):
     epoch: Count | None = None
     stage: str | None = None
     group: str | None = None
+    held: dict[str, int] | None = None
+    unheld: dict[str, Unheld] | None = None
     max_content: Positive | None = None
     max_pack: Positive | None = None
     heartbeat: Seconds | None = None

@@ -115,6 +115,16 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
     binding: bool = False
 
 
+class HeldFrom(Body, frozen=True, kw_only=True):
+    """The position from which on a resource is held: the next content to confirm, in an incarnation of the resource,
+    and the epoch of the content before it.
+    """
+
+    from_: Positive = msgspec.field(name="from")
+    incarnation: Text | None = None
+    log_epoch: LogEpoch | None = None
+
+
 class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Reader: a lease to read `resources`; [] is any and all (MTL-42..47).
 
@@ -124,7 +134,8 @@ class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
     do not. `incarnation` is that of the positions, `log_epoch` the epoch of the last content before `from_`: a log
     without it is another copy (PROTOCOL.md 5.1.1). `local` is the mark of the client's machine: if it is the broker's,
     Contents may have places in the broker's files (PROTOCOL.md 5.6). In the `queue` profile `group` names the queue,
-    and `from_` is where it begins if this is its first consumer.
+    and `from_` is where it begins if this is its first consumer. With `positions` the lease only holds the resources,
+    any number of them, each from its position on (PROTOCOL.md 5.3).
     """
 
     command: ClassVar[str] = "Connection.Reader"
@@ -137,11 +148,18 @@ class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
     incarnation: Text | None = None
     log_epoch: LogEpoch | None = None
     local: Text | None = None
+    positions: Annotated[dict[Text, HeldFrom], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)] | None = None
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""
         _check_new_names(*self.resources, *_without_none(self.group, self.holder))
         _check_epoch(self.log_epoch, self.from_)
+        if self.positions is not None and (
+            not self.resources or set(self.resources) != self.positions.keys()
+        ):
+            raise FieldError("positions are needed for all of the resources, and for no others")
+        if self.positions is not None and self.holder is None:
+            raise FieldError("positions are those of a holder: give its id, too")
 
 
 class StageSpec(Body, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The requests of the reader process on Spark's driver: find, locate, hold and confirm.
 
 Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
-resource it has a reader lease that is never summoned, the holder. A Confirm on it passes Spark's commit to the broker,
-and retention keeps contents that are not confirmed (PROTOCOL.md 5.3).
+thousand resources it has one lease, the holder (holdings.py). A Confirm on it passes Spark's commit to the broker, and
+retention keeps contents that are not confirmed (PROTOCOL.md 5.3).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +22,12 @@ from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import RELEASE_S
 from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings
+from pyspark_mtl.source.holdings import Holdings
 from pyspark_mtl.source.offsets import Position
 from pyspark_mtl.source.resource_watch import Known, ResourceWatch, describe
 
 if TYPE_CHECKING:
     from mtl.client.connection import Connection
-    from mtl.client.reader import Reader
 
 _GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
 """The reasons of refusals to hold a resource that was read earlier: there is no content left to confirm."""
@@ -39,7 +38,7 @@ class Driver:
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
-        self._holders: dict[str, _Holder] = {}
+        self._holdings = Holdings(lambda: self._broker, settings.group, driver_id)
         self._confirmed: dict[str, Position] = {}
         self._histories: dict[str, tuple[str, Epochs]] = {}
         """Per resource: the last epoch of its log, and all epochs."""
@@ -154,105 +153,58 @@ class Driver:
 
     # --- holding and confirming -----------------------------------------------------------------------------
 
-    def hold(self, resource: str, position: Position) -> int | None:
-        """Hold a resource from `position` on, if it is not held yet. Returns the epoch of the group for its
-        members, or None without a group.
+    def hold(self, positions: Mapping[str, Position]) -> dict[str, int | None]:
+        """Hold resources from these positions on, unless they are held. Returns the epoch of the group for the members
+        of each, or None without a group. Raises the refusal of one that cannot be held.
         """
-        holder = self._holders.get(resource)
-        if holder is None or holder.incarnation != position.incarnation or holder.is_lost:
-            self._release(resource)
-            holder = _Holder(self._open_reader(resource, position), position.incarnation)
-            self._holders[resource] = holder
-        return holder.reader.epoch if self._settings.group is not None else None
+        for refused in self._holdings.hold(positions).values():
+            raise refused
+        return {name: self._holdings.epoch(name) for name in positions}
 
-    def try_to_hold(self, resource: str, position: Position) -> bool:
-        """Like `hold`, but returns False if the position or the resource does not exist any more."""
-        try:
-            self.hold(resource, position)
-        except Refused as refused:
+    def try_to_hold(self, positions: Mapping[str, Position]) -> None:
+        """Like `hold`, but resources and positions that do not exist any more are left out."""
+        for refused in self._holdings.hold(positions).values():
             if refused.reason not in _GONE:
-                raise
-            return False
-        return True
+                raise refused
 
     def confirm(self, positions: Mapping[str, Position]) -> None:
         """Confirm all contents before these positions. Fenced if another driver took over.
 
-        On return the broker has processed them: a Ping follows each Confirm, and its Pong has arrived. Positions that
-        are confirmed already cost no request. Without a group, resources that are not held are skipped.
+        On return the broker has processed them: a Ping follows the Confirms, and its Pong has arrived. Positions that
+        are confirmed already cost no request. With a durable group missing holdings are opened: after a restart, the
+        first commit is for a batch of the previous run. Without a group, resources that are not held are skipped.
         """
-        moved = {}
-        for resource, position in positions.items():
-            done = self._confirmed.get(resource) == position.settled
-            if not done and position.next > 1 and self._is_held(resource, position):
-                self._confirm(resource, position)
-                moved[resource] = position.settled
-        for resource, position in moved.items():
-            self._await_pong(resource, position)
-        self._confirmed.update(moved)
+        self._forget([name for name in self._confirmed if name not in positions])
+        moved = {
+            name: at
+            for name, at in positions.items()
+            if at.next > 1 and self._confirmed.get(name) != at.settled
+        }
+        if self._settings.group is not None:
+            self.try_to_hold(moved)
+        held = self._held(moved)
+        self._holdings.confirm(held)
+        lost = {name: at for name, at in held.items() if name not in self._held(held)}
+        if lost:  # in a restart of the broker: retention has removed contents from their first position on
+            self.try_to_hold(lost)
+            self._holdings.confirm(self._held(lost))
+        self._confirmed.update({name: at.settled for name, at in held.items()})
 
-    def _confirm(self, resource: str, position: Position) -> None:
-        self._holders[resource].reader.confirm(position.next - 1, log_epoch=position.epoch)
+    def _forget(self, deleted: Sequence[str]) -> None:
+        self._holdings.forget(deleted)
+        for name in deleted:
+            del self._confirmed[name]
 
-    def _is_held(self, resource: str, position: Position) -> bool:
-        """Whether there is a holder for Confirms. With a durable group a missing holder is opened: after a restart,
-        the first commit is for a batch of the previous run.
-        """
-        holder = self._holders.get(resource)
-        if holder is not None:
-            return holder.incarnation == position.incarnation
-        return self._settings.group is not None and self.try_to_hold(resource, position)
-
-    def _await_pong(self, resource: str, position: Position) -> None:
-        """Wait for the Pong; hold the resource again if its lease did not survive a restart of the broker.
-
-        The lease is lost if retention has removed (confirmed) contents from its first position on.
-        """
-        try:
-            self._holders[resource].reader.ping_holder()
-        except Refused as refused:
-            if refused.reason not in _GONE:
-                raise
-            self._release(resource)
-            if self.try_to_hold(resource, position):
-                self._confirm(resource, position)
-                self._holders[resource].reader.ping_holder()
-
-    def _release(self, resource: str) -> None:
-        holder = self._holders.pop(resource, None)
-        if holder is not None:
-            holder.reader.close()
-
-    def _open_reader(self, resource: str, position: Position) -> Reader:
-        return self._broker.reader(
-            resource,
-            start=position.next,
-            group=self._settings.group,
-            holder=driver_id(),
-            incarnation=position.incarnation,
-            log_epoch=position.epoch,
-        )
+    def _held(self, positions: Mapping[str, Position]) -> dict[str, Position]:
+        return {
+            name: at for name, at in positions.items() if self._holdings.incarnation(name) == at.incarnation
+        }
 
     def close(self) -> None:
         """Release the holdings, waiting RELEASE_S at most. Best effort: holdings that are not released expire."""
-        releasing = threading.Thread(target=self._release_all, daemon=True)
+        releasing = threading.Thread(target=self._holdings.close, daemon=True)
         releasing.start()
         releasing.join(RELEASE_S)
-
-    def _release_all(self) -> None:
-        for resource in list(self._holders):
-            self._release(resource)
-
-
-@dataclass(frozen=True)
-class _Holder:
-    reader: Reader
-    incarnation: str
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the lease was lost in a restart of the broker because its position does not exist any more."""
-        return isinstance(self.reader.error, Refused) and self.reader.error.reason in _GONE
 
 
 def driver_id() -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mtl.errors import DataLoss, OptionError
 from mtl.wire.history import History
-from pyspark_mtl.limits import MAX_PARTITIONS
+from pyspark_mtl.limits import BUNDLED_FROM, MAX_PARTITIONS
 from pyspark_mtl.source.admission import share
 from pyspark_mtl.source.offsets import OffsetRange
 
@@ -43,6 +43,28 @@ def plan(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
     return [
         part for offset_range, count in zip(ranges, pieces, strict=True) for part in _cut(offset_range, count)
     ]
+
+
+def bundled(parts: Sequence[OffsetRange], split: Split) -> list[list[OffsetRange]]:
+    """`parts` in order, divided over Spark's partitions. Each has one of its own, up to BUNDLED_FROM of them: a
+    partition costs Spark some 10 ms. Of more parts small ones share a partition, as long as it has no more than its
+    share of all contents, and no more than `max_records`; there are never fewer than `min_partitions`.
+    """
+    wanted = max(BUNDLED_FROM, split.min_partitions or 0)
+    if len(parts) <= wanted:
+        return [[part] for part in parts]
+    most = -(-sum(part.count for part in parts) // wanted)
+    most = most if split.max_records is None else min(most, split.max_records)
+    bundles: list[list[OffsetRange]] = []
+    count = 0
+    for at, part in enumerate(parts):
+        needed = len(parts) - at <= wanted - len(bundles)  # one partition for each of the parts that are left
+        if not bundles or needed or count + part.count > most:
+            bundles.append([])
+            count = 0
+        bundles[-1].append(part)
+        count += part.count
+    return bundles
 
 
 def _least_pieces(whole: OffsetRange, max_records: int | None) -> int:

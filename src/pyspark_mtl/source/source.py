@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,7 +28,7 @@ from pyspark_mtl.source import offsets, reading
 from pyspark_mtl.source.driver import Driver
 from pyspark_mtl.source.ends import ends_too_early
 from pyspark_mtl.source.offsets import INITIAL, OffsetRange, Position
-from pyspark_mtl.source.planning import ResourceExtent, Split, dated, lost, plan, without
+from pyspark_mtl.source.planning import ResourceExtent, Split, bundled, dated, lost, plan, without
 from pyspark_mtl.source.progress import WAIT_S, Progress, absent
 from pyspark_mtl.source.reading import Task
 from pyspark_mtl.source.selection import parked
@@ -39,11 +40,11 @@ log = logging.getLogger(__name__)
 
 
 class TaskPartition(InputPartition):
-    """A task, as Spark sends it to an executor."""
+    """Tasks that an executor performs one after the other, as Spark sends them to it."""
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.task = task
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__(tasks)
+        self.tasks = tasks
 
 
 class StreamReader(DataSourceStreamReader):
@@ -83,13 +84,11 @@ class StreamReader(DataSourceStreamReader):
             return []
         found = driver.find_named([offset_range.resource for offset_range in ranges])
         kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
-        epochs = {
-            offset_range.resource: driver.hold(offset_range.resource, _start(offset_range))
-            for offset_range in kept
-        }
+        epochs = driver.hold({offset_range.resource: _start(offset_range) for offset_range in kept})
+        split = Split(self._settings.min_partitions, self._settings.max_records)
         return [
-            TaskPartition(Task(part, self._settings.group, epochs[part.resource]))
-            for part in plan(kept, Split(self._settings.min_partitions, self._settings.max_records))
+            TaskPartition([Task(part, self._settings.group, epochs[part.resource]) for part in parts])
+            for parts in bundled(plan(kept, split), split)
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -113,14 +112,15 @@ class StreamReader(DataSourceStreamReader):
         self._report = None
         now = time.monotonic()
         end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
+        starts = {}
         for offset_range in offsets.between(begin, end):
             earliest = progress.latest[offset_range.resource].earliest
-            first = (
+            starts[offset_range.resource] = (
                 Position(offset_range.incarnation, earliest)
                 if earliest > offset_range.first
                 else _start(offset_range)
             )
-            driver.try_to_hold(offset_range.resource, first)
+        driver.try_to_hold(starts)
         self._reached(end)
         self._answered = time.monotonic()
         return end
@@ -193,7 +193,7 @@ class BatchReader(DataSourceReader):
         ]
         kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
         split = Split(self._settings.min_partitions, self._settings.max_records)
-        return [TaskPartition(Task(part)) for part in plan(kept, split)]
+        return [TaskPartition([Task(part) for part in parts]) for parts in bundled(plan(kept, split), split)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On an executor: the rows of a partition, as record batches."""
@@ -214,13 +214,17 @@ class BatchReader(DataSourceReader):
 def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, TaskPartition):
         return iter(())  # Spark's partition of a batch read without tasks
+    return chain.from_iterable(_rows_of(settings, shape, task) for task in partition.tasks)
+
+
+def _rows_of(settings: ReadSettings, shape: Shape | None, task: Task) -> Iterator[Any]:
     if shape is not None:
         from pyspark_mtl.source.typed_reading import read  # noqa: PLC0415 not needed for raw bodies
 
-        return read(settings.connect, partition.task, shape, fail_on_data_loss=settings.fail_on_data_loss)
+        return read(settings.connect, task, shape, fail_on_data_loss=settings.fail_on_data_loss)
     return reading.read(
         settings.connect,
-        partition.task,
+        task,
         include_properties=settings.include_properties,
         fail_on_data_loss=settings.fail_on_data_loss,
     )

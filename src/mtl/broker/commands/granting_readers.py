@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
+from mtl.broker.commands.granting_holders import HolderGrants
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.reading.cursors import Cursor, CursorKey, Cursors, Holding
@@ -45,6 +46,7 @@ class ReaderGrants:
         fanout: Fanout,
         cursors: Cursors,
         queues: QueueGrants,
+        holders: HolderGrants,
         reads: Reads,
         local: LocalReads | None,
     ) -> None:
@@ -54,12 +56,16 @@ class ReaderGrants:
         self._fanout = fanout
         self._cursors = cursors
         self._queues = queues
+        self._holders = holders
         self._reads = reads
         self._local = local
 
     def reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
         """Connection.Reader (MTL-42 to 49)."""
         self._granting.admit(caller, profile, request)
+        if request.positions is not None:
+            self._hold_many(caller, profile, request, answer)
+            return
         if not profile.any_reader and len(request.resources) != 1:
             raise Refused(
                 400,
@@ -80,6 +86,15 @@ class ReaderGrants:
                 answering(answer, lambda: grant(caller, profile, request, answer))
 
         self._resources.ensure(caller, request.resources, ensured)
+
+    def _hold_many(
+        self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer
+    ) -> None:
+        if not profile.durable or profile.competing:
+            raise Refused(
+                501, w.UNSUPPORTED, f'the profile "{profile.name}" has no groups, and so no holders'
+            )
+        self._holders.hold(caller, profile, request, answer)
 
     def _fanout_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.Reply:
         check_fixed(profile, request.resources)

@@ -185,7 +185,8 @@ class Requests:
         self._committing.part(resource)
         resource.deleting = True
         for lease in self._leases:
-            if lease.terms.vhost == caller.vhost and resource.name in lease.terms.resources:
+            concerned = lease.terms.vhost == caller.vhost and resource.name in lease.terms.resources
+            if concerned and not lease.without(resource.name):
                 self._leases.end(lease)
 
         def removed(no: Refused | None) -> None:

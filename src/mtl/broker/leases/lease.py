@@ -82,6 +82,14 @@ class Lease:
         """The position of the group that this lease holds; None for a lease that holds none."""
         return None
 
+    def part(self, resource: str) -> Lease | None:  # noqa: ARG002 only a lease of several resources has parts
+        """The lease to which a Confirm for `resource` belongs; this one, unless it has parts."""
+        return self
+
+    def without(self, resource: str) -> bool:  # noqa: ARG002 see part
+        """A resource is deleted: whether the lease continues without it."""
+        return False
+
     def rebound(self, flow: Flow) -> None:
         """A new data flow presented the lease."""
         self.flow = flow

@@ -10,7 +10,7 @@ their order. The request for a change is answered when it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -177,6 +177,10 @@ class Cursors:
         does not have its position any more. Raises `Refused` 503 for too many cursors, 403 for too many of the
         principal.
         """
+        self._open(key, resource, position, principal)
+        self._save(key, then)
+
+    def _open(self, key: CursorKey, resource: Resource, position: int, principal: str) -> None:
         if key in self._deleting:
             raise _being_deleted(key)
         cursor = self._cursors.get(key)
@@ -198,7 +202,6 @@ class Cursors:
             )
             cursor.durable = None
             self._dirty[key] = None
-        self._save(key, then)
 
     def reset(
         self,
@@ -235,6 +238,40 @@ class Cursors:
 
         A holder that returns, even after a crash of the broker, keeps its epoch and its members.
         """
+        epoch = self._hold(key, session, holder)
+
+        def saved(result: CursorRecord | Refused) -> None:
+            then(result if isinstance(result, Refused) else self._held(key, epoch))
+
+        self._save(key, saved)
+
+    def hold_all(
+        self,
+        wanted: Mapping[CursorKey, tuple[Resource, int]],
+        session: str,
+        principal: str,
+        holder: str,
+        then: Callable[[dict[CursorKey, Holding | Refused]], None],
+    ) -> None:
+        """Open and hold many cursors, each for a resource and at a position if it is new, with one write."""
+        found: dict[CursorKey, Holding | Refused] = {}
+        epochs: dict[CursorKey, int] = {}
+        for key, (resource, position) in wanted.items():
+            try:
+                self._open(key, resource, position, principal)
+                epochs[key] = self._hold(key, session, holder)
+            except Refused as refused:
+                found[key] = refused
+
+        def saved(no: Refused | None) -> None:
+            for key, epoch in epochs.items():
+                found[key] = no or self._held(key, epoch)
+            then(found)
+
+        self.flush(saved)
+
+    def _hold(self, key: CursorKey, session: str, holder: str) -> int:
+        """Note the holder of an open cursor; the epoch of its holding."""
         self.check(key, session)
         if key in self._deleting:
             raise _being_deleted(key)
@@ -244,17 +281,16 @@ class Cursors:
                 cursor.record, epoch=cursor.record.epoch + 1, holder=holder
             )
             self._dirty[key] = None
-        epoch = cursor.record.epoch
+        return cursor.record.epoch
 
-        def saved(result: CursorRecord | Refused) -> None:
-            if isinstance(result, Refused):
-                then(result)
-            elif result.epoch != epoch:  # a newer holder has taken the group meanwhile
-                then(fenced(key))
-            else:
-                then(self._current_holding(key))
-
-        self._save(key, saved)
+    def _held(self, key: CursorKey, epoch: int) -> Holding | Refused:
+        """The holding of an epoch, now that it is durable."""
+        record = self.get(key)
+        if record is None:
+            return _deleted(key)
+        if record.epoch != epoch:  # a newer holder has taken the group meanwhile
+            return fenced(key)
+        return self._current_holding(key)
 
     def _current_holding(self, key: CursorKey) -> Holding:
         cursor = self._cursors[key]
@@ -333,8 +369,8 @@ class Cursors:
         cursor = self._cursors.get(key)
         if cursor is not None and cursor.holding is not None:
             held, cursor.holding = cursor.holding, None
-            for lease in list(held.leases.values()):
-                self._leases.end(lease)
+            for token in list(held.leases):
+                self._leases.end_token(token)
 
     def _fence(self, key: CursorKey, cursor: Cursor, why: str) -> None:
         if cursor.holding is not None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mtl.errors import Fenced, OptionError
+from mtl.errors import Fenced, OptionError, Refused
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.driver import Driver, driver_id
 from pyspark_mtl.source.offsets import Position
-from tests.support.fake_client import FakeClient, FakeLog, FakeReader
+from tests.support.fake_client import FakeClient, FakeHolder, FakeLog
 
 
 def settings(**options: str) -> ReadSettings:
@@ -81,98 +81,107 @@ def test_octets_are_located_by_the_broker() -> None:
 
 def test_a_resource_is_held_once_by_the_driver(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
-    assert [driver.hold("a", Position("i1", 7)), driver.hold("a", Position("i1", 20))] == [7, 7]
-    (holder,) = client.readers
-    assert (holder.start, holder.until) == (7, None)
-    assert holder.asked == {"group": "g", "holder": driver_id(), "incarnation": "i1", "log_epoch": None}
+    assert [driver.hold({"a": Position("i1", at)}) for at in (7, 20)] == [{"a": 7}] * 2
+    (holder,) = client.holders
+    assert (holder.group, holder.holder, holder.requests) == ("g", driver_id(), 1)
+    assert holder.positions == {"a": (7, "i1", None)}
 
 
 def test_without_a_group_members_name_no_epoch(client: FakeClient) -> None:
-    assert Driver(settings()).hold("a", Position("i1", 7)) is None
-    assert client.readers[0].asked["group"] is None
+    assert Driver(settings()).hold({"a": Position("i1", 7)}) == {"a": None}
+    assert client.holders[0].group is None
 
 
-def test_a_commit_is_a_confirm_and_a_ping(client: FakeClient) -> None:
+def test_a_commit_is_a_confirm_for_each_resource_and_one_ping(client: FakeClient) -> None:
     driver = Driver(settings())
-    driver.hold("a", Position("i1", 7))
-    driver.confirm({"a": Position("i1", 20), "b": Position("i1", 5)})
-    (holder,) = client.readers
-    assert (holder.confirmed, holder.pings) == ([19], 1)
+    driver.hold({"a": Position("i1", 7), "b": Position("i1", 1)})
+    driver.confirm({"a": Position("i1", 20, epoch=None), "b": Position("i1", 5), "c": Position("i1", 5)})
+    (holder,) = client.holders
+    assert (holder.confirmed, holder.pings) == ([("a", 19), ("b", 4)], 1)
 
 
 def test_an_unchanged_position_is_not_confirmed_again(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     for _ in range(3):
         driver.confirm({"a": Position("i1", 20), "b": Position("i1", 1)})
-    (holder,) = client.readers
-    assert (holder.confirmed, holder.pings) == ([19], 1)
+    (holder,) = client.holders
+    assert (holder.confirmed, holder.pings) == ([("a", 19)], 1)
 
 
 def test_after_a_restart_a_group_is_confirmed_before_reading(client: FakeClient) -> None:
     Driver(settings(group="g")).confirm({"a": Position("i1", 20)})
-    assert client.readers[0].confirmed == [19]
+    assert client.holders[0].confirmed == [("a", 19)]
 
 
 def test_positions_of_deleted_resources_are_not_confirmed(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     driver.confirm({"a": Position("former", 20), "deleted": Position("i1", 5)})
     driver.confirm({"b": Position("i1", 5)})
-    assert [reader.confirmed for reader in client.readers] == [[4]]
+    assert [confirmed for holder in client.holders for confirmed in holder.confirmed] == [("b", 4)]
 
 
-def test_another_incarnation_gets_a_new_holder(client: FakeClient) -> None:
+def test_another_incarnation_is_held_again_with_the_same_lease(client: FakeClient) -> None:
     driver = Driver(settings())
-    driver.hold("a", Position("i1", 7))
+    driver.hold({"a": Position("i1", 7)})
     client.logs["a"].incarnation = "i2"
-    driver.hold("a", Position("i2", 7))
-    assert [reader.closed for reader in client.readers] == [True, False]
+    driver.hold({"a": Position("i2", 7)})
+    (holder,) = client.holders
+    assert (holder.requests, holder.positions["a"].incarnation) == (2, "i2")
+
+
+def test_a_resource_that_cannot_be_held_is_an_error_or_left_out(client: FakeClient) -> None:
+    driver = Driver(settings())
+    wanted = {"a": Position("former", 7), "b": Position("i1", 1)}
+    driver.try_to_hold(wanted)
+    assert list(client.holders[0].held) == ["b"]
+    with pytest.raises(Refused, match="another incarnation"):
+        driver.hold(wanted)
 
 
 def test_a_fenced_driver_raises_fenced(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
-    driver.hold("a", Position("i1", 7))
+    driver.hold({"a": Position("i1", 7)})
     client.fenced = True
     with pytest.raises(Fenced):
         driver.confirm({"a": Position("i1", 20)})
 
 
 @pytest.mark.parametrize("group", [{}, {"group": "g"}])
-def test_a_lost_holder_lease_is_replaced_at_the_current_position(
+def test_a_lost_holding_is_replaced_at_the_current_position(
     client: FakeClient, group: dict[str, str]
 ) -> None:
-    """After a restart of the broker a lease cannot start at confirmed contents removed by retention."""
+    """After a restart of the broker a holding cannot start at confirmed contents removed by retention."""
     driver = Driver(settings(**group))
-    driver.hold("a", Position("i1", 7))
-    client.readers[0].lost = True
+    driver.hold({"a": Position("i1", 7)})
+    (holder,) = client.holders
+    holder.lost = {"a"}
     driver.confirm({"a": Position("i1", 20)})
-    before, after = client.readers
-    assert before.closed
-    assert (after.start, after.confirmed, after.pings) == (20, [19], 1)
+    assert (holder.positions["a"].next, holder.confirmed[-1], holder.pings) == (20, ("a", 19), 2)
 
 
-def test_the_holder_of_a_deleted_resource_is_closed(client: FakeClient) -> None:
+def test_a_deleted_resource_is_not_held_again(client: FakeClient) -> None:
     driver = Driver(settings())
-    driver.hold("a", Position("i1", 7))
-    client.readers[0].lost = True
-    client.logs["a"].incarnation = "i2"
-    driver.confirm({"a": Position("i1", 20)})
-    assert [reader.closed for reader in client.readers] == [True]
+    driver.hold({"a": Position("i1", 7), "b": Position("i1", 1)})
+    (holder,) = client.holders
+    driver.confirm({"a": Position("i1", 8), "b": Position("i1", 5)})
+    driver.confirm({"b": Position("i1", 5)})  # without `a` in the offset
+    assert list(holder.positions) == ["b"]
 
 
 def test_close_closes_the_holders(client: FakeClient) -> None:
     driver = Driver(settings())
-    driver.hold("a", Position("i1", 7))
+    driver.hold({"a": Position("i1", 7)})
     driver.close()
     driver.close()
-    assert client.readers[0].closed
+    assert client.holders[0].closed
 
 
 def test_close_does_not_wait_for_a_silent_broker(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark_mtl.source.driver.RELEASE_S", 0.05)
     silent = threading.Event()
-    monkeypatch.setattr(FakeReader, "close", lambda reader: silent.wait(60))
+    monkeypatch.setattr(FakeHolder, "close", lambda holder: silent.wait(60))
     driver = Driver(settings())
-    driver.hold("a", Position("i1", 7))
+    driver.hold({"a": Position("i1", 7)})
     began = time.monotonic()
     driver.close()
     assert time.monotonic() - began < 30

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from mtl.errors import OptionError
 from mtl.wire.history import History
+from pyspark_mtl.limits import BUNDLED_FROM
 from pyspark_mtl.source.offsets import OffsetRange
-from pyspark_mtl.source.planning import ResourceExtent, Split, dated, lost, plan, without
+from pyspark_mtl.source.planning import ResourceExtent, Split, bundled, dated, lost, plan, without
 
 
 @st.composite
@@ -187,3 +188,44 @@ def test_losses_and_remaining_ranges_add_up_to_the_plan(
         for offset_range in whole
         for n in range(offset_range.first, offset_range.until)
     )
+
+
+# --- partitions of several tasks ----------------------------------------------------------------------------
+
+
+def tiny(count: int, contents: int = 1) -> list[OffsetRange]:
+    return [OffsetRange(f"r{number:05}", "i", 1, 1 + contents) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, BUNDLED_FROM])
+def test_few_tasks_have_a_partition_each(count: int) -> None:
+    assert bundled(tiny(count), Split()) == [[part] for part in tiny(count)]
+
+
+@given(
+    st.lists(st.integers(1, 1_000), max_size=600),
+    st.builds(Split, st.none() | st.integers(1, 500), st.none() | st.integers(1, 2_000)),
+)
+def test_small_tasks_share_partitions_within_the_bounds(counts: list[int], split: Split) -> None:
+    parts = plan([OffsetRange(f"r{at}", "i", 1, 1 + count) for at, count in enumerate(counts)], split)
+    bundles = bundled(parts, split)
+    assert [part for bundle in bundles for part in bundle] == parts
+    assert all(bundles)
+    wanted = max(BUNDLED_FROM, split.min_partitions or 0)
+    assert len(bundles) >= min(wanted, len(parts))
+    assert len(bundles) <= 2 * wanted or split.max_records is not None
+    for bundle in bundles:
+        if len(bundle) > 1:
+            count = sum(part.count for part in bundle)
+            assert count <= -(-sum(counts) // wanted)
+            assert count <= (split.max_records or count)
+
+
+def test_ten_thousand_tiny_resources_are_some_hundred_partitions() -> None:
+    assert [len(bundle) for bundle in bundled(tiny(10_000), Split())] == [50] * BUNDLED_FROM
+
+
+def test_a_large_resource_has_a_partition_of_its_own() -> None:
+    large = OffsetRange("large", "i", 1, 1_000_001)
+    bundles = bundled([*tiny(300), large, *tiny(300)], Split())
+    assert [large] in bundles

@@ -32,7 +32,7 @@ def test_a_batch_is_planned_read_and_committed(client: FakeClient) -> None:
     assert end == {"resources": {"a": {"f": 1, "i": "i1", "n": 51}}, "version": 1}
     assert tasks(reader.partitions(BEGINNING, end)) == [("a", 1, 51)]
     reader.commit(end)
-    assert client.readers[0].confirmed == [50]
+    assert client.holders[0].confirmed == [("a", 50)]
     assert reader.partitions(end, end) == []
 
 
@@ -72,7 +72,7 @@ def test_a_batch_is_split_into_tasks_with_the_holders_epoch() -> None:
     partitions = reader.partitions(BEGINNING, end)
     assert tasks(partitions) == [("a", first, first + 10) for first in range(1, 51, 10)]
     assert {
-        (partition.task.group, partition.task.epoch)
+        (partition.tasks[0].group, partition.tasks[0].epoch)
         for partition in partitions
         if isinstance(partition, TaskPartition)
     } == {("g", 7)}
@@ -133,7 +133,7 @@ def test_a_resource_that_is_read_no_more_keeps_its_position(
     assert end["resources"]["b"] == {"i": "i2", "n": 5}
     assert tasks(reader.partitions(MOVED, end)) == [("a", 21, 51)]
     reader.commit(end)
-    assert [held.resource for held in client.readers] == ["a"]
+    assert [list(holder.positions) for holder in client.holders] == [["a"]]
     client.logs["b"] = FakeLog([b"x"] * 20, incarnation="i2")
     again = stream(group="g", resources="a,b")
     end = again.latestOffset(end, ReadAllAvailable())
@@ -153,7 +153,7 @@ def test_stop_closes_the_holders(client: FakeClient) -> None:
     reader.stop()
     reader.partitions(BEGINNING, reader.latestOffset(BEGINNING, ReadAllAvailable()))
     reader.stop()
-    assert client.readers[0].closed
+    assert client.holders[0].closed
 
 
 def test_sigterm_exits_the_process_and_stops_the_reader() -> None:

@@ -100,19 +100,19 @@ def test_the_last_batch_of_available_now_is_confirmed(client: FakeClient) -> Non
     reader.partitions(BEGINNING, end)
     client.logs["a"].bodies += [b""] * 5
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert client.readers[0].confirmed == [50]
-    assert client.readers[0].closed
+    assert client.holders[0].confirmed == [("a", 50)]
+    assert client.holders[0].closed
 
 
-@pytest.mark.parametrize(("confirm_on", "confirmed"), [("commit", []), ("start", [50])])
+@pytest.mark.parametrize(("confirm_on", "confirmed"), [("commit", []), ("start", [("a", 50)])])
 def test_progress_is_confirmed_as_the_option_says(
-    client: FakeClient, confirm_on: str, confirmed: list[int]
+    client: FakeClient, confirm_on: str, confirmed: list[tuple[str, int]]
 ) -> None:
     reader = stream(confirmOn=confirm_on)
     end = reader.latestOffset(BEGINNING, ReadAllAvailable())
     reader.partitions(BEGINNING, end)
     reader.latestOffset(end, ReadAllAvailable())
-    assert client.readers[0].confirmed == confirmed
+    assert client.holders[0].confirmed == confirmed
 
 
 def test_the_progress_of_a_query_has_the_latest_offset() -> None:

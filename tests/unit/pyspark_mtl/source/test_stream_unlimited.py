@@ -32,7 +32,7 @@ def test_a_batch_reads_all_contents_and_the_next_one_continues(client: FakeClien
     assert second == ends_at(56)
     assert tasks(reader.partitions(first, second)) == [("a", 51, 56)]
     reader.commit(first)
-    assert client.readers[0].confirmed == [50]
+    assert client.holders[0].confirmed == [("a", 50)]
 
 
 def test_an_idle_query_keeps_its_offset_and_sends_no_requests(client: FakeClient) -> None:
@@ -70,14 +70,14 @@ def test_the_batch_after_a_repeated_one_starts_at_its_end(client: FakeClient) ->
     assert reader.partitions(ends_at(40), ends_at(40)) == []
     assert tasks(reader.partitions(ends_at(20), ends_at(40))) == [("a", 20, 40)]
     assert reader.latestOffset() == ends_at(51)
-    assert client.readers[0].confirmed == []
+    assert client.holders[0].confirmed == []
 
 
 def test_progress_is_confirmed_at_the_start_of_a_batch_if_asked(client: FakeClient) -> None:
     reader = stream(confirmOn="start")
     reader.partitions(BEGINNING, reader.latestOffset())
     reader.latestOffset()
-    assert client.readers[0].confirmed == [50]
+    assert client.holders[0].confirmed == [("a", 50)]
 
 
 def test_features_missing_in_this_spark_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

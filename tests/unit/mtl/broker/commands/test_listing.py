@@ -188,3 +188,37 @@ def test_a_page_does_not_tell_names_that_the_client_may_not_see(monkeypatch: pyt
 def test_a_continue_that_the_broker_did_not_give_is_refused(client: Client) -> None:
     refused = client.refused(w.ResourceList(continue_=["orders"]))
     assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+
+
+# --- one above the largest page -----------------------------------------------------------------------------
+
+COUNT = broker_limits.MAX_PAGE + 1
+
+
+def numbered(prefix: str) -> list[str]:
+    return [f"{prefix}{number:04}" for number in range(COUNT)]
+
+
+def test_more_groups_and_queues_of_a_resource_than_a_page(rig: Rig, client: Client) -> None:
+    client.create("a")
+    consumer = rig.client("queue")
+    for group in numbered("g"):
+        client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
+        lease = consumer.ask(w.ConnectionReader(resources=["a"], group=group, confirm="full"), w.DataLease)
+        consumer.close_lease(lease)
+    cursors = walk(client, w.CursorDescribe(resource="a"), w.CursorList, lambda page: page.cursors)
+    assert [cursor.group for page in cursors for cursor in page] == numbered("g")
+    queues = walk(client, w.QueueDescribe(), w.QueueList, lambda page: page.queues)
+    assert [queue.group for page in queues for queue in page] == numbered("g")
+
+
+def test_more_stages_of_a_commit_and_more_applications_than_a_page(client: Client) -> None:
+    client.create("a")
+    stages = [client.staged("app", 1, "a", [b"x"]) for _ in range(COUNT)]
+    pages = walk(client, w.StageDescribe(application="app"), w.StageList, both)
+    assert sorted(name for page in pages for name in page) == sorted(stages)
+    assert client.commit("app", 1, *stages).resources["a"].contents == COUNT
+    for application in numbered("app"):
+        client.commit(application, 1)
+    pages = walk(client, w.StageDescribe(), w.StageList, both)
+    assert [name for page in pages for name in page] == ["app", *numbered("app")]
