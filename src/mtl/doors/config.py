@@ -14,6 +14,7 @@ from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
+from mtl.net.ipc import SocketMode
 
 
 class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +50,8 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     peers: Annotated[dict[str, PeerConfig], msgspec.Meta(max_length=MBWS_PEERS)] = {}
     """mbws: other brokers that contents are sent to. The keys are local names of these brokers."""
     max_sessions: int = DOOR_SESSIONS
+    socket_mode: SocketMode = "600"
+    """The mode of the socket file of an ipc:// address, as of the broker's."""
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express."""

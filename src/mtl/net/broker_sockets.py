@@ -186,6 +186,11 @@ class BrokerSockets:
                 for _ in self.commands(port):
                     pass
 
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints of all sockets, as they are bound."""
+        return [router.endpoint for router in self._by_port.values()]
+
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """Send one data command."""
         return self._by_port[port].send_command(identity, header, body)

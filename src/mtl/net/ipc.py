@@ -1,4 +1,6 @@
-"""Claims the socket file of an ipc endpoint: libzmq would replace that of a running server without an error.
+"""The socket file of an ipc endpoint: its claim and its mode.
+
+libzmq would replace the file of a running server without an error, and give it the mode that the umask leaves.
 
 That server would run on and could not be reached any more. A file at which no server listens (its process was killed)
 may be replaced. The claim is held until the endpoint is bound, so that of two servers that start together one is
@@ -15,6 +17,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+PRIVATE = 0o600
+"""The mode that a socket file gets first: only processes of the server's own user connect."""
+
+SocketMode = Annotated[str, msgspec.Meta(pattern="^[67][0-7]{2}$")]
+"""The mode of a socket file in a configuration, in octal digits; its own user can always connect."""
 
 _PREFIX = "ipc://"
 _PROBE_S = 1.0
@@ -23,8 +34,8 @@ _PROBE_S = 1.0
 
 @contextmanager
 def claimed(endpoint: str) -> Iterator[None]:
-    """Hold the claim while the endpoint is bound; no effect for other transports than ipc. Raises OSError: EADDRINUSE
-    if a server listens there, EEXIST for a file that is no socket.
+    """Hold the claim while the endpoint is bound, and create its file for the own user only; no effect for other
+    transports than ipc. Raises OSError: EADDRINUSE if a server listens there, EEXIST for a file that is no socket.
     """
     name = endpoint.removeprefix(_PREFIX)
     if (
@@ -35,7 +46,19 @@ def claimed(endpoint: str) -> Iterator[None]:
     path = Path(name)
     with _locked(path.parent):
         _check(path)
-        yield
+        # The mask is the process's. Files that other threads create meanwhile get no wider mode.
+        before = os.umask(0o777 & ~PRIVATE)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+
+def admit(endpoint: str, mode: str) -> None:
+    """Give the file of a bound ipc endpoint its configured mode; no effect for other transports."""
+    name = endpoint.removeprefix(_PREFIX)
+    if endpoint.startswith(_PREFIX) and not name.startswith("@"):
+        Path(name).chmod(int(mode, 8))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings, highest, total_of
 from mtl.errors import OptionError
+from mtl.net.ipc import SocketMode
 from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
@@ -120,6 +121,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     packed_port: int = 0
     plain_port: int = 0
     shared_socket: bool = False
+    socket_mode: SocketMode = "600"
     virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
     auto_create: tuple[str, ...] = ()
     insecure: bool = False

@@ -36,6 +36,7 @@ from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.errors import OptionError, StorageError, StorageFailed
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import read_pair
+from mtl.net.ipc import admit
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
 from mtl.net.private import make_data_directory
@@ -97,7 +98,7 @@ class Server:
 
     def _bound(self) -> BrokerSockets:
         config = self._config
-        return BrokerSockets(
+        sockets = BrokerSockets(
             config.endpoint,
             config.packed_port,
             config.plain_port,
@@ -108,6 +109,9 @@ class Server:
             most_open=config.quotas.connections_open,
             refused=self._connection_refused,
         )
+        for endpoint in sockets.endpoints:
+            admit(endpoint, config.socket_mode)
+        return sockets
 
     def _core(self, restored: Restored) -> Broker:
         broker = assemble(

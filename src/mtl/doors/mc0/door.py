@@ -24,6 +24,7 @@ from mtl.doors.users import Bridges
 from mtl.limits import MAX_FRAME
 from mtl.net.aio import Arrived, AsyncRouter
 from mtl.net.curve import read_pair
+from mtl.net.ipc import admit
 from mtl.net.origin import Connection, key_of
 
 NAME = "mc0"
@@ -49,6 +50,7 @@ class Mc0Door:
             lost=self._handle_lost,
         )
         self.endpoint = self._router.endpoint
+        admit(self.endpoint, config.socket_mode)
         self.peers: dict[Connection, Mc0Peer] = {}
         self._absent: OrderedDict[bytes, None] = OrderedDict()
         """Identities whose connections were closed for silence: they get an ERROR about it when they return."""

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 import zmq
 
-from mtl.net.ipc import claimed
+from mtl.net.ipc import admit, claimed
 from mtl.net.router import BindFailed, RouterSocket
 
 
@@ -88,3 +90,17 @@ def test_the_error_is_that_of_an_address_in_use(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="listens") as caught, claimed(f"ipc://{tmp_path}/socket"):
             pass
     assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_only_the_user_connects_unless_a_mode_is_given(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        router = bind(f"ipc://{tmp_path}/socket")
+        assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o600
+        assert os.umask(0o022) == 0o022
+        admit(router.endpoint, "660")
+        assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o660
+        router.close()
+    finally:
+        os.umask(before)
+    admit("tcp://127.0.0.1:1", "660")
