@@ -42,6 +42,9 @@ BUNDLED_FROM = 200
 """Spark partitions of one batch from which on ranges of small resources share a partition: as many as Spark uses for a
 shuffle by default. 10,000 resources with a content each would otherwise be 10,000 tasks of 10 ms."""
 
+MAX_NAMES = 100_000
+"""Names in one option: the most resources of a broker."""
+
 MAX_BODY_ROWS = 1_000_000
 """Most rows of one typed body. Only Arrow bodies have several rows, and a few octets can encode any number of null
 rows."""

@@ -99,19 +99,12 @@ class ClientFlow:
         self._lost_at = self._loop.clock()
         self._request_lease()
 
-    def restart(self) -> None:
-        """Release the lease and request another. Ignored if the flow has ended."""
+    def restart(self, *, release: bool = True) -> None:
+        """Request another lease: after releasing the present one, or in its place in one step. Ignored at the end."""
         if self.state is State.OVER:
             return
-        self._release()
-        self.renew()
-
-    def renew(self) -> None:
-        """Request another lease, which replaces the present one in the same step (`id`). Ignored if the flow has
-        ended.
-        """
-        if self.state is State.OVER:
-            return
+        if release:
+            self._release()
         self._lost_at = self._loop.clock()
         self._unlink()
         self._user.down()

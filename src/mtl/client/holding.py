@@ -66,7 +66,7 @@ class Holding:
             self.unheld.pop(name, None)
             self._confirmed.pop(name, None)
         self._adding.append(done)
-        self.flow.renew()
+        self.flow.restart(release=False)
 
     def forget(self, resource: str) -> None:
         """Leave a resource out of the next lease."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
+from mtl.limits import MAX_SHORT_STRING
 from mtl.wire import quantities
-from pyspark_mtl.limits import LONGEST_WAIT_S
+from pyspark_mtl.limits import LONGEST_WAIT_S, MAX_NAMES
 
 BOOLEANS = {"true": True, "false": False}
 
@@ -119,8 +119,8 @@ def names(value: str) -> tuple[str, ...]:
     parsed = tuple(sorted(name(item) for item in found))
     if len(set(parsed)) != len(parsed):
         raise ValueError("a name occurs twice")
-    if not 1 <= len(parsed) <= MAX_RESOURCES_PER_LEASE:
-        raise ValueError(f"it has {len(parsed)} names; 1 to {MAX_RESOURCES_PER_LEASE} can be given together")
+    if not 1 <= len(parsed) <= MAX_NAMES:
+        raise ValueError(f"it has {len(parsed)} names; 1 to {MAX_NAMES} can be given together")
     return parsed
 
 

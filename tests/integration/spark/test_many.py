@@ -63,7 +63,7 @@ def test_a_write_by_its_column_has_1001_resources(
 ) -> None:
     """13 tasks, none of which writes to more than 77 resources. (1,001 stages in a commit: test_listing.py.)"""
     rows = spark.range(0, COUNT, 1, 13).selectExpr(
-        "format_string('written.%04d', id) resource", "cast(id as binary) body"
+        "format_string('written.%04d', id) resource", "cast(cast(id as string) as binary) body"
     )
     written = rows.write.format("mtl").option("endpoint", broker.endpoint).option("createResource", "true")
     written.mode("append").save()

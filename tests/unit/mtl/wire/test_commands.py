@@ -116,10 +116,18 @@ def test_the_body_of_a_content_is_not_copied() -> None:
     assert content.body is body
 
 
+def test_the_body_of_a_confirm_names_the_resource_of_a_holder() -> None:
+    confirm = Confirm(7, multiple=True, resource="größe")
+    header, body = encode(confirm)
+    assert header == encode(Confirm(7, multiple=True))[0]
+    assert (bytes(body), decode(header, body)) == ("größe".encode(), confirm)
+    assert decode(header, b"\xff") == Confirm(7, multiple=True)
+
+
 @pytest.mark.requirement("MTL-61", "MTL-67", "MTL-73", "MTL-89", "MTL-94", "MTL-99", "MTL-101")
 @pytest.mark.parametrize(("command", "header", "body"), [row for row in GOLDEN if not row[2]])
 def test_an_unused_body_is_ignored(command: Command, header: str, body: str) -> None:
-    if not isinstance(command, Content | Reject):
+    if not isinstance(command, Content | Confirm | Reject):
         assert decode(bytes.fromhex(header), b"whatever") == command
 
 
