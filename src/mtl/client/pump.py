@@ -92,8 +92,7 @@ class Pump:
         """The same in octets."""
         self.confirmed = 0
         """The highest number up to which all contents are settled."""
-        self.max_content = MAX_CONTENT
-        self.max_pack = MAX_PACK
+        self.max_content, self.max_pack = MAX_CONTENT, MAX_PACK
         self.memory: Shared | None = None
         flow = WriterFlow if options.extended else RfcWriterFlow
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
@@ -102,8 +101,7 @@ class Pump:
         self.faults: dict[int, MtlError] = {}
         """By their numbers, the faults of refused packs, as far as they show here; the application removes them."""
         self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
-        self._loop = loop
-        self._channel = channel
+        self._loop, self._channel = loop, channel
         self._stage = options.stage
         self._written: dict[str, w.WrittenIn] = {}
         """Per resource the last epoch that certainly has contents of this writer."""
