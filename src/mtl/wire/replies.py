@@ -266,13 +266,16 @@ class Published(Body, frozen=True, kw_only=True):
 
 
 class ApplicationInfo(Body, frozen=True, kw_only=True):
-    """The last commit of an application, `committed` in µs; `replays` counts the commits that it repeated so far."""
+    """The last commit of an application, `committed` in µs; `replays` counts the commits that it repeated so far, and
+    `omitted` further resources, which do not fit a reply.
+    """
 
     application: str
     version: int
     digest: dict[str, str] = msgspec.field(default_factory=dict)
     query: str | None = None
     resources: dict[str, Published] = always({})
+    omitted: int | None = None
     committed: int | None = None
     replays: int = always(0)
 
@@ -461,11 +464,13 @@ class QueueList(Listed, frozen=True, kw_only=True):
 class Committed(Reply, frozen=True, kw_only=True):
     """200 to Stage.Commit: the published contents, now or (`already`) by an earlier commit of the same version.
 
-    `digest` is that of the first request with this version.
+    `digest` is that of the first request with this version. `omitted` is the number of further resources, which do not
+    fit a reply.
     """
 
     already: bool = always(False)
     resources: dict[str, Published] = always({})
+    omitted: int | None = None
     digest: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
@@ -23,6 +24,9 @@ from mtl.errors import Refused
 from mtl.storage.records import ApplicationRecord, PublishRecord, record_key
 from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
+
+_PUBLISHED_OCTETS = 64
+"""Most octets of a resource's position and number of contents in a reply, in JSON."""
 
 ApplicationKey = tuple[str, str]
 """(virtual host, application)."""
@@ -345,22 +349,31 @@ def _reused(request: w.StageCommit, version: int, query: str) -> Refused:
 
 
 def _committed(record: ApplicationRecord, *, already: bool) -> w.Committed:
-    return w.Committed(already=already, resources=_published(record), digest=record.digest)
+    published, omitted = _published(record)
+    return w.Committed(already=already, resources=published, omitted=omitted, digest=record.digest)
 
 
-def _published(record: ApplicationRecord) -> dict[str, w.Published]:
-    return {
-        n: w.Published(first=first, contents=contents) for n, (first, contents) in record.published.items()
-    }
+def _published(record: ApplicationRecord) -> tuple[dict[str, w.Published], int | None]:
+    """The resources of a commit as far as they fit a reply, and the number of the others, if there are any."""
+    fitting: dict[str, w.Published] = {}
+    octets = 0
+    for name, (first, contents) in record.published.items():
+        octets += len(msgspec.json.encode(name)) + _PUBLISHED_OCTETS
+        if octets > broker_limits.PAGE_OCTETS:
+            return fitting, len(record.published) - len(fitting)
+        fitting[name] = w.Published(first=first, contents=contents)
+    return fitting, None
 
 
 def _application_info(record: ApplicationRecord) -> w.ApplicationInfo:
+    published, omitted = _published(record)
     return w.ApplicationInfo(
         application=record.application,
         version=record.version,
         digest=record.digest,
         query=record.query or None,
-        resources=_published(record),
+        resources=published,
+        omitted=omitted,
         committed=record.committed_us,
         replays=record.replays,
     )

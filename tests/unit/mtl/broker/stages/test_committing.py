@@ -541,3 +541,17 @@ def test_a_request_that_joins_a_commit_with_the_stage_of_another_application_is_
     asked.reply(w.Committed)
     client.commit("theirs", 1, theirs)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+def test_the_answer_to_a_commit_of_many_resources_fits_a_reply(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit has taken effect: a refusal for its size would be wrong, and would be repeated for ever."""
+    monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 100)
+    done = client.commit("app", 1, staged(client, 1, {"a": [b"x"], "b": [b"y"]}))
+    assert (done.resources, done.omitted) == ({"a": w.Published(first=1, contents=1)}, 1)
+    again = client.commit("app", 1)
+    assert (again.already, again.resources, again.omitted) == (True, done.resources, 1)
+    [described] = client.ask(w.StageDescribe(application="app"), w.StageList).applications
+    assert (described.resources, described.omitted) == (done.resources, 1)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
