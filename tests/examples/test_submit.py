@@ -114,7 +114,7 @@ def packed(place: Path) -> Path:
     own, ours = (Path(sysconfig.get_path("purelib", vars={"base": str(at)})) for at in (place, sys.prefix))
     for package in ("mtl", "pyspark_mtl"):
         shutil.copytree(ROOT / "src" / package, own / package)
-    for name in ("zmq", "pyzmq.libs", "pyarrow", "msgspec", "google_crc32c", "google_crc32c.libs"):
+    for name in ("zmq", "pyzmq.libs", "pyarrow", "msgspec", "google_crc32c", "google_crc32c.libs", "xxhash"):
         if (ours / name).exists():
             (own / name).symlink_to(ours / name)
     archive = place.with_suffix(".tar.gz")

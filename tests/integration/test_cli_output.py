@@ -102,7 +102,7 @@ def test_bodies_and_properties_are_single_escaped_lines(mtl_broker: RunningBroke
         assert b"--raw writes bodies only" in run(mtl_broker, command, "orders", "--raw", "--json", code=1)
 
 
-@pytest.mark.parametrize("name", ["[/x]", "[bold]b", ":smile:", "\u202ereversed"])
+@pytest.mark.parametrize("name", ["[/x]", "[bold]b", ":smile:"])
 def test_names_are_escaped_and_not_markup(mtl_broker: RunningBroker, name: str) -> None:
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource(name)

@@ -9,6 +9,7 @@ import zmq
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
+from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.testing import RunningBroker
 from tests.hostile.harness import scenario
 from tests.hostile.scenarios.connections import OPEN, asked
@@ -82,7 +83,7 @@ def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
         ("Stage.Commit", {"version": 1, "stages": [], "query": text}),
         ("Connection.Writer", {"resources": ["r"], "confirm": "full", "writer": "w", "holder": text}),
         ("Cursor.Open", {"resource": "r", "group": text}),
-        ("Resource.Describe", {"resource": "r", "after": {"r": 1, text: 1}, "wait": 30_000}),
+        ("Resource.Describe", {"resource": "r", "since": text, "wait": 30_000}),
         ("Connection.Authorize", {"mechanism": "SCRAM-SHA-256", "response": text}),
     )
     with minimal_client(broker.endpoint) as client:
@@ -122,13 +123,14 @@ def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> str:
 
 @scenario(memory=128)
 def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> str:
-    """Requests of the largest size, on more and more connections; the broker answers 503 at its limit."""
-    count = 2_000 if heavy else 300
-    after = {f"{number:06}": 1 for number in range(60_000 if heavy else 30_000)}
-    after["bystander"] = (1 << 63) - 1
-    body = json.dumps({"resource": "bystander", "after": after, "wait": 30_000}).encode()
-    waiting = broker_limits.MAX_WAITING_NAMES // len(after)
+    """Requests with the most names, on more and more connections; the broker answers 503 at its limit."""
+    count = 2_000 if heavy else 450
+    names = [f"{number:06}" for number in range(MAX_RESOURCES_PER_LEASE)]
+    waiting = broker_limits.MAX_WAITING_NAMES // len(names)
     with minimal_client(broker.endpoint) as client:
+        _, answer = client.ask("Resource.Describe")
+        asked_for = {"resources": names, "missing-ok": True, "since": answer["state"], "wait": 30_000}
+        body = json.dumps(asked_for).encode()
         dealer = pipelining(client)
         for _ in range(count):
             dealer.send_multipart([b"", b"Resource.Describe", body])
