@@ -179,7 +179,7 @@ class Channel:
         call.requests += 1
         if call.requests > _MAX_REQUESTS and self._setback is not None:
             command, last = self._setback
-            message = f"the server answered {command} with this again, although the session was opened anew"
+            message = f"the server answered {command} with this again after the session was opened again"
             self._finish(Refused(last.status, last.reason, f"{message}: {last.message}", **last.members))
             return
         try:
