@@ -6,9 +6,9 @@ import copy
 import importlib
 import inspect
 import pickle
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +19,13 @@ from mtl.errors import DataLoss, Fenced, MtlError, Unreachable
 
 
 def modules(package: Any) -> Iterator[Any]:
-    yield package
-    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not found.name.endswith("__main__"):
-            yield importlib.import_module(found.name)
+    """All modules below a package; some of its folders have no `__init__.py`."""
+    top = Path(package.__file__).parent
+    for file in sorted(top.rglob("*.py")):
+        parts = file.relative_to(top.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if not name.endswith("__main__"):
+            yield importlib.import_module(name)
 
 
 CLASSES = sorted(

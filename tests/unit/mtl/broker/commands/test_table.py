@@ -61,6 +61,8 @@ def test_every_client_method_that_sends_a_command_is_in_a_row() -> None:
         "close",
         "consumer",
         "drop",
+        "hold",
+        "leave",
         "locate_end",
         "own_name",
         "ready",
