@@ -266,7 +266,8 @@ def test_a_client_logs_in_and_again(
         write(publisher, numbers(5, 5))
         await_end(orders, 11)
         with Users(closed_broker.data) as users:
-            users.set_password("me", new_password(LOGIN["MTL_PASSWORD"], os.urandom, ITERATIONS))
+            password = new_password(LOGIN["MTL_PASSWORD"], os.urandom, ITERATIONS)
+            users.set_password("me", password, keep_sessions=True)
         await_log(closed_broker, "password-changed")
         before = closed_broker.log.read_text().count("audit: login ")
         _, errors = publisher.communicate(timeout=PATIENCE_S)  # Lease.Close gets the 401

@@ -126,8 +126,13 @@ def test_failed_log_ins_are_limited(place: Place) -> None:
 
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
-def test_a_connected_client_logs_in_again_after_a_new_password(place: Place, tmp_path: Path) -> None:
-    """The client reads the new password from its file, logs in again, and its writer continues."""
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_connected_client_logs_in_again_after_a_new_password(
+    place: Place, tmp_path: Path, keeps: bool
+) -> None:
+    """The client reads the new password from its file, logs in again, and its writer continues: with another lease,
+    unless the administrator keeps them.
+    """
     file = tmp_path / "mine"
     file.write_text("secret")
     other = place.connect()
@@ -138,12 +143,13 @@ def test_a_connected_client_logs_in_again_after_a_new_password(place: Place, tmp
             writer.flush()
             lease = writer._pump.lease
             file.write_text("changed it")
-            place.mtl("user", "password", "etl", "--password-file", str(file), "--iterations", "4096")
+            keep = ["--keep-sessions"] if keeps else []
+            place.mtl("user", "password", "etl", "--password-file", str(file), "--iterations", "4096", *keep)
             place.comes(lambda: refused(other.list_resources) == 401)
             assert connection.describe(["orders"])["orders"].contents == 1
             writer.send(b"after")
             writer.flush()
-            assert writer._pump.lease is lease
+            assert (writer._pump.lease is lease) == keeps
         assert connection.describe(["orders"])["orders"].contents == 2
     other.close()
 

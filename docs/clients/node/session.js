@@ -100,5 +100,7 @@ export class Session {
 
 function problem(command, code, reply) {
   const text = `${command}: ${code} ${reply.reason ?? reply.status}: ${reply.message ?? ""}`;
-  return code === 503 || reply.reason === "not-open" ? new Lost(text) : new Refused(text);
+  // unknown-lease: the broker has ended the lease, for example after a new password.
+  const passing = code === 503 || ["not-open", "unknown-lease"].includes(reply.reason);
+  return passing ? new Lost(text) : new Refused(text);
 }

@@ -50,7 +50,9 @@ func (e *RefusedError) Error() string {
 }
 
 func (e *RefusedError) Is(target error) bool {
-	return target == errLost && (e.Code == 503 || e.Reason == "not-open")
+	// unknown-lease: the broker has ended the lease, for example after a new password.
+	passing := e.Code == 503 || e.Reason == "not-open" || e.Reason == "unknown-lease"
+	return target == errLost && passing
 }
 
 type object = map[string]any

@@ -30,7 +30,8 @@ final class Session implements AutoCloseable {
 
         IOException refused(String command) {
             String message = command + ": " + code + " " + text("reason") + ": " + text("message");
-            boolean passing = code == 503 || text("reason").equals("not-open");
+            // unknown-lease: the broker has ended the lease, for example after a new password.
+            boolean passing = code == 503 || List.of("not-open", "unknown-lease").contains(text("reason"));
             return passing ? new LostException(message) : new RefusedException(message);
         }
     }
