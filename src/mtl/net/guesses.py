@@ -1,4 +1,4 @@
-"""Wrong passwords, counted to limit guessing, by the broker and by the doors. Pure: the clock is a parameter."""
+"""Wrong passwords, counted by the broker to limit guessing. Pure: the clock is a parameter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 
 
 class Guesses:
-    """Counts of wrong passwords by source: an address, an address with a user, or all sources together.
+    """Counts of wrong passwords by source: an address with a name.
 
     A count begins with its first wrong password and lasts `period_s` seconds. At most `most` counts are kept; the one
     that was unchanged for longest is dropped first. `clock` is in monotonic seconds.

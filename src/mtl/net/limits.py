@@ -7,7 +7,7 @@ SHARED_MEMORY = 24 << 20
 fit goes through the socket. Only pages that were written to take memory, and packs reuse them."""
 
 MAX_SOCKETS = 16_384
-"""ZeroMQ sockets of a process: libzmq's default of 1,023 is about 250 readers. A driver has one per resource."""
+"""ZeroMQ sockets of a process: libzmq's default of 1,023 is about 250 readers."""
 
 CONTROL_HWM = 1_000
 """Control messages queued per peer; a REQ has one."""
