@@ -11,7 +11,7 @@ import pytest
 
 from mtl.client.aio import Connection
 from mtl.doors.mbws.peering import SOURCE
-from mtl.doors.mbws.peers import PeerConfig
+from mtl.doors.peers import PeerConfig
 from mtl.doors.running import Door
 from mtl.limits import MAX_CONTENT
 from mtl.testing import RunningBroker, broker

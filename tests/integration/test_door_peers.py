@@ -19,9 +19,9 @@ from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mbws.connection_records import CONNECTIONS
 from mtl.doors.mbws.peering import SOURCE
-from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
+from mtl.doors.peers import PeerConfig
 from mtl.doors.reactive import client as reactive
 from mtl.doors.running import Door, running
 from mtl.doors.websocket_client import basic, bearer

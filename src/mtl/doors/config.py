@@ -10,7 +10,7 @@ import msgspec
 
 from mtl.client.settings import Settings
 from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
-from mtl.doors.mbws.peers import PeerConfig
+from mtl.doors.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT

@@ -37,7 +37,7 @@ from mtl.doors.limits import (
     MBWS_PEER_PATIENCE_S,
 )
 from mtl.doors.mbws import client as mbws
-from mtl.doors.mbws.peers import PeerConfig
+from mtl.doors.peers import PeerConfig
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import ContentTooLarge, FieldError, MtlError
 from mtl.wire.fields import RESERVED, Value

@@ -7,7 +7,7 @@ import pytest
 
 from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig, load, parse
-from mtl.doors.mbws.peers import PeerConfig
+from mtl.doors.peers import PeerConfig
 from mtl.errors import OptionError
 
 

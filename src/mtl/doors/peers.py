@@ -1,4 +1,4 @@
-"""Other message brokers that a door sends contents to: `[doors.mbws.peers.NAME]` (see `peering`)."""
+"""Other message brokers that a door sends contents to: `[doors.mbws.peers.NAME]` (see `mbws.peering`)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtl.doors.identity import Basic, Bearer
-from mtl.doors.mbws.peers import PeerConfig
+from mtl.doors.peers import PeerConfig
 from mtl.errors import OptionError
 from tests.support.tls import Certificates
 

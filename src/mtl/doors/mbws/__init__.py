@@ -1,0 +1,1 @@
+"""MBWS and MBLWS: the door, and the client of a door."""

@@ -1,0 +1,1 @@
+"""The Reactive Streams network protocol: the door, and the client of a door."""
