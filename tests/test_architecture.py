@@ -173,6 +173,51 @@ def test_constructors_have_a_bounded_length() -> None:
     assert not too_long, f"split what is over {LONGEST_CONSTRUCTOR} lines"
 
 
+def late(node: ast.AST) -> bool:
+    """Whether this statement would run code of its own when work that waits within it is dropped."""
+    if isinstance(node, ast.Try):
+        caught = {
+            n.id
+            for h in node.handlers
+            for n in ast.walk(h.type or ast.Name("BaseException"))
+            if isinstance(n, ast.Name)
+        }
+        return bool(node.finalbody or caught & {"BaseException", "GeneratorExit"})
+    if isinstance(node, ast.With):
+        return not all("suppress" in ast.unparse(item.context_expr) for item in node.items)
+    return isinstance(node, ast.AsyncWith | ast.AsyncFor)
+
+
+def test_dropped_work_runs_no_code() -> None:
+    """Work of the core that has not ended when the broker stops is dropped at any time (`mtl.broker.steps`)."""
+    found = [
+        f"{name}: line {node.lineno}"
+        for name, module in modules().items()
+        if name.startswith("mtl.broker.")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.stmt) and late(node) and any(isinstance(n, ast.Await) for n in ast.walk(node))
+    ]
+    assert not found, (
+        "no `finally`, context or handler of GeneratorExit around a step: handle the errors by their types"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "is_late"),
+    [
+        ("try:\n    await x\nfinally:\n    y()", True),
+        ("try:\n    await x\nexcept:\n    y()", True),
+        ("try:\n    await x\nexcept (A, GeneratorExit):\n    y()", True),
+        ("try:\n    await x\nexcept (A, B):\n    y()", False),
+        ("with lock:\n    await x", True),
+        ("with suppress(A):\n    await x", False),
+        ("async with lock:\n    pass", True),
+    ],
+)
+def test_code_that_dropped_work_would_run_is_found(code: str, *, is_late: bool) -> None:
+    assert late(ast.parse(code).body[0]) is is_late
+
+
 def test_unit_tests_mirror_the_source() -> None:
     """From the first unit test of a package on, each of its modules has one."""
     untested = [

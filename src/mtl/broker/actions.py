@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mtl.net.ports import Port
 from mtl.protocol.sasl.scram import Verifier
-from mtl.storage.api import Chunk, StorageAction
+from mtl.storage.api import Answered, Chunk, StorageAction
 from mtl.wire.commands import Content
 from mtl.wire.fields import Buffer
 
@@ -83,8 +83,8 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckPassword:
-    """Check a password against a verifier; answered with a bool, after milliseconds of work."""
+class CheckPassword(Answered[bool]):
+    """Check a password against a verifier; answered after milliseconds of work."""
 
     id: int
     password: str = field(repr=False)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Audit
+from mtl.broker.steps import Outcome
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import NewChunk, Prepare, Read, Save
+from mtl.storage.api import Answered, NewChunk, Prepare, Read, Save
 from mtl.storage.records import AnyRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
+
+T = TypeVar("T")
 
 Result = Any
 """The result of an action: a log's change, a `LogView`, None, or the `StorageError` with which it failed."""
@@ -36,7 +39,7 @@ class Outbox:
         self.actions: list[a.Action] = []
         self.now = a.Now(0.0, 0)
         self.audit = Audit(lambda: self.now.mono)
-        self._waiting: dict[int, Then] = {}
+        self._waiting: dict[int, Outcome[Any]] = {}
         self._reads: set[int] = set()
         self._last_id = 0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -47,6 +50,12 @@ class Outbox:
         """Call `then` in `delay_s` seconds of monotonic time, once."""
         self._last_id += 1
         heapq.heappush(self._timers, (self.now.mono + delay_s, self._last_id, then))
+
+    def pause(self, delay_s: float) -> Outcome[None]:
+        """A step that ends after `delay_s` seconds."""
+        over: Outcome[None] = Outcome()
+        self.later(delay_s, lambda: over.set(None))
+        return over
 
     def run_due(self) -> None:
         """Call the timers that are due; timers that these set have to wait for the next call."""
@@ -74,24 +83,31 @@ class Outbox:
 
     # --- requests to the disk -------------------------------------------------------------------------------
 
-    def submit(self, make: Callable[[int], a.Action], then: Then) -> None:
-        """Request an action with a result; `then` gets the result, or the `StorageError` of its failure."""
+    def submit(self, make: Callable[[int], Answered[T]], then: Then | None = None) -> Outcome[T]:
+        """Request an action with a result."""
         self._last_id += 1
-        self._waiting[self._last_id] = then
-        self.actions.append(make(self._last_id))
+        outcome: Outcome[T] = Outcome()
+        if then is not None:
+            outcome.when_known(lambda: then(outcome.value if outcome.error is None else outcome.error))
+        self._waiting[self._last_id] = outcome
+        self.actions.append(make(self._last_id))  # type: ignore[arg-type]  # every `Answered` is an action
+        return outcome
 
-    def read(self, make: Callable[[int], Read], then: Then) -> None:
+    def read(self, make: Callable[[int], Read], then: Then | None = None) -> Outcome[Any]:
         """The same for a read; a clean stop does not wait for its result."""
-        self.submit(make, then)
+        outcome = self.submit(make, then)
         self._reads.add(self._last_id)
+        return outcome
 
     def prepare(self, chunk: NewChunk) -> None:
         """Announce a chunk that is going to be appended, so that its checksum is computed ahead; no result."""
         self.actions.append(Prepare(chunk))
 
-    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
+    def save(
+        self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord] = (), then: Then | None = None
+    ) -> Outcome[None]:
         """Save and delete records in one durable transaction."""
-        self.submit(lambda number: Save(number, tuple(put), tuple(forget)), then)
+        return self.submit(lambda number: Save(number, tuple(put), tuple(forget)), then)
 
     def save_surely(
         self,
@@ -140,10 +156,14 @@ class Outbox:
 
         self.save(before, new, restored)
 
-    def completed(self, number: int, result: Result) -> None:
-        """Pass the result of an action to its continuation; an unknown number is a programming error."""
+    def completed(self, number: int, result: object) -> None:
+        """An action has ended with its result, or with a `StorageError`. An unknown number is a programming error."""
         self._reads.discard(number)
-        self._waiting.pop(number)(result)
+        outcome = self._waiting.pop(number)
+        if isinstance(result, StorageError):
+            outcome.fail(result)
+        else:
+            outcome.set(result)
 
     @property
     def idle(self) -> bool:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from mtl.errors import StorageError
 from mtl.log.change import ChunkRef
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Asks(Generic[A_co]):
+    """A question whose answer is an `A`."""
+
+    __slots__ = ()
 
 
 class NotInMemory(Exception):
@@ -29,11 +37,11 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Asks[tuple[Chunk, ...]]):
     """The chunks that hold [first, end): at most `most` chunks, and bodies up to the given octets, but at least one
     chunk.
 
-    Answer: `tuple[Chunk, ...]`, ascending and without gaps; it begins above `first` where retention removed
+    The answer is ascending and without gaps; it begins above `first` where retention removed
     contents, and is empty if none are left. With `place_from`, bodies of at least this number of octets are
     answered by their place.
     """
@@ -46,9 +54,9 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class ByTime:
-    """The first chunk appended at or after `us` (µs since 1970); the clock is at `now_us` (stamps.py). Answer:
-    `ChunkRef`, or None when all are older.
+class ByTime(Asks[ChunkRef | None]):
+    """The first chunk appended at or after `us` (µs since 1970); the clock is at `now_us` (stamps.py). None when
+    all are older.
     """
 
     us: int
@@ -56,8 +64,8 @@ class ByTime:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeFrom:
-    """The range from `start` on with at most the given contents and stored octets. Answer: `Range`."""
+class RangeFrom(Asks["Range"]):
+    """The range from `start` on with at most the given contents and stored octets."""
 
     start: int
     contents: int | None = None
@@ -75,9 +83,9 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NewestTime:
-    """The append time (µs) of the newest content in the segment that begins at `base`. Answer: int, which
-    `SegmentInfo.newest_time` has from then on; None when there is no such segment.
+class NewestTime(Asks[int | None]):
+    """The append time (µs) of the newest content in the segment that begins at `base`, which
+    `SegmentInfo.newest_time` has from then on. None when there is no such segment.
     """
 
     base: int

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mtl.errors import StorageError
 from mtl.log.change import ChunkRef, LogOptions
@@ -57,7 +57,15 @@ __all__ = [  # includes names of other modules that are part of this interface
     "SegmentInfo",
 ]
 
+A_co = TypeVar("A_co", covariant=True)
+
 # --- actions ------------------------------------------------------------------------------------------------
+
+
+class Answered(Generic[A_co]):
+    """An action with an `id`, whose result is an `A` or a `StorageError`."""
+
+    __slots__ = ()
 
 
 class Snapshot(Protocol):
@@ -98,7 +106,7 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateLog:
+class CreateLog(Answered["LogView"]):
     """Make an empty log. Answer: its `LogView`. `owner` is kept with the log: the record that names it, from which
     a lost record can be restored (`records.encode_owner`).
     """
@@ -110,7 +118,7 @@ class CreateLog:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLog:
+class OpenLog(Answered["OpenedLog | None"]):
     """Open a log, also after a crash. Answer: an `OpenedLog`, or None for a staged log that was never made.
 
     `earliest` is that of the record, and the log of a resource keeps that record as its `owner`. With a `base` the log
@@ -127,7 +135,7 @@ class OpenLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(Answered["Changes"]):
     """Append one group, as durably as the options of the log say. Answer: `Changes`. Packs are kept as they are."""
 
     id: int
@@ -137,7 +145,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Answered["Changes"]):
     """Put the contents of staged logs, in this order, at sequence `base` of `log`, durably. Answer: `Changes`. Fails
     unless they are `contents` in number.
 
@@ -153,7 +161,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(Answered["Changes"]):
     """Free the space of contents below `earliest`. Answer: `Changes`."""
 
     id: int
@@ -162,7 +170,7 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class Roll(Answered["Changes"]):
     """Seal the newest segment because of its age. Answer: `Changes`."""
 
     id: int
@@ -171,7 +179,7 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Answered[bool]):
     """Record the end of an idle log durably. Answer: whether this was done."""
 
     id: int
@@ -179,7 +187,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetWriters:
+class ForgetWriters(Answered["Changes"]):
     """Leave the numbers of these writers out of the log's table. Answer: `Changes`."""
 
     id: int
@@ -195,7 +203,7 @@ class DropLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class Save(Answered[None]):
     """Write these records and forget those, in one durable transaction. Answer: None."""
 
     id: int
@@ -204,7 +212,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(Answered[Any]):
     """Answer a question about the contents of a log. Answer: that of the question.
 
     `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. Contents

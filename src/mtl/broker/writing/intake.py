@@ -15,16 +15,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from typing import Protocol
+from typing import Any, Protocol
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.numbers import WriterKey, WriterNumbers
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
-from mtl.storage.api import Append, Change, Draft, LogKey, LogView, NewChunk, RunEntry
+from mtl.storage.api import Answered, Append, Change, Draft, LogKey, LogView, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
 log = logging.getLogger("mtl.broker")
@@ -254,7 +253,7 @@ class Intake:
         )
         return True
 
-    def submit(self, make: Callable[[int], a.Action], then: Callable[[Result], None]) -> None:
+    def submit(self, make: Callable[[int], Answered[Any]], then: Callable[[Result], None]) -> None:
         """Request an action of this log. The log must not be busy; it is held unless this is the only step."""
         assert not self._busy, "a log does one thing at a time"
         self._busy = True
@@ -284,7 +283,9 @@ class Intake:
         assert self.reader is not None
         self.reader.trim(earliest)
 
-    def change(self, make: Callable[[int], a.Action], then: Callable[[StorageError | None], None]) -> None:
+    def change(
+        self, make: Callable[[int], Answered[Any]], then: Callable[[StorageError | None], None]
+    ) -> None:
         """As `submit`; the action's changes are visible when `then` is called, with the error if it failed."""
 
         def changed(result: Result) -> None:
