@@ -8,14 +8,17 @@ import tempfile
 from pathlib import Path
 
 from tests.hostile import scenarios  # noqa: F401  puts them into the table
+from tests.hostile.bystander import Phase
 from tests.hostile.harness import SCENARIOS, Measured, measure
 
 
 def head() -> str:
     """The table's first two lines."""
     return (
-        "| scenario | what was done | s | memory before, MiB | at most | files | others' answers | slowest, ms |\n"
-        "|---|---|---|---|---|---|---|---|"
+        "| scenario | what was done | s | memory before, MiB | at most | after | files "
+        "| another user during the attack: answers | failures | slowest, ms "
+        "| after it: answers | failures | slowest, ms |\n"
+        f"|{'---|' * 13}"
     )
 
 
@@ -23,8 +26,12 @@ def row(measured: Measured) -> str:
     """One line of the table."""
     return (
         f"| {measured.name} | {measured.done} | {measured.seconds:.1f} | {measured.before:.0f} | {measured.most:.0f} "
-        f"| {measured.files} | {measured.answers:,} | {measured.slowest:.0f} |"
+        f"| {measured.left:.0f} | {measured.files} | {_served(measured.during)} | {_served(measured.after)} |"
     )
+
+
+def _served(phase: Phase) -> str:
+    return f"{phase.answers:,} | {phase.failures} | {phase.slowest * 1000:.0f}"
 
 
 def main() -> int:
@@ -44,7 +51,7 @@ def main() -> int:
                 print(row(measure(SCENARIOS[name], Path(place), heavy=not asked.light)), flush=True)
             except AssertionError as error:
                 failed.append(name)
-                print(f"| {name} | FAILED: {error} | | | | | | |", flush=True)
+                print(f"| {name} | FAILED: {error} |{' |' * 11}", flush=True)
     return 1 if failed else 0
 
 

@@ -1,62 +1,91 @@
-"""Execution of a scenario: a broker process, a concurrent bystander that has to be served, and the measured cost."""
+"""Execution of a scenario: a broker process with users, another user that has to be served during the attack and after
+it, and the measured cost.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+from mtl.broker.runtime.users import Users, new_password
+from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
+from tests.hostile.bystander import Phase
 from tests.support.processes import killed_after
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 
 PATIENCE_S = 3.0
-"""The longest allowed delay of one answer to a bystander, on a busy machine."""
+"""The longest allowed delay of one answer to the other user, on a busy machine."""
+
+PASSWORD: Final = "a password of every user"
+ITERATIONS: Final = 4096
+"""Those of SCRAM: the smallest allowed number, so that log-ins are fast."""
+
+OTHER: Final = "other"
+OTHERS_GRANTS: Final = tuple(f"{right} other[.].*" for right in ("read", "write", "manage"))
+"""The user that has to be served, and its grants; shared names that begin with its own need none."""
+
+Play = Callable[[RunningBroker, bool], Iterator[str]]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`play(broker, heavy)` attacks, checks its own results, and returns a short description. `memory` is the allowed
-    growth of the broker in MiB; `config` has lines of the broker's configuration. Without `writes` the bystander only
-    sends requests.
+    """`play(broker, heavy)` attacks and checks its own results. It yields a short description once, while its peers
+    still have all that they took; then it ends them. `memory` is the allowed growth of the broker in MiB; `config` has
+    lines of the broker's configuration; `users` are the names and grants of users that exist from the beginning, with
+    PASSWORD. Without `writes` the other user only reads and sends requests.
     """
 
     name: str
-    play: Callable[[RunningBroker, bool], str]
+    play: Play
     memory: int
     config: str
-    writes: bool = True
+    users: Mapping[str, tuple[str, ...]]
+    writes: bool
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    *, memory: int = 64, config: str = "", writes: bool = True
-) -> Callable[[Callable[[RunningBroker, bool], str]], Callable[[RunningBroker, bool], str]]:
+    *,
+    memory: int = 64,
+    config: str = "",
+    users: Mapping[str, tuple[str, ...]] | None = None,
+    writes: bool = True,
+) -> Callable[[Play], Play]:
     """Register a function under its name."""
 
-    def register(play: Callable[[RunningBroker, bool], str]) -> Callable[[RunningBroker, bool], str]:
+    def register(play: Play) -> Play:
         name = play.__name__
-        SCENARIOS[name] = Scenario(name.replace("_", " "), play, memory, config, writes)
+        SCENARIOS[name] = Scenario(name, play, memory, config, users or {}, writes)
         return play
 
     return register
 
 
+def add_user(data: Path, name: str, *grants: str) -> None:
+    """Add a user with PASSWORD and these grants, such as "read a.*"; a running broker finds it within a second."""
+    with Users(data) as users:
+        users.add(name, new_password(PASSWORD, os.urandom, ITERATIONS), [])
+        users.grant(name, [GrantRecord("/", *grant.split(" ", 1)) for grant in grants])
+
+
 @dataclass(frozen=True)
 class Measured:
-    """One row: description and seconds, the broker's private memory before and at most (MiB), its largest number of
-    open files, the number of answers to the bystander and the longest delay of one in ms.
+    """One row: description and seconds; the broker's private memory in MiB before, at most and after; its largest
+    number of open files; and how the other user was served during the attack and after it.
     """
 
     name: str
@@ -64,9 +93,10 @@ class Measured:
     seconds: float
     before: float
     most: float
+    left: float
     files: int
-    answers: int
-    slowest: float
+    during: Phase
+    after: Phase
 
 
 class Watch:
@@ -100,15 +130,28 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
+class Bystander:
+    """The other user, in a process of its own, so that the attack does not slow it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def phase(self) -> Phase:
+        """Let it use everything once; how it was served since the last call."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("report\n")
+        self._process.stdin.flush()
+        return Phase(**json.loads(self._process.stdout.readline()))
+
+
 @contextmanager
-def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
-    """A well-behaved client in a separate process, so that the attack does not slow it. Its results are in the yielded
-    dict after the block.
-    """
-    results: dict[str, Any] = {}
+def bystander(endpoint: str, *, writes: bool) -> Iterator[Bystander]:
+    """The other user, who is served. It needs OTHERS_GRANTS."""
+    command = [sys.executable, "-m", "tests.hostile.bystander", endpoint, OTHER, PASSWORD]
     with killed_after(
         subprocess.Popen(
-            [sys.executable, "-m", "tests.hostile.bystander", endpoint, *(() if writes else ("asks",))],
+            [*command, *(() if writes else ("asks",))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -116,13 +159,8 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
         )
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "served\n", "the bystander was never served"
-        try:
-            yield results
-            report, _ = process.communicate("stop\n", timeout=30)
-            results |= json.loads(report)
-        finally:
-            process.kill()
+        assert process.stdout.readline() == "served\n", "the other user was never served"
+        yield Bystander(process)
 
 
 def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
@@ -130,15 +168,20 @@ def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
     config.write_text(scenario.config, encoding="utf-8")
+    for name, grants in {OTHER: OTHERS_GRANTS, **scenario.users}.items():
+        add_user(place / "data", name, *grants)
     with (
         broker(place / "data", config) as running,
-        bystander(running.endpoint, writes=scenario.writes) as results,
+        bystander(running.endpoint, writes=scenario.writes) as other,
     ):
         watch, began = Watch(running.pid), time.perf_counter()
         try:
-            done = scenario.play(running, heavy)
+            with contextmanager(scenario.play)(running, heavy) as done:
+                during = other.phase()
+                seconds = time.perf_counter() - began
+            after = other.phase()
+            left = own_memory(running.pid)
         finally:
-            seconds = time.perf_counter() - began
             watch.stop()
     row = Measured(
         scenario.name,
@@ -146,11 +189,14 @@ def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
         seconds,
         watch.memory[0],
         max(watch.memory),
+        left,
         max(watch.files),
-        results["answers"],
-        results["slowest"] * 1000,
+        during,
+        after,
     )
-    assert results["answers"] > 0, row
-    assert results["slowest"] < PATIENCE_S, row
+    for phase in (during, after):
+        assert phase.answers > 0, row
+        assert phase.failures == 0, row
+        assert phase.slowest < PATIENCE_S, row
     assert row.most - row.before < scenario.memory, row
     return row

@@ -1,7 +1,8 @@
 """A client of RFC 11/MTL written from the RFC and PROTOCOL.md alone.
 
 It uses pyzmq, json and struct, and no code of the project, which tests/integration/minimal checks.
-No session token, no member beyond the RFC's unless a test names one, one REQ, and a DEALER for each lease or for two.
+No session token before a log-in, no member beyond the RFC's unless a test names one, one REQ, and a DEALER for each
+lease or for two.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import zmq
+
+from tests.support.minimal_scram import log_in
 
 PATIENCE_MS = 20_000
 EMPTY = b"\0\0\0\0"
@@ -106,6 +109,8 @@ class MinimalClient:
 
     def __init__(self, endpoint: str, options: dict[int, int] | None = None) -> None:
         self.endpoint = endpoint
+        self.token: dict[str, str] = {}
+        """The member `session` of every request after a log-in."""
         self.context = zmq.Context()
         self.sockets: list[zmq.Socket[bytes]] = []
         self.req = self.socket(zmq.REQ)
@@ -123,15 +128,19 @@ class MinimalClient:
         return made
 
     def ask(self, command: str, **body: Any) -> tuple[int, dict[str, Any]]:
-        self.req.send_multipart([command.encode(), json.dumps(body).encode()])
+        self.req.send_multipart([command.encode(), json.dumps(self.token | body).encode()])
         code, text = self.req.recv_multipart()
         return int(code), json.loads(text)
 
-    def open(self, profile: str, virtual_host: str = "/") -> None:
+    def open(self, profile: str, virtual_host: str = "/", login: tuple[str, str] | None = None) -> None:
+        """Open a session, as a user with a password if there is a `login`, and select the profile."""
         protocol = {"name": "MTL", "version": 1}
         code, ready = self.ask("Connection.Open", protocol=protocol, **{"virtual-host": virtual_host})
-        assert code == 201, ready
-        assert profile in ready["profiles"]
+        assert code == 201 or (code == 401 and login), ready
+        if login is None:
+            assert profile in ready["profiles"]
+        else:
+            self.token = {"session": log_in(self.ask, *login)}
         assert self.ask("Connection.Profile", profile=profile) == (200, {"status": "OK"})
 
     def granted(self, kind: str, **body: Any) -> dict[str, Any]:
@@ -168,11 +177,13 @@ class MinimalClient:
 
 
 @contextmanager
-def minimal_client(endpoint: str, profile: str = "log", virtual_host: str = "/") -> Iterator[MinimalClient]:
-    """A client whose session is open, under `profile`."""
+def minimal_client(
+    endpoint: str, profile: str = "log", virtual_host: str = "/", login: tuple[str, str] | None = None
+) -> Iterator[MinimalClient]:
+    """A client whose session is open, under `profile`; `login` is a user with its password."""
     client = MinimalClient(endpoint)
     try:
-        client.open(profile, virtual_host)
+        client.open(profile, virtual_host, login)
         yield client
     finally:
         client.close()

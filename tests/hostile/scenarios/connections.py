@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterator
 
 from mtl.testing import RunningBroker
 from tests.hostile.harness import MIB, scenario
@@ -39,30 +40,30 @@ def leased(endpoint: str) -> tuple[RawPeer, RawPeer]:
 
 
 @scenario()
-def clients_that_connect_and_vanish(broker: RunningBroker, heavy: bool) -> str:
+def clients_that_connect_and_vanish(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A session, a lease, a bound data flow each, then a reset instead of a goodbye."""
     count = 1_000 if heavy else 200
     for _ in range(count):
         for peer in leased(broker.endpoint):
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
-    return f"{count:,} clients, each with a lease"
+    yield f"{count:,} clients, each with a lease"
 
 
 @scenario()
-def half_open_connections(broker: RunningBroker, heavy: bool) -> str:
+def half_open_connections(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """No octet is ever sent on them; they are closed at the handshake timeout."""
     count = 5_000 if heavy else 300
     peers = [RawPeer(broker.endpoint) for _ in range(count)]
     if heavy:
         assert all(peer.hung_up() for peer in peers)
+    yield f"{count:,} connections that say nothing" + (", all cut off" if heavy else "")
     for peer in peers:
         peer.close()
-    return f"{count:,} connections that say nothing" + (", all cut off" if heavy else "")
 
 
 @scenario()
-def slow_loris(broker: RunningBroker, heavy: bool) -> str:
+def slow_loris(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A handshake an octet at a time, never finished."""
     count = 1_000 if heavy else 100
     peers = [RawPeer(broker.endpoint) for _ in range(count)]
@@ -75,13 +76,13 @@ def slow_loris(broker: RunningBroker, heavy: bool) -> str:
         time.sleep(0.4 if heavy else 0.1)  # the delay of the attack; there is no answer
     if heavy:
         assert all(peer.hung_up() for peer in peers)
+    yield f"{count:,} handshakes of an octet at a time" + (", all cut off" if heavy else "")
     for peer in peers:
         peer.close()
-    return f"{count:,} handshakes of an octet at a time" + (", all cut off" if heavy else "")
 
 
 @scenario()
-def garbage_instead_of_zmtp(broker: RunningBroker, heavy: bool) -> str:
+def garbage_instead_of_zmtp(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     count = 2_000 if heavy else 200
     starts = (
         b"GET / HTTP/1.1\r\n\r\n",
@@ -97,11 +98,11 @@ def garbage_instead_of_zmtp(broker: RunningBroker, heavy: bool) -> str:
         except OSError:
             pass  # disconnected before
         peer.close()
-    return f"{count:,} connections with HTTP, TLS, random octets"
+    yield f"{count:,} connections with HTTP, TLS, random octets"
 
 
 @scenario()
-def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> str:
+def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """The size is in the frame's header, so the connection ends before the first octet is read."""
     count = 20 if heavy else 5
     sent = 0
@@ -118,11 +119,11 @@ def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> str:
         assert peer.hung_up()
         peer.close()
     assert sent < 64 * count
-    return f"{count} messages of 1 GiB, cut off after {sent / count:.0f} MiB each"
+    yield f"{count} messages of 1 GiB, cut off after {sent / count:.0f} MiB each"
 
 
 @scenario()
-def a_guessed_identity(broker: RunningBroker, heavy: bool) -> str:
+def a_guessed_identity(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A peer that announces the ROUTER identity of another one gets none of its messages: the broker keeps the first,
     and its generated identities differ from those of other processes.
     """
@@ -147,4 +148,4 @@ def a_guessed_identity(broker: RunningBroker, heavy: bool) -> str:
         for peer in peers:
             peer.close()
         assert client.ask("Connection.Profile", profile="test")[0] == 200
-    return f"{guesses:,} identities guessed, {len(peers):,} let in, none with a session"
+        yield f"{guesses:,} identities guessed, {len(peers):,} let in, none with a session"

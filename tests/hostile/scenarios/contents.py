@@ -6,6 +6,7 @@ import os
 import random
 import struct
 import time
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -43,7 +44,7 @@ def bomb() -> bytes:
 
 
 @scenario(memory=160)
-def packs_that_lie(broker: RunningBroker, heavy: bool) -> str:
+def packs_that_lie(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Compressed bombs, and a valid pack with changed lengths and offsets; each is settled, none is misread."""
     count = 20_000 if heavy else 1_000
     rng = random.Random(1)
@@ -71,7 +72,7 @@ def packs_that_lie(broker: RunningBroker, heavy: bool) -> str:
         reader.summon("packs")
         for _ in range(described["next"] - 1):
             reader.read()
-    return f"{count:,} packs, {rejected:,} rejected"
+        yield f"{count:,} packs, {rejected:,} rejected"
 
 
 def entries(octets: int, number: int = 0) -> bytes:
@@ -84,7 +85,7 @@ def entries(octets: int, number: int = 0) -> bytes:
 
 
 @scenario(memory=160)
-def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> str:
+def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """As many different tables, of as many entries, as a pack can hold: all have to be checked."""
     packs, contents, octets = (200, 15, 33_000) if heavy else (10, 15, 33_000)
     pack = bytes(encode_pack([b""] * contents, [entries(octets, n) for n in range(contents)]))
@@ -95,11 +96,11 @@ def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> str:
             writer.content(number * contents + 1, pack, table=count_of(contents))
         while settled(writer) < packs * contents:
             pass
-    return f"{packs} packs of {contents} tables with {octets // 4:,} entries"
+        yield f"{packs} packs of {contents} tables with {octets // 4:,} entries"
 
 
 @scenario(memory=256)  # TAIL_BYTES, the 32 MiB in flight, and their packed form for the disk
-def contents_of_large_properties(broker: RunningBroker, heavy: bool) -> str:
+def contents_of_large_properties(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Plain contents with properties of the largest size, a thousand in flight."""
     count = 10_000 if heavy else 600
     table = entries(33_000)
@@ -113,11 +114,11 @@ def contents_of_large_properties(broker: RunningBroker, heavy: bool) -> str:
             writer.content(number + 1, b"", table=table)
         while done < count:
             done = settled(writer)
-    return f"{count:,} contents of 8,250 properties"
+        yield f"{count:,} contents of 8,250 properties"
 
 
 @scenario(memory=400)
-def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> str:
+def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Large contents without confirmation for peers with a small queue, in the profiles test and log."""
     count, readers = (1_000, 4) if heavy else (150, 2)
     body = os.urandom(limits.MAX_CONTENT // 2)
@@ -138,11 +139,11 @@ def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> str:
                 settled(writer)
         fan.quiet()
         time.sleep(0.5)  # waiting shows that nothing more happens and that memory does not grow
-    return f"{2 * readers} readers, {count:,} contents of 2 MiB for each"
+        yield f"{2 * readers} readers, {count:,} contents of 2 MiB for each"
 
 
 @scenario(memory=640)  # INBOUND_OCTETS, PLAIN_WAITING messages in libzmq, and their packed form for the disk
-def a_flood_above_the_rate_of_the_disk(broker: RunningBroker, heavy: bool) -> str:
+def a_flood_above_the_rate_of_the_disk(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Contents without confirmation, faster than they can be stored: excess ones are dropped and counted."""
     octets = (4 << 30) if heavy else (256 << 20)
     body = os.urandom(MIB)
@@ -152,11 +153,11 @@ def a_flood_above_the_rate_of_the_disk(broker: RunningBroker, heavy: bool) -> st
         for number in range(octets // len(body)):
             writer.content(number + 1, body, table=EMPTY)
         writer.quiet()
-    return f"{octets >> 20:,} MiB without confirmation"
+        yield f"{octets >> 20:,} MiB without confirmation"
 
 
 @scenario()
-def commands_out_of_turn(broker: RunningBroker, heavy: bool) -> str:
+def commands_out_of_turn(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Commands that must get no answer: of unknown peers, Confirms without contents, truncated headers."""
     count = 200_000 if heavy else 10_000
     with minimal_client(broker.endpoint) as client:
@@ -179,4 +180,4 @@ def commands_out_of_turn(broker: RunningBroker, heavy: bool) -> str:
             for link in (flow, stranger):
                 link.dealer.send_multipart([frames[number % len(frames)], b"x"])
         flow.quiet()
-    return f"{2 * count:,} commands"
+        yield f"{2 * count:,} commands"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 
 import zmq
 
@@ -33,7 +34,7 @@ def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
 
 
 @scenario()
-def tiny_requests(broker: RunningBroker, heavy: bool) -> str:
+def tiny_requests(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Requests at the highest rate of one connection, all answered."""
     count, window = (1_000_000 if heavy else 20_000), 200
     with minimal_client(broker.endpoint) as client:
@@ -43,11 +44,11 @@ def tiny_requests(broker: RunningBroker, heavy: bool) -> str:
                 dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"log"}'])
             if number >= window:
                 assert dealer.recv_multipart()[1] == b"200"
-    return f"{count:,} requests on one connection"
+        yield f"{count:,} requests on one connection"
 
 
 @scenario(memory=128)
-def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
+def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Deep, long, ambiguous and impossible JSON, each of a megabyte; only the well-formed is answered."""
     rounds = 50 if heavy else 3
     bodies = {
@@ -72,11 +73,11 @@ def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
         while json.loads(dealer.recv_multipart()[2]).get("resources") is None:
             answers += 1
         assert rounds * sum(bodies.values()) - rounds <= answers <= rounds * (sum(bodies.values()) + 1)
-    return f"{rounds * len(bodies)} requests of up to 1 MiB, {answers} answered"
+        yield f"{rounds * len(bodies)} requests of up to 1 MiB, {answers} answered"
 
 
 @scenario(memory=96)
-def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
+def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Ids, holders and conversations of almost a megabyte each, which the broker would remember."""
     count, text = (1_000 if heavy else 200), "x" * (HUGE - 1_000)
     kept = (
@@ -92,11 +93,11 @@ def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
             command, body = kept[number % len(kept)]
             code, answer = client.ask(command, **({"application": f"a{number}"} | body))
             assert (code, answer["reason"]) == (400, "bad-arguments"), (command, code)
-    return f"{count} requests that name something of almost a megabyte"
+        yield f"{count} requests that name something of almost a megabyte"
 
 
 @scenario(memory=400)  # QUEUED_OCTETS for each of the peers
-def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> str:
+def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Descriptions of half a megabyte, requested a thousand times by peers that never read."""
     peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)
     with minimal_client(broker.endpoint) as client:
@@ -116,13 +117,13 @@ def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> str:
                 peer.send(b"", b"Resource.List", b"{}")
             deaf.append(peer)
         time.sleep(1)  # waiting shows that nothing more happens and that memory does not grow
+        yield f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"
         for peer in deaf:
             peer.close()
-    return f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"
 
 
 @scenario(memory=128)
-def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> str:
+def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Requests with the most names, on more and more connections; the broker answers 503 at its limit."""
     count = 2_000 if heavy else 450
     names = [f"{number:06}" for number in range(MAX_RESOURCES_PER_LEASE)]
@@ -136,11 +137,11 @@ def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> str:
             dealer.send_multipart([b"", b"Resource.Describe", body])
         for _ in range(count - waiting):
             assert dealer.recv_multipart()[1] == b"503"
-    return f"{count:,} waiting requests of {len(body) / 1024:.0f} KiB, all but {waiting} refused"
+        yield f"{count:,} waiting requests of {len(body) / 1024:.0f} KiB, all but {waiting} refused"
 
 
 @scenario()
-def patterns_that_explode(broker: RunningBroker, heavy: bool) -> str:
+def patterns_that_explode(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     rounds = 50 if heavy else 5
     patterns = (
         "(a+)+$",
@@ -159,15 +160,15 @@ def patterns_that_explode(broker: RunningBroker, heavy: bool) -> str:
             for pattern in patterns:
                 code, _ = client.ask("Resource.List", pattern=pattern)
                 assert code in {200, 400}
-    return f"{rounds * len(patterns)} patterns over 300 names"
+        yield f"{rounds * len(patterns)} patterns over 300 names"
 
 
 @scenario()
-def sessions_without_end(broker: RunningBroker, heavy: bool) -> str:
+def sessions_without_end(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """One connection each, which distinguishes them; the longest silent ones are evicted."""
     count = broker_limits.MAX_SESSIONS + 5_000 if heavy else 1_000
     for _ in range(count):
         peer = RawPeer(broker.endpoint).shake_hands()
         assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"
         peer.close()
-    return f"{count:,} sessions"
+    yield f"{count:,} sessions"

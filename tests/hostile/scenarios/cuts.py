@@ -80,13 +80,13 @@ def log(broker: RunningBroker, heavy: bool, *, packed: bool) -> str:
 
 
 @scenario()
-def cuts_in_profile_log(broker: RunningBroker, heavy: bool) -> str:
-    return log(broker, heavy, packed=False)
+def cuts_in_profile_log(broker: RunningBroker, heavy: bool) -> Iterator[str]:
+    yield log(broker, heavy, packed=False)
 
 
 @scenario()
-def cuts_in_profile_log_of_packs(broker: RunningBroker, heavy: bool) -> str:
-    return log(broker, heavy, packed=True)
+def cuts_in_profile_log_of_packs(broker: RunningBroker, heavy: bool) -> Iterator[str]:
+    yield log(broker, heavy, packed=True)
 
 
 class Again:
@@ -134,7 +134,7 @@ class Again:
 
 
 @scenario()
-def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
+def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Every content arrives, and redeliveries are marked."""
     count, cuts = (100_000, 30) if heavy else (5_000, 4)
     deliveries: dict[bytes, int] = {}
@@ -151,11 +151,11 @@ def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
             thread.join()
         consumer.close()
         again = sum(times - 1 for times in deliveries.values())
-        return f"{count:,} contents, {again} delivered again, through {proxy.cuts} cut connections"
+        yield f"{count:,} contents, {again} delivered again, through {proxy.cuts} cut connections"
 
 
 @scenario()
-def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
+def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """No contents are kept for absent readers; a continued lease is in order, and a new one starts at 1."""
     rounds = 30 if heavy else 5
     with through_a_proxy(broker, "test") as (proxy, endpoint):
@@ -173,4 +173,4 @@ def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
                 proxy.cut()
                 reader.close()
             writer.quiet()
-        return f"{rounds} readers cut after 100 of 200 contents, {proxy.cuts} connections"
+        yield f"{rounds} readers cut after 100 of 200 contents, {proxy.cuts} connections"

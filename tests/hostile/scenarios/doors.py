@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import mtl
 from mtl.testing import RunningBroker
-from tests.hostile.harness import scenario
-from tests.hostile.scenarios.rights import PASSWORD, user
+from tests.hostile.harness import PASSWORD, scenario
+from tests.hostile.scenarios.rights import user
 from tests.support.doors import await_line, door_process
 from tests.support.zmtp import RawPeer
 
@@ -46,7 +46,7 @@ def again(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list
 
 
 @scenario()
-def identities_at_a_door(broker: RunningBroker, heavy: bool) -> str:
+def identities_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A peer that announces a subscriber's identity after its end gets none of its messages; a hanging subscriber keeps
     it no longer than its TTL.
     """
@@ -71,11 +71,11 @@ def identities_at_a_door(broker: RunningBroker, heavy: bool) -> str:
         assert answer == [b"OK", b"ID", b"c"]
         owner.close()
         hanging.close()
-    return f"{count:,} identities taken over, and one that hung"
+        yield f"{count:,} identities taken over, and one that hung"
 
 
 @scenario()
-def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> str:
+def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A peer that continues after its goodbye does not delay others."""
     count = 20_000 if heavy else 2_000
     with mc0_door(broker) as endpoint:
@@ -86,11 +86,11 @@ def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> str
         assert asked(other, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
         for client in (peer, other):
             client.close()
-    return f"{count:,} goodbyes of one peer"
+        yield f"{count:,} goodbyes of one peer"
 
 
 @scenario()
-def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> str:
+def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """After some attempts the user is locked out for this address, and nobody else. A door reachable by other machines
     does not start in this way.
     """
@@ -114,7 +114,7 @@ def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> str:
         assert guess((host, int(port)), f"alice:{PASSWORD}") == 401, "the right one after many wrong ones"
         assert guess((host, int(port)), f"bob:{PASSWORD}") == 101, "another user at the same address"
     assert codes == {401: count}, codes
-    return f"{count:,} passwords"
+    yield f"{count:,} passwords"
 
 
 def guess(place: tuple[str, int], login: str) -> int:

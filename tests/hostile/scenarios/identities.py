@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mtl.testing import RunningBroker
 from tests.hostile.harness import scenario
 from tests.support.minimal_client import (
@@ -56,7 +58,7 @@ def steal(data: str, identity: bytes) -> int:
 
 
 @scenario()
-def identities(broker: RunningBroker, heavy: bool) -> str:
+def identities(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A thief announces a victim's identity at the moment when the victim's connection ends, and claims contents, a
     cursor and a writer's name by it.
     """
@@ -89,4 +91,4 @@ def identities(broker: RunningBroker, heavy: bool) -> str:
                 assert client.ask("Lease.Close", lease=lease["lease"])[0] == 200
         described = client.ask("Resource.Describe", resource="mine")[1]["resources"][0]
         assert described["next"] == WRITTEN + 1, "nothing was written under another's name"
-    return f"{rounds:,} identities taken over with {attempts:,} connections"
+        yield f"{rounds:,} identities taken over with {attempts:,} connections"

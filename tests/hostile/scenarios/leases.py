@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 
 from mtl.broker import limits as broker_limits
 from mtl.testing import RunningBroker
@@ -13,31 +14,30 @@ from tests.support.minimal_client import LEASE, RESPONSE, minimal_client, short,
 
 
 @scenario(memory=160)
-def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
+def leases_without_end(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A session has its share; then it gets 503, and others still get leases."""
     sessions = 12 if heavy else 1
     granted = refused = 0
-    with minimal_client(broker.endpoint, "test") as other:
-        with minimal_client(broker.endpoint) as client:
-            for _ in range(sessions):
-                dealer = pipelining(client)
-                dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"test"}'])
-                assert dealer.recv_multipart()[1] == b"200"
-                for _ in range(broker_limits.MAX_LEASES_PER_SESSION + 100):
-                    dealer.send_multipart([b"", b"Connection.Writer", b'{"resources":["resource"]}'])
-                    _, code, body = dealer.recv_multipart()
-                    granted += code == b"202"
-                    refused += code == b"503"
-                    assert code == b"202" or json.loads(body)["reason"] == "overloaded"
+    with minimal_client(broker.endpoint, "test") as other, minimal_client(broker.endpoint) as client:
+        for _ in range(sessions):
+            dealer = pipelining(client)
+            dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"test"}'])
+            assert dealer.recv_multipart()[1] == b"200"
+            for _ in range(broker_limits.MAX_LEASES_PER_SESSION + 100):
+                dealer.send_multipart([b"", b"Connection.Writer", b'{"resources":["resource"]}'])
+                _, code, body = dealer.recv_multipart()
+                granted += code == b"202"
+                refused += code == b"503"
+                assert code == b"202" or json.loads(body)["reason"] == "overloaded"
         assert refused >= 100 * sessions
         assert granted <= broker_limits.MAX_LEASES
         if granted < broker_limits.MAX_LEASES - 10:  # the bystander has some as well
             assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
-    return f"{granted:,} leases, then {refused:,} times 503"
+        yield f"{granted:,} leases, then {refused:,} times 503"
 
 
 @scenario()
-def claims_of_another_lease(broker: RunningBroker, heavy: bool) -> str:
+def claims_of_another_lease(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Tokens are guessed and derived from a real one; the owner is not affected."""
     count = 100_000 if heavy else 5_000
     with minimal_client(broker.endpoint) as owner:
@@ -58,4 +58,4 @@ def claims_of_another_lease(broker: RunningBroker, heavy: bool) -> str:
         writer.content(1, b"mine")
         writer.await_confirm(1)
         assert owner.ask("Resource.Describe", resource="mine")[1]["resources"][0]["next"] == 2
-    return f"{count:,} tokens guessed"
+        yield f"{count:,} tokens guessed"

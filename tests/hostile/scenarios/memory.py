@@ -59,7 +59,7 @@ TABLE = b"\0\0\0\x0b\x04%04dS\0\0\0\1x"
 
 
 @scenario(memory=160)
-def packs_that_change_while_they_are_checked(broker: RunningBroker, heavy: bool) -> str:
+def packs_that_change_while_they_are_checked(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Octets checked in the writer's memory may change a moment later: the broker uses its own copy."""
     count = 500 if heavy else 60
     pack = bytes(encode_pack([b"x"] * CONTENTS, [TABLE % n for n in range(CONTENTS)]))
@@ -87,4 +87,4 @@ def packs_that_change_while_they_are_checked(broker: RunningBroker, heavy: bool)
         for _ in range(stored):
             assert len(reader.read()[3]) == len(pack)
         assert client.ask("Resource.Describe", resource="packs")[1]["resources"][0].get("trouble") is None
-    return f"{count:,} packs, {stored:,} whole when they were copied"
+        yield f"{count:,} packs, {stored:,} whole when they were copied"

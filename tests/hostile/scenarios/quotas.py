@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -52,7 +52,7 @@ def write_without_end(writer: Writer) -> None:
 
 
 @scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of its contents
-def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
+def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Request as much as possible of everything; each refusal names the quota and its value, and another user gets its
     full quota.
     """
@@ -128,4 +128,4 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         writer.abandon()
         with modest.writer("r") as writer:
             writer.send(b"y")
-    return f"{rounds} times all leases and stages, all names, waits and octets, stages too"
+        yield f"{rounds} times all leases and stages, all names, waits and octets, stages too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from mtl.testing import RunningBroker
 from tests.hostile.harness import open_files, scenario
@@ -14,7 +15,7 @@ FILES = 1_200
 
 
 @scenario(memory=256)
-def resources_by_the_thousand(broker: RunningBroker, heavy: bool) -> str:
+def resources_by_the_thousand(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Resources are created, written to and described; an idle log must not keep a file open."""
     count = 10_000 if heavy else 1_500
     with minimal_client(broker.endpoint) as client:
@@ -32,4 +33,4 @@ def resources_by_the_thousand(broker: RunningBroker, heavy: bool) -> str:
             writer.await_confirm(len(names))
         files = open_files(broker.pid)
         assert files < FILES, f"{files} files are open"
-    return f"{count:,} resources with a content each, {files} files open"
+        yield f"{count:,} resources with a content each, {files} files open"

@@ -13,10 +13,9 @@ from typing import Any
 
 import zmq
 
-from mtl.broker.runtime.users import Users, new_password
-from mtl.storage.records import GrantRecord
+from mtl.broker.runtime.users import Users
 from mtl.testing import RunningBroker
-from tests.hostile.harness import scenario
+from tests.hostile.harness import PASSWORD, add_user, scenario
 from tests.support.minimal_client import (
     CONTENT,
     LEASE,
@@ -29,7 +28,6 @@ from tests.support.minimal_client import (
     u64,
 )
 
-PASSWORD = "a password of a user"
 PATIENCE_S = 20.0
 EDIT_S = 5.0
 """The longest allowed duration of a change of the users while the broker writes its records."""
@@ -148,16 +146,14 @@ def load(client: MinimalClient) -> Iterator[dict[str, Any]]:
     memory=256,
     config='auto-create = ["new-*"]\n[authentication]\nplain-without-encryption = true\n',
 )
-def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
+def revocation_under_load(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Users are removed while they read and while their requests wait. None reads contents written afterwards, and no
     lease granted in between can be bound.
     """
     names = [f"user{n}" for n in range(20 if heavy else 4)]
     slowest = 0.0
-    with Users(broker.data) as users:
-        for name in names:
-            users.add(name, new_password(PASSWORD, os.urandom, 4096), [])
-            users.grant(name, [GrantRecord("/", right, ".*") for right in ("read", "manage")])
+    for name in names:
+        add_user(broker.data, name, "read .*", "manage .*")
     with minimal_client(broker.endpoint) as client:
         assert client.ask("Resource.Create", resource="load")[0] == 200
         clients = [MinimalClient(broker.endpoint) for _ in names]
@@ -184,7 +180,7 @@ def revocation_under_load(broker: RunningBroker, heavy: bool) -> str:
                 with suppress(zmq.ZMQError):
                     victim_client.close()
     granted = sum(len(victim.tokens) for victim in victims)
-    return (
+    yield (
         f"{len(names)} users removed, {granted} leases of theirs granted before, {counts['written']:,} contents "
         f"and {counts['made']:,} resources meanwhile"
     )

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import mtl
-from mtl.broker.runtime.users import Users, new_password
 from mtl.client.connection import Connection
 from mtl.errors import MtlError, Refused
-from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
-from tests.hostile.harness import scenario
+from tests.hostile.harness import PASSWORD, add_user, scenario
 
 PATIENCE_S = 20.0
-PASSWORD = "a password of low"
 
 
 def user(broker: RunningBroker, name: str, *grants: str) -> Connection:
     """A new user's connection; grants are "read a" and the like. A running broker finds users within a second."""
-    with Users(broker.data) as users:
-        users.add(name, new_password(PASSWORD, os.urandom, 4096), [])
-        users.grant(name, [GrantRecord("/", *grant.split(" ", 1)) for grant in grants])
+    add_user(broker.data, name, *grants)
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -43,7 +37,7 @@ def status(work: Callable[[], object]) -> int:
 
 
 @scenario()
-def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> str:
+def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Attempts to fence, block, reset, settle, forget and take over by names of others; all are refused."""
     rounds = 300 if heavy else 5
     spec = w.StageSpec(application="theirs", version=2)
@@ -85,4 +79,4 @@ def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> str:
         (cursor,) = owner.cursors("theirs", "orders")
         assert cursor.position == 1
         writer.close()
-    return f"{rounds * len(tries):,} attempts of {len(tries)} kinds, each refused"
+        yield f"{rounds * len(tries):,} attempts of {len(tries)} kinds, each refused"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,7 +18,7 @@ WATERMARK = 1 << 60
 
 
 @scenario(config=f"low-watermark = {WATERMARK}\n", writes=False)
-def writers_on_a_disk_that_is_nearly_full(broker: RunningBroker, heavy: bool) -> str:
+def writers_on_a_disk_that_is_nearly_full(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Every request for a lease to write is refused with the reason; readers, cursors and commits are served."""
     count = 20_000 if heavy else 1_000
     with minimal_client(broker.endpoint) as client, mtl.connect(broker.endpoint) as connection:
@@ -38,4 +39,4 @@ def writers_on_a_disk_that_is_nearly_full(broker: RunningBroker, heavy: bool) ->
         pytest.raises(Refused, match="low-watermark"),
     ):
         late.writer("r")
-    return f"{count:,} requests to write"
+    yield f"{count:,} requests to write"

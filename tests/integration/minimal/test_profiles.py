@@ -11,14 +11,18 @@ import pytest
 
 from mtl.testing import RunningBroker
 from tests.support import minimal_client as module
+from tests.support import minimal_scram
 from tests.support.minimal_client import EMPTY, PING, PONG, MinimalClient, earliest, minimal_client, written
 
 
 def test_the_minimal_client_imports_no_code_of_the_project() -> None:
-    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    names = {a.name for x in ast.walk(tree) if isinstance(x, ast.Import) for a in x.names}
-    names |= {x.module or "" for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
-    assert names == {"__future__", "collections.abc", "contextlib", "json", "struct", "time", "typing", "zmq"}
+    names = set()
+    for part in (module, minimal_scram):
+        tree = ast.parse(Path(str(part.__file__)).read_text(encoding="utf-8"))
+        names |= {a.name for x in ast.walk(tree) if isinstance(x, ast.Import) for a in x.names}
+        names |= {x.module or "" for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
+    standard = {"base64", "contextlib", "hashlib", "hmac", "json", "os", "struct", "time", "typing"}
+    assert names == standard | {"__future__", "collections.abc", "zmq", "tests.support.minimal_scram"}
 
 
 # --- the profiles -------------------------------------------------------------------------------------------
