@@ -34,3 +34,6 @@ MAX_DIGEST = 16
 
 MAX_SEQUENCE = (1 << 64) - 1
 """The largest sequence that a command can have."""
+
+MAX_QUEUE_DELIVERIES = 1_000_000
+"""Largest configurable number of deliveries of a queue's content; at the longest backoff they take a year."""

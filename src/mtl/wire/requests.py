@@ -10,12 +10,11 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from mtl.broker.queues.limits import MAX_QUEUE_DELIVERIES
 from mtl.errors import FieldError
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
 from mtl.wire import replies as r
 from mtl.wire.fields import encode_short
-from mtl.wire.limits import MAX_DIGEST, MAX_PATTERN, MAX_STAGES_PER_COMMIT
+from mtl.wire.limits import MAX_DIGEST, MAX_PATTERN, MAX_QUEUE_DELIVERIES, MAX_STAGES_PER_COMMIT
 from mtl.wire.replies import (
     Body,
     Count,

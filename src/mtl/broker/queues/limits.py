@@ -41,9 +41,6 @@ QUEUE_DELIVERIES = 10
 """Default number of deliveries after which a content becomes a dead letter. Its backoffs then add up to a
 minute."""
 
-MAX_QUEUE_DELIVERIES = 1_000_000
-"""Largest configurable number of deliveries; at the longest backoff they take a year."""
-
 QUEUE_BURY = 100
 """Most dead letters that are appended for one queue at a check, because each is read from the log."""
 
