@@ -1,5 +1,5 @@
-"""Writes CONFORMANCE.md: the requirements of the documents (tests/requirements), and the tests whose markers have
-their ids.
+"""Writes CONFORMANCE.md with the requirements of the documents (tests/requirements), and a page with the tests whose
+markers have their ids.
 
 Tests are parsed, not imported, so this is quick and independent of installed packages.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 CONFORMANCE = ROOT / "CONFORMANCE.md"
+TESTS_PAGE = "docs/reference/conformance-tests.md"
 
 PROTOCOLS = ("mtl", "mc0", "mbws", "mm2", "rs")
 """The documents in the order of the page. A protocol without a file in tests/requirements is not implemented yet."""
@@ -32,9 +33,14 @@ BINDING = frozenset({"must", "should"})
 
 HEAD = """# Conformance
 
-The requirements of each document, how they are met, and the tests that show it. `DEVIATES` marks each difference from
-the document, with the reason. `./scripts/conformance` generates this page from tests/requirements and the markers of
-the tests; it is not edited by hand.
+The requirements of each document, and how they are met. The id of a requirement leads to its tests. Where the state is
+"differs", the word DEVIATES begins the difference from the document and its reason. `./scripts/conformance` generates
+this page and the page of the tests from tests/requirements and the markers of the tests; they are not edited by hand.
+"""
+TESTS_HEAD = """# Tests of the requirements
+
+The tests that show each requirement of [Conformance](../../CONFORMANCE.md). `./scripts/conformance` writes this page
+from the markers of the tests.
 """
 
 
@@ -46,6 +52,11 @@ class Requirement:
     level: str
     text: str
     how: str
+
+    @property
+    def deviates(self) -> bool:
+        """Whether the implementation differs from the document; `how` has the reason."""
+        return "DEVIATES" in self.how
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ class Shown:
     name: str
 
     def __str__(self) -> str:
-        return f"[{Path(self.path).stem}]({self.path})::{self.name}"
+        return f"[{Path(self.path).stem}](../../{self.path})::{self.name}"
 
 
 class Unusable(Exception):
@@ -142,39 +153,37 @@ def _ids(mark: ast.expr, path: str) -> list[str]:
     return [str(requirement) for requirement in ids]
 
 
-# --- the page -----------------------------------------------------------------------------------------------
+# --- the pages ----------------------------------------------------------------------------------------------
 
 
 def page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str:
     """The text of CONFORMANCE.md."""
     parts = [HEAD, *(f"- **{level}**: {meaning}" for level, meaning in LEVELS.items())]
     for document in required:
-        count = sum(bool(tested.get(r.id)) for r in document)
+        deviations = sum(requirement.deviates for requirement in document)
+        count = sum(bool(tested.get(requirement.id)) for requirement in document)
         parts += [
             "",
             f"## {document.title}",
             "",
-            f"<{document.source}>: {len(list(document))} requirements, {count} tested.",
+            f"<{document.source}>: {len(list(document))} requirements, {count} tested, {deviations} with a difference.",
+            "",
+            "| id | level | required | state | how |",
+            "|---|---|---|---|---|",
         ]
         for title, requirements in document.sections.items():
-            parts += [
-                "",
-                f"### {title}",
-                "",
-                "| id | level | required | how | shown by |",
-                "|---|---|---|---|---|",
-            ]
-            parts += [_row(r, tested.get(r.id, [])) for r in requirements]
+            parts += [f"| | | **{title}** | | |", *map(_row, requirements)]
     return "\n".join(parts) + "\n"
 
 
-def _row(requirement: Requirement, tests: list[Shown]) -> str:
+def _row(requirement: Requirement) -> str:
+    state = "differs" if requirement.deviates else "met"
     cells = (
-        requirement.id,
+        f"[{requirement.id}]({TESTS_PAGE}#{requirement.id.lower()})",
         requirement.level,
         _cell(requirement.text),
+        state,
         _cell(requirement.how),
-        "<br>".join(map(str, tests)),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -183,9 +192,22 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def tests_page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str:
+    """The text of the page with the tests of each requirement."""
+    parts = [TESTS_HEAD.rstrip("\n")]
+    for document in required:
+        parts += ["", f"## {document.title}", "", "| id | tests |", "|---|---|"]
+        for requirement in document:
+            tests = "<br>".join(map(str, tested.get(requirement.id, [])))
+            parts.append(f'| <a id="{requirement.id.lower()}"></a>{requirement.id} | {tests} |')
+    return "\n".join(parts) + "\n"
+
+
 def main() -> int:
-    """Write CONFORMANCE.md."""
-    CONFORMANCE.write_text(page(documents(), evidence()), encoding="utf-8")
+    """Write both pages."""
+    required, tested = documents(), evidence()
+    CONFORMANCE.write_text(page(required, tested), encoding="utf-8")
+    (ROOT / TESTS_PAGE).write_text(tests_page(required, tested), encoding="utf-8")
     return 0
 
 

@@ -25,9 +25,11 @@ def test_every_marker_names_a_requirement() -> None:
     assert not unknown, "write these in tests/requirements, or correct the markers"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_pages_are_up_to_date() -> None:
     page = conformance.CONFORMANCE.read_text(encoding="utf-8")
     assert page == conformance.page(REQUIRED, TESTED), "run ./scripts/conformance"
+    tests = (conformance.ROOT / conformance.TESTS_PAGE).read_text(encoding="utf-8")
+    assert tests == conformance.tests_page(REQUIRED, TESTED), "run ./scripts/conformance"
 
 
 @pytest.mark.parametrize(("document", "count"), [("mtl", 117), ("mc0", 30), ("mm2", 66), ("rs", 48)])
@@ -84,15 +86,20 @@ def test_an_invalid_file_is_an_error(tmp_path: Path, entry: str) -> None:
         conformance.document(path)
 
 
-def test_a_requirement_is_a_row_of_the_page() -> None:
-    document = Document(
-        "T", "S", {"A": (Requirement("X-1", "must", "a|b", "c"), Requirement("X-2", "may", "d", "e"))}
-    )
-    page = conformance.page(
-        [document], {"X-1": [Shown("tests/test_a.py", "test_one"), Shown("tests/test_b.py", "test_two")]}
-    )
-    assert "S>: 2 requirements, 1 tested." in page
+def test_a_requirement_is_a_row_of_both_pages() -> None:
+    differing = Requirement("X-2", "may", "d", "DEVIATES: e")
+    document = Document("T", "S", {"A": (Requirement("X-1", "must", "a|b", "c"), differing)})
+    tested = {"X-1": [Shown("tests/test_a.py", "test_one"), Shown("tests/test_b.py", "test_two")]}
+    page = conformance.page([document], tested)
+    assert "S>: 2 requirements, 1 tested, 1 with a difference." in page
+    tests = conformance.TESTS_PAGE
     assert (
-        "| X-1 | must | a\\|b | c | [test_a](tests/test_a.py)::test_one<br>[test_b](tests/test_b.py)::test_two |\n"
-        "| X-2 | may | d | e |  |\n"
+        "| | | **A** | | |\n"
+        f"| [X-1]({tests}#x-1) | must | a\\|b | met | c |\n"
+        f"| [X-2]({tests}#x-2) | may | d | differs | DEVIATES: e |\n"
     ) in page
+    assert (
+        '| <a id="x-1"></a>X-1 | [test_a](../../tests/test_a.py)::test_one<br>'
+        "[test_b](../../tests/test_b.py)::test_two |\n"
+        '| <a id="x-2"></a>X-2 |  |\n'
+    ) in conformance.tests_page([document], tested)

@@ -64,8 +64,8 @@ def test_help_names_every_option_of_the_program(name: str) -> None:
     script = (ROOT / "scripts" / name).read_text(encoding="utf-8")
     comment, _, commands = script.partition("set -eu")
     files = [ROOT / path for path in re.findall(r"scripts/\w+(?:/\w+)*\.py", commands)]
-    for module in re.findall(r"-m ((?:tests|mutation)[\w.]*)", commands):
-        base = ROOT.joinpath(*(["scripts"] if module.startswith("mutation") else []), *module.split("."))
+    for module in re.findall(r"-m (tests[\w.]*)", commands):
+        base = ROOT.joinpath(*module.split("."))
         files.append(base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__main__.py")
     options = {
         option
