@@ -292,13 +292,22 @@ def _requests(
 ) -> _Requests:
     out, leases, resources, stages = base.out, base.leases, logs.resources, logs.stages
     names = RequestNames(resources, stages, committing)
-    authorization = Authorization(base.accounts, names, stages, COMMANDS)
+    authorization = Authorization(base.accounts, names, COMMANDS)
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
     writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
     bookmarks = Bookmarks(base.settings.authentication.secret, base.random)
-    listing = Listing(authorization, resources, reading.queues, stages, committing, reading.reads, bookmarks)
+    listing = Listing(
+        authorization,
+        resources,
+        reading.cursors,
+        reading.queues,
+        stages,
+        committing,
+        reading.reads,
+        bookmarks,
+    )
     changes = Changes(base.settings.boot)
     polls = Polls(out, resources, listing, changes, authorization, base.quotas)
     requests = Requests(
@@ -306,7 +315,7 @@ def _requests(
         base.ages,
         sessions,
         authorization,
-        NeededLogs(base.opening, listing, resources, reading.cursors, reading.queues, stages, COMMANDS),
+        NeededLogs(base.opening, listing, resources, stages, COMMANDS),
         leases,
         resources,
         reading.cursors,

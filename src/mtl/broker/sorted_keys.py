@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, islice
+from itertools import compress
 from typing import Generic, NamedTuple, TypeVar
 
 from mtl.broker.limits import MAX_PAGE, MAX_PAGE_SCANNED
@@ -47,24 +47,37 @@ class SortedKeys(Generic[K]):
         self,
         prefix: Key,
         after: Sequence[str] | None,
-        wanted: Callable[[list[K]], Iterable[bool]],
+        wanted: Callable[[list[K]], Sequence[bool]],
         scanned: int = MAX_PAGE_SCANNED,
+        beginnings: Sequence[str] = ("",),
     ) -> Page[K]:
         """The first MAX_PAGE keys that begin with `prefix` and are `wanted`. `after` is a key without its first member:
-        the page begins above it. `wanted` gets at most `scanned` keys. So a page may have few keys, or none, and not be
-        the last one.
+        the page begins above it. `wanted` gets at most `scanned` keys, and may judge only the first ones. So a page may
+        have few keys, or none, and not be the last one.
+
+        The member after the prefix begins with one of the `beginnings`, which are sorted, and none of which begins with
+        another one. Other keys cost nothing.
         """
         keys = self._in_order()
-        begin = bisect_left(keys, prefix)  # a prefix sorts before all keys that begin with it
-        if after is not None:
-            begin = max(begin, bisect_right(keys, (prefix[0], *after)))
-        block = list(islice(keys, begin, begin + scanned + 1))
-        block = block[: _count_with(prefix, block)]
-        more, block = len(block) > scanned, block[:scanned]
-        found = list(compress(block, wanted(block)))
+        least = 0 if after is None else bisect_right(keys, (prefix[0], *after))
+        block: list[K] = []
+        for beginning in beginnings:
+            begin, end = _range(keys, prefix, beginning)
+            begin = max(begin, least)
+            block += keys[begin : min(end, begin + scanned + 1 - len(block))]
+            if len(block) > scanned:
+                break
+        judged = wanted(block[:scanned])
+        more, block = len(block) > len(judged), block[: len(judged)]
+        found = list(compress(block, judged))
         if len(found) > MAX_PAGE:
             return Page(found[:MAX_PAGE], found[MAX_PAGE - 1])
         return Page(found, block[-1] if more else None)
+
+    def between(self, first: Key, end: Key) -> list[K]:
+        """The keys from `first` on that are below `end`."""
+        keys = self._in_order()
+        return keys[bisect_left(keys, first) : bisect_left(keys, end)]
 
     def _in_order(self) -> list[K]:
         if not self._sorted:
@@ -73,5 +86,12 @@ class SortedKeys(Generic[K]):
         return self._keys
 
 
-def _count_with(prefix: Key, keys: Sequence[Key]) -> int:
-    return bisect_right(keys, prefix, key=lambda key: key[: len(prefix)])
+def _range(keys: Sequence[Key], prefix: Key, beginning: str) -> tuple[int, int]:
+    """The places of the keys that begin with `prefix`, and the next member of which begins with `beginning`."""
+    at, length = len(prefix), len(beginning)
+    first = (*prefix, beginning) if beginning else prefix
+
+    def cut(key: Key) -> Key:
+        return (*key[:at], key[at][:length]) if beginning else key[:at]
+
+    return bisect_left(keys, first), bisect_right(keys, first, key=cut)

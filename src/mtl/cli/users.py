@@ -52,7 +52,7 @@ WriterNames = Annotated[
 ]
 Applications = Annotated[
     list[str] | None,
-    typer.Option(help="Applications (txnAppId) to stage, commit, abort and forget, as a pattern."),
+    typer.Option(help="Applications (txnAppId) to see, stage, commit, abort and forget, as a pattern."),
 ]
 ActedFor = Annotated[
     list[str] | None,

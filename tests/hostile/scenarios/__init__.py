@@ -1,6 +1,7 @@
 """All scenarios, by the abused part; importing this package registers them."""
 
 from tests.hostile.scenarios import (
+    applications,
     connections,
     contents,
     control,
@@ -17,6 +18,7 @@ from tests.hostile.scenarios import (
 )
 
 __all__ = [
+    "applications",
     "connections",
     "contents",
     "control",

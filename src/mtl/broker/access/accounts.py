@@ -14,7 +14,7 @@ from typing import Final
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.patterns import is_pattern, matching
+from mtl.broker.access.patterns import beginnings, is_pattern, matching
 from mtl.protocol.sasl.scram import SALT_OCTETS, Verifier
 from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.storage.records import UserRecord
@@ -174,6 +174,21 @@ class Accounts:
             known.update(zip(new, map(any, zip(*found, strict=True)), strict=True))
             self._remembered += len(new)
         return [known[n] for n in names]
+
+    def beginnings(self, principal: str, vhost: str, rights: frozenset[Right]) -> list[str]:
+        """Texts with one of which each name begins on which the principal may have one of the rights. They are sorted,
+        and none of them begins with another one. An empty text: it may be any name.
+        """
+        found = {
+            text for pattern in self._patterns((principal, vhost, rights)) for text in beginnings(pattern)
+        }
+        if rights.isdisjoint(ON_RESOURCES):
+            found.add(f"{principal}.")
+        shortest: list[str] = []
+        for text in sorted(found):
+            if not shortest or not text.startswith(shortest[-1]):
+                shortest.append(text)
+        return shortest
 
     def _owner_of(self, name: str) -> str | None:
         """The owner of a shared name: the user with the longest name that begins it, followed by a dot."""

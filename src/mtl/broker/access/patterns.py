@@ -21,6 +21,11 @@ from mtl.limits import MAX_SHORT_STRING
 from mtl.wire.control import BAD_ARGUMENTS
 
 _COUNTED = re.compile(r"\{(\d*),?(\d*)\}")
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|.", re.DOTALL)
+"""An escaped character, a class of characters, or one character."""
+_REPETITIONS, _SPECIAL = frozenset("*+?{"), frozenset(".()[]}^$")
+_NOT_DIVISIBLE = re.compile(r"\\Q|\(\?[^:]")
+"""The beginning of a quoted text, in which no character is special, and of flags, such as (?i)."""
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[bool]:
@@ -44,6 +49,37 @@ def names_at_once(pattern: str | None) -> int:
 def matches(pattern: str, name: str) -> bool:
     """Whether the pattern, which was checked, matches the whole name."""
     return matching(pattern, [name])[0]
+
+
+@lru_cache(maxsize=256)
+def beginnings(pattern: str) -> tuple[str, ...]:
+    """Texts with one of which each name begins that the pattern matches: a text for each alternative. It may be empty:
+    then any name may match.
+    """
+    if _NOT_DIVISIBLE.search(pattern):
+        return ("",)
+    alternatives: list[list[str]] = [[]]
+    depth = 0
+    for part in _PART.findall(pattern):
+        depth += (part == "(") - (part == ")")
+        if part == "|" and depth == 0:
+            alternatives.append([])
+        else:
+            alternatives[-1].append(part)
+    return tuple(map(_beginning, alternatives))
+
+
+def _beginning(parts: Sequence[str]) -> str:
+    """The characters before the first part that stands for others than itself, or may be repeated."""
+    found: list[str] = []
+    for part in parts:
+        if part in _REPETITIONS:
+            return "".join(found[:-1])
+        literal = part[1:] if part[0] == "\\" and not part[1:].isalnum() else part
+        if len(literal) > 1 or part in _SPECIAL:
+            break
+        found.append(literal)
+    return "".join(found)
 
 
 def _anchored(pattern: str) -> str:

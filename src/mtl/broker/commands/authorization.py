@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
 from typing import Final
 
@@ -17,7 +17,7 @@ from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Need, Right
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.command import Commands
 from mtl.broker.commands.request_names import RequestNames, buries
-from mtl.broker.stages.stages import Stages
+from mtl.broker.limits import MAX_PAGE, MAX_PAGE_SCANNED
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused
 from mtl.wire import control as w
@@ -28,16 +28,16 @@ _MOST_NAMED: Final = 10
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 """Characters with a meaning in a regular expression."""
 
+APPLICATION: Final = frozenset({Right.APPLICATION})
 _READ, _WRITE = frozenset({Right.READ}), frozenset({Right.WRITE})
 
 
 class Authorization:
     """Looks requests up in the table of commands."""
 
-    def __init__(self, accounts: Accounts, names: RequestNames, stages: Stages, commands: Commands) -> None:
+    def __init__(self, accounts: Accounts, names: RequestNames, commands: Commands) -> None:
         self._accounts = accounts
         self._names = names
-        self._stages = stages
         self._commands = commands
 
     def needs(self, caller: Caller, request: w.Request) -> tuple[Need, ...]:
@@ -87,10 +87,31 @@ class Authorization:
         """Whether the caller may know of all these resources."""
         return all(self.visibility(caller, list(names)))
 
-    def is_stage_visible(self, caller: Caller, name: str) -> bool:
-        """Whether the caller may know of all resources of a stage."""
-        stage = self._stages.find(caller.vhost, name)
-        return stage is not None and self.are_visible(caller, stage.record.incarnations)
+    def visible_applications(
+        self, caller: Caller, found: Sequence[tuple[str, Collection[str]]]
+    ) -> list[bool]:
+        """For each application, or stage of one, with its resources: whether the caller may know of it. It needs the
+        right `application` on the name, and any right on each of the resources.
+
+        The result may be shorter than the list: it ends when MAX_PAGE_SCANNED resources were compared, or more
+        applications than MAX_PAGE are visible.
+        """
+        may = self._accounts.may(
+            caller.principal, caller.vhost, APPLICATION, [application for application, _ in found]
+        )
+        shown: list[bool] = []
+        compared = visible = 0
+        for allowed, (_, resources) in zip(may, found, strict=True):
+            shown.append(allowed and self.are_visible(caller, resources))
+            compared += len(resources) if allowed else 0
+            visible += shown[-1]
+            if compared >= MAX_PAGE_SCANNED or visible > MAX_PAGE:
+                break
+        return shown
+
+    def beginnings(self, caller: Caller, rights: frozenset[Right]) -> list[str]:
+        """Texts with one of which each name begins on which the caller may have one of the rights (`Accounts`)."""
+        return self._accounts.beginnings(caller.principal, caller.vhost, rights)
 
 
 _NOUNS: Final = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
-from mtl.broker.commands.listing import continued, fitting
+from mtl.broker.commands.listing import Listing, continued, fitting
 from mtl.broker.outbox import Result
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
 from mtl.broker.reading.reads import Reads
@@ -24,13 +23,13 @@ class CursorRequests:
     def __init__(
         self,
         ages: Ages,
-        authorization: Authorization,
+        listing: Listing,
         resources: Resources,
         cursors: Cursors,
         reads: Reads,
     ) -> None:
         self._ages = ages
-        self._authorization = authorization
+        self._listing = listing
         self._resources = resources
         self._cursors = cursors
         self._reads = reads
@@ -78,13 +77,7 @@ class CursorRequests:
             if no is not None:
                 answer(no)
                 return
-            page = self._cursors.page(
-                caller.vhost,
-                request.group,
-                request.resource,
-                request.continue_,
-                lambda names: self._authorization.visibility(caller, names),
-            )
+            page = self._listing.cursors_page(caller, request)
             records = [r for key in page.keys if (r := self._cursors.get(key)) is not None]
             if not records and request.group is not None and request.resource is not None:
                 try:

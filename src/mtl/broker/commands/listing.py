@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
 from typing import TypeVar
 
 import msgspec
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.access.accounts import ON_RESOURCES
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
-from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.authorization import APPLICATION, Authorization
 from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.broker.commands.granting import Answer
 from mtl.broker.outbox import Result
-from mtl.broker.queues.queues import Queues
+from mtl.broker.queues.queues import QueueKey, Queues
+from mtl.broker.reading.cursors import CursorKey, Cursors
 from mtl.broker.reading.reads import Reads
-from mtl.broker.sorted_keys import Key
+from mtl.broker.sorted_keys import Key, Page
 from mtl.broker.stages.committing import Committing
-from mtl.broker.stages.stages import Stages
+from mtl.broker.stages.stages import StageKey, Stages
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
@@ -29,21 +31,24 @@ from mtl.wire import control as w
 B = TypeVar("B", bound=w.Body)
 K = TypeVar("K", bound=Key)
 
-_APPLICATIONS = "applications"
-"""The first member of `continue` while Stage.Describe lists applications, which follow the stages."""
+_STAGES, _APPLICATIONS = "stages", "applications"
+"""The first member of `continue` while Stage.Describe lists stages, and while it lists applications, which follow."""
 
 
 def fitting(
-    entries: Sequence[B], keys: Sequence[K], last: K | None, used: int = 0
+    entries: Iterable[B], keys: Sequence[K], last: K | None, used: int = 0
 ) -> tuple[list[B], K | None]:
     """The first entries that fit one reply of which `used` octets are used (at least one entry, if none), and the key
     after which the next page begins. `last` is the latter if all entries fit.
     """
-    for at, entry in enumerate(entries):
-        used += _octets(entry)
-        if used > broker_limits.PAGE_OCTETS and used > _octets(entry):
-            return list(entries[:at]), keys[at - 1] if at else None
-    return list(entries), last
+    taken: list[B] = []
+    for entry in entries:
+        octets = _octets(entry)
+        if used and used + octets > broker_limits.PAGE_OCTETS:
+            return taken, keys[len(taken) - 1] if taken else None
+        used += octets
+        taken.append(entry)
+    return taken, last
 
 
 def _octets(*entries: w.Body) -> int:
@@ -82,12 +87,15 @@ def describe(
 
 
 class Listing:
-    """The pages of resources, queues, stages and applications. A client sees the names on which it has any right."""
+    """The pages of resources, cursors, queues, stages and applications. A client sees the resources on which it has any
+    right, and the stages and applications on which it has the right `application`, too.
+    """
 
     def __init__(
         self,
         authorization: Authorization,
         resources: Resources,
+        cursors: Cursors,
         queues: Queues,
         stages: Stages,
         committing: Committing,
@@ -97,6 +105,7 @@ class Listing:
         self._bookmarks = bookmarks
         self._authorization = authorization
         self._resources = resources
+        self._cursors = cursors
         self._queues = queues
         self._stages = stages
         self._committing = committing
@@ -128,7 +137,13 @@ class Listing:
         def visible(names: list[str]) -> list[bool]:
             return self._authorization.visibility(caller, names)
 
-        page = self._resources.page(caller.vhost, request.pattern, request.continue_, visible)
+        page = self._resources.page(
+            caller.vhost,
+            request.pattern,
+            request.continue_,
+            visible,
+            self._authorization.beginnings(caller, ON_RESOURCES),
+        )
         found = (self._resources.listed(*key) for key in page.keys)
         return [r for r in found if r is not None], page.last
 
@@ -182,48 +197,77 @@ class Listing:
     def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
         """Queue.Describe. Raises `Refused` 503 while it is unknown whether a resource of the request exists."""
         self._check_decided(caller, None, None if request.resource is None else [request.resource])
+        page = self.queues_page(caller, request)
+        entries, last = fitting(self._queues.describe(page.keys), page.keys, page.last)
+        answer(w.QueueList(queues=entries, continue_=continued(last)))
+
+    def cursors_page(self, caller: Caller, request: w.CursorDescribe) -> Page[CursorKey]:
+        """The cursors of one page."""
 
         def visible(names: list[str]) -> list[bool]:
             return self._authorization.visibility(caller, names)
 
-        page = self._queues.page(caller.vhost, request.resource, request.group, request.continue_, visible)
-        entries, last = fitting(self._queues.describe(page.keys), page.keys, page.last)
-        answer(w.QueueList(queues=entries, continue_=continued(last)))
+        return self._cursors.page(caller.vhost, request.group, request.resource, request.continue_, visible)
+
+    def queues_page(self, caller: Caller, request: w.QueueDescribe) -> Page[QueueKey]:
+        """The queues of one page."""
+
+        def visible(names: list[str]) -> list[bool]:
+            return self._authorization.visibility(caller, names)
+
+        return self._queues.page(
+            caller.vhost,
+            request.resource,
+            request.group,
+            request.continue_,
+            visible,
+            self._authorization.beginnings(caller, ON_RESOURCES),
+        )
 
     def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
         """Stage.Describe: the pages of stages, then those of applications, which begin on the last page of stages."""
-        after = request.continue_
-        stages: list[w.StageInfo] = []
-        if request.stage is not None or not (after and after[0] == _APPLICATIONS):
-            stages, next_ = self._stages_of(caller, request)
-            if next_ is not None or request.stage is not None:
-                answer(w.StageList(stages=stages, applications=[], continue_=next_))
-                return
-            after = None
+        found = self.stages_page(caller, request)
+        described = self._stages.describe(key[-1] for key in found.keys)
+        stages, last_stage = fitting(described, found.keys, found.last)
+        if last_stage is not None or request.stage is not None:
+            answer(w.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES)))
+            return
+        after = _after(request, _APPLICATIONS)
         page = self._committing.page(
             caller.vhost,
             request.application,
-            after[1:] if after and len(after) > 1 else None,
-            lambda names: self._authorization.are_visible(caller, names),
+            after or None,
+            lambda applications: self._authorization.visible_applications(caller, applications),
+            self._authorization.beginnings(caller, APPLICATION),
         )
-        described = self._committing.describe(page.keys)
-        entries, last = fitting(described, page.keys, page.last, _octets(*stages))
-        none_fits = bool(described) and not entries
+        entries, last = fitting(self._committing.describe(page.keys), page.keys, page.last, _octets(*stages))
+        none_fits = bool(page.keys) and not entries
         next_ = [_APPLICATIONS] if none_fits else continued(last, _APPLICATIONS)
         answer(w.StageList(stages=stages, applications=entries, continue_=next_))
 
-    def _stages_of(
-        self, caller: Caller, request: w.StageDescribe
-    ) -> tuple[list[w.StageInfo], list[str] | None]:
+    def stages_page(self, caller: Caller, request: w.StageDescribe) -> Page[StageKey]:
+        """The stages of one page; none on the pages of applications."""
+
+        def visible(found: Sequence[tuple[str, Collection[str]]]) -> list[bool]:
+            return self._authorization.visible_applications(caller, found)
+
         if request.stage is not None:
             stage = self._stages.find(caller.vhost, request.stage)
-            seen = stage is not None and self._authorization.is_stage_visible(caller, request.stage)
-            return self._stages.describe([request.stage] if seen else []), None
-        page = self._stages.page(
+            if stage is None or not all(visible([(stage.record.application, stage.record.incarnations)])):
+                return Page([], None)
+            return Page([stage.key], None)
+        if _after(request, _APPLICATIONS) is not None:
+            return Page([], None)
+        return self._stages.page(
             caller.vhost,
             request.application,
-            request.continue_,
-            lambda name: self._authorization.is_stage_visible(caller, name),
+            _after(request, _STAGES),
+            visible,
+            self._authorization.beginnings(caller, APPLICATION),
         )
-        entries, last = fitting(self._stages.describe(name for _, _, name in page.keys), page.keys, page.last)
-        return entries, continued(last)
+
+
+def _after(request: w.StageDescribe, kind: str) -> list[str] | None:
+    """The key after which the page begins, empty for the first one, if it is a page of this kind."""
+    after = request.continue_
+    return after[1:] if after and after[0] == kind else None

@@ -11,8 +11,6 @@ from typing import Any
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.command import Commands
 from mtl.broker.commands.listing import Listing
-from mtl.broker.queues.queues import Queues
-from mtl.broker.reading.cursors import Cursors
 from mtl.broker.stages.stages import Stage, Stages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.opening import LogOpening
@@ -29,16 +27,12 @@ class NeededLogs:
         opening: LogOpening,
         listing: Listing,
         resources: Resources,
-        cursors: Cursors,
-        queues: Queues,
         stages: Stages,
         commands: Commands,
     ) -> None:
         self._opening = opening
         self._listing = listing
         self._resources = resources
-        self._cursors = cursors
-        self._queues = queues
         self._stages = stages
         self._commands = commands
 
@@ -88,13 +82,13 @@ class NeededLogs:
         return self.listed(caller, request)
 
     def with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
-        """The logs of the cursors' resources."""
-        page = self._cursors.page(caller.vhost, request.group, request.resource, request.continue_, _all)
+        """The logs of the resources of the cursors on the page."""
+        page = self._listing.cursors_page(caller, request)
         return self._named(caller, [resource for _, _, resource in page.keys])
 
     def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
-        """The logs of the queues' resources."""
-        page = self._queues.page(caller.vhost, request.resource, request.group, request.continue_, _all)
+        """The logs of the resources of the queues on the page."""
+        page = self._listing.queues_page(caller, request)
         return self._named(caller, [resource for _, resource, _ in page.keys])
 
     def committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
@@ -104,10 +98,8 @@ class NeededLogs:
         return [*self._staged(caller, request.stages), *self._named(caller, [*targets, *request.truncate])]
 
     def with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
-        """The logs of the stages."""
-        after = request.continue_
-        page = self._stages.page(caller.vhost, request.application, after, lambda _: True)
-        return self._staged(caller, [name for _, _, name in page.keys])
+        """The logs of the stages on the page."""
+        return self._staged(caller, [key[-1] for key in self._listing.stages_page(caller, request).keys])
 
     def _named(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
         found = (self._resources.find(caller.vhost, name) for name in dict.fromkeys(names))
@@ -119,10 +111,6 @@ class NeededLogs:
     def _found(self, caller: Caller, names: Iterable[str]) -> list[Stage]:
         found = (self._stages.find(caller.vhost, name) for name in names)
         return [s for s in found if s is not None]
-
-
-def _all(names: list[str]) -> list[bool]:
-    return [True] * len(names)
 
 
 def _intakes_of(resources: Iterable[Resource]) -> list[Intake]:

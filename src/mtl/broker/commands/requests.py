@@ -77,7 +77,7 @@ class Requests:
         self._readers = readers
         self._writers = writers
         self._reads = reads
-        self._groups = CursorRequests(ages, authorization, resources, cursors, reads)
+        self._groups = CursorRequests(ages, listing, resources, cursors, reads)
 
     def handle(
         self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]

@@ -77,9 +77,10 @@ class Queues:
         queue: str | None,
         after: Sequence[str] | None,
         visible: Callable[[list[str]], Iterable[bool]],
+        beginnings: Sequence[str],
     ) -> Page[QueueKey]:
         """A page of the queues of a resource, of a name, of both, or all, sorted by resource and name, whose resources
-        are `visible`.
+        have one of the `beginnings` and are `visible`.
         """
 
         def wanted(keys: list[QueueKey]) -> list[bool]:
@@ -89,7 +90,9 @@ class Queues:
                 for (_, resource, name), shown in zip(keys, seen, strict=True)
             ]
 
-        return self._keys.page((vhost,) if resource is None else (vhost, resource), after, wanted)
+        if resource is None:
+            return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
+        return self._keys.page((vhost, resource), after, wanted)
 
     def describe(self, keys: Iterable[QueueKey]) -> list[w.QueueInfo]:
         """Queues for Queue.Describe."""

@@ -5,7 +5,7 @@ PROTOCOL.md 5.5. This file has the last commit of every application, and the che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.stages import repetition
 from mtl.broker.stages.publishing import Answer, Commit
-from mtl.broker.stages.stages import Stage, Stages, damaged, stage_of_another, unknown_stage
+from mtl.broker.stages.stages import Stage, Stages, Visible, damaged, stage_of_another, unknown_stage
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -71,19 +71,23 @@ class Committing:
         vhost: str,
         application: str | None,
         after: Sequence[str] | None,
-        visible: Callable[[Iterable[str]], bool],
+        visible: Visible,
+        beginnings: Sequence[str],
     ) -> Page[ApplicationKey]:
-        """A page of the applications, one or all, sorted by name, the resources of whose last commits are `visible`."""
+        """A page of the applications that are `visible`, with the resources of their last commits: one, or all with one
+        of the `beginnings`, sorted by name.
+        """
 
         def wanted(keys: list[ApplicationKey]) -> list[bool]:
-            return [visible(self._applications[key].published) for key in keys]
+            return visible([(key[1], self._applications[key].published) for key in keys])
 
-        prefix = (vhost,) if application is None else (vhost, application)
-        return self._keys.page(prefix, after, wanted)
+        if application is None:
+            return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
+        return self._keys.page((vhost, application), after, wanted)
 
-    def describe(self, keys: Iterable[ApplicationKey]) -> list[w.ApplicationInfo]:
+    def describe(self, keys: Iterable[ApplicationKey]) -> Iterator[w.ApplicationInfo]:
         """Applications for Stage.Describe."""
-        return [_application_info(self._applications[key]) for key in keys]
+        return (_application_info(self._applications[key]) for key in keys)
 
     def last_of(self, vhost: str, application: str, query: str | None) -> ApplicationRecord | None:
         """The last commit of an application. A new application `<user>.<query>` continues from the application

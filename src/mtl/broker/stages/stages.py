@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -33,8 +33,14 @@ from mtl.wire import control as w
 log = logging.getLogger("mtl.broker")
 
 
-StageKey = tuple[str, str, str]
-"""(virtual host, time of creation in 20 digits, public id)."""
+StageKey = tuple[str, str, str, str, str]
+"""(virtual host, application, version in 20 digits, time of creation in 20 digits, public id)."""
+
+
+Visible = Callable[[Sequence[tuple[str, Collection[str]]]], list[bool]]
+"""For each application, with the names of resources, whether a client may know of it. The result may be shorter than
+the list, because the comparisons for one page are bounded; it has at least one member.
+"""
 
 
 class Stage:
@@ -91,6 +97,11 @@ class Stage:
     def log_keys(self) -> tuple[LogKey, ...]:
         """The keys of all logs that it may have."""
         return staged_log_keys(self.record)
+
+    @property
+    def key(self) -> StageKey:
+        """The key by which it is listed."""
+        return _key_of(self.record)
 
     @property
     def sealed(self) -> w.StageSealed:
@@ -336,11 +347,8 @@ class Stages:
 
     def outdated(self, vhost: str, application: str, version: int) -> list[Stage]:
         """The stages of older versions than the committed one: they cannot be committed any more."""
-        return [
-            s
-            for s in self._stages.values()
-            if (s.record.vhost, s.record.application) == (vhost, application) and s.record.version < version
-        ]
+        keys = self._keys.between((vhost, application), (vhost, application, _number(version)))
+        return [self._stages[key[-1]] for key in keys]
 
     def expire(self) -> None:
         """Discard expired stages. Stages of failed and speculative attempts, and the last ones of an ended
@@ -383,23 +391,25 @@ class Stages:
         vhost: str,
         application: str | None,
         after: Sequence[str] | None,
-        visible: Callable[[str], bool],
+        visible: Visible,
+        beginnings: Sequence[str],
     ) -> Page[StageKey]:
-        """A page of the stages of one application or all, oldest first, that are `visible`."""
+        """A page of the stages of one application, or of all with one of the `beginnings`, that are `visible`; sorted
+        by application and version, and then by age.
+        """
 
         def wanted(keys: list[StageKey]) -> list[bool]:
-            return [
-                application in (None, stage.record.application)
-                and not stage.deleting
-                and visible(stage.record.stage)
-                for stage in (self._stages[name] for _, _, name in keys)
-            ]
+            stages = [self._stages[key[-1]] for key in keys]
+            shown = visible([(s.record.application, s.record.incarnations) for s in stages])
+            return [yes and not s.deleting for yes, s in zip(shown, stages, strict=False)]
 
-        return self._keys.page((vhost,), after, wanted)
+        if application is None:
+            return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
+        return self._keys.page((vhost, application), after, wanted)
 
-    def describe(self, names: Iterable[str]) -> list[w.StageInfo]:
+    def describe(self, names: Iterable[str]) -> Iterator[w.StageInfo]:
         """Stages for Stage.Describe."""
-        return [self._describe(self._stages[name]) for name in names]
+        return (self._describe(self._stages[name]) for name in names)
 
     def _describe(self, stage: Stage) -> w.StageInfo:
         record = stage.record
@@ -425,7 +435,17 @@ class Stages:
 
 
 def _key_of(record: StageRecord) -> StageKey:
-    return record.vhost, f"{record.created_us:020}", record.stage
+    return (
+        record.vhost,
+        record.application,
+        _number(record.version),
+        _number(record.created_us),
+        record.stage,
+    )
+
+
+def _number(number: int) -> str:
+    return f"{number:020}"
 
 
 def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:

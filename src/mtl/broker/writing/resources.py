@@ -151,9 +151,10 @@ class Resources:
         pattern: str | None,
         after: Sequence[str] | None,
         visible: Callable[[list[str]], Iterable[bool]],
+        beginnings: Sequence[str],
     ) -> Page[ResourceKey]:
         """A page of the resources whose whole name matches the pattern, or of all without one, sorted by name, that
-        are `visible`. Raises `Refused` 400 (`patterns`).
+        have one of the `beginnings` and are `visible`. Raises `Refused` 400 (`patterns`).
         """
 
         def wanted(keys: list[ResourceKey]) -> list[bool]:
@@ -165,7 +166,7 @@ class Resources:
             shown = iter(list(visible(list(compress(names, present)))))
             return [there and next(shown) for there in present]
 
-        return self._keys.page((vhost,), after, wanted, names_at_once(pattern))
+        return self._keys.page((vhost,), after, wanted, names_at_once(pattern), beginnings)
 
     def __iter__(self) -> Iterator[Resource]:
         return iter([r for r in self._by_key.values() if not r.deleting])

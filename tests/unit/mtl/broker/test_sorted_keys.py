@@ -64,5 +64,34 @@ def test_keys_are_added_and_removed_between_pages(keys: SortedKeys[Key]) -> None
     assert [name for _, name in keys.page(("v",), first.last[1:], everything).keys] == ["d", "e", "g"]
 
 
+def test_keys_with_other_beginnings_are_not_judged(keys: SortedKeys[Key]) -> None:
+    for name in ("ca", "cb", "cc", "ce"):
+        keys.add(("v", name))
+    judged: list[str] = []
+
+    def record(some: list[Key]) -> list[bool]:
+        judged.extend(name for _, name in some)
+        return everything(some)
+
+    first = keys.page(("v",), None, record, beginnings=("b", "c", "zz"))
+    assert (judged, first.last) == (["b", "c", "ca", "cb", "cc", "ce"], ("v", "ca"))
+    judged.clear()
+    assert keys.page(("v",), ["ca"], record, 2, ("b", "c", "zz")).last == ("v", "cc")
+    assert judged == ["cb", "cc"]
+    assert keys.page(("v",), ["cc"], record, beginnings=("b", "c")) == ([("v", "ce")], None)
+    assert keys.page(("v",), None, record, beginnings=()) == ([], None)
+
+
+def test_a_page_ends_after_the_last_key_that_was_judged(keys: SortedKeys[Key]) -> None:
+    page = keys.page(("v",), None, lambda some: [False, True])
+    assert page == ([("v", "b")], ("v", "b"))
+    assert keys.page(("v",), ["c"], lambda some: [True, False]) == ([("v", "e")], None)
+
+
+def test_keys_between_two_places(keys: SortedKeys[Key]) -> None:
+    assert keys.between(("v", "b"), ("v", "e")) == [("v", "b"), ("v", "c")]
+    assert keys.between(("v",), ("v", "b")) == [("v", "a")]
+
+
 def test_a_place_before_the_prefix_is_its_beginning(keys: SortedKeys[Key]) -> None:
     assert keys.page(("v2",), ["", "anything"], everything).keys == [("v2", "a"), ("v2", "x")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.broker.access.patterns import matching, names_at_once
+from mtl.broker.access.patterns import beginnings, is_pattern, matching, names_at_once
 from mtl.broker.limits import MAX_PATTERN_COST
 from mtl.errors import Refused
 from mtl.wire.limits import MAX_PATTERN
@@ -102,3 +102,38 @@ def test_an_escaped_name_matches_only_itself(names: list[str]) -> None:
 @pytest.mark.parametrize(("length", "names"), [(0, 10_000), (19, 10_000), (20, 9_803), (1_000, 196)])
 def test_the_longer_a_pattern_the_fewer_names_are_matched_at_a_time(length: int, names: int) -> None:
     assert names_at_once("a" * length) == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("etl", ("etl",)),
+        (r"etl\..*", ("etl.",)),
+        (r"etl\.(a|b)", ("etl.",)),
+        ("a1|b.*|", ("a1", "b", "")),
+        ("ab*", ("a",)),
+        ("ab{0,1}c", ("a",)),
+        (r"[|(]x", ("",)),
+        ("x[|(]|y", ("x", "y")),
+        (r"a\d", ("a",)),
+        ("a(?i)|b", ("",)),
+        (r"a\Q|b", ("",)),
+        (".*", ("",)),
+        ("", ("",)),
+    ],
+)
+def test_the_texts_with_which_the_names_begin_that_a_pattern_matches(
+    pattern: str, texts: tuple[str, ...]
+) -> None:
+    assert beginnings(pattern) == texts
+
+
+@given(
+    st.text(r"ab.\|()[]{}*+?^$0,:ixQE-", max_size=12).filter(is_pattern),
+    st.lists(st.text("abAB.|()[]{}*+?^$0,:-", max_size=6), max_size=20),
+)
+def test_every_name_that_a_pattern_matches_begins_with_one_of_its_texts(
+    pattern: str, names: list[str]
+) -> None:
+    for name, matched in zip(names, matching(pattern, names), strict=True):
+        assert not matched or name.startswith(beginnings(pattern)), (pattern, name)

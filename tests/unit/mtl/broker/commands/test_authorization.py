@@ -223,7 +223,7 @@ def test_any_right_on_a_resource_makes_it_visible(right: str) -> None:
 
 
 def test_lists_contain_only_visible_names() -> None:
-    client, admin = client_with("read a")
+    client, admin = client_with("read a", "application [ab]")
     for name in ("a", "b"):
         admin.ask(w.CursorOpen(group="g", resource=name), w.CursorOpened)
         admin.commit(name, 1, admin.staged(name, 1, name, [b"x"]))
@@ -238,6 +238,32 @@ def test_lists_contain_only_visible_names() -> None:
     assert [s.application for s in stages.stages] == ["a"]
     assert [x.application for x in stages.applications] == ["a"]
     assert len(admin.ask(w.StageDescribe(), w.StageList).stages) == 2
+
+
+def test_stages_and_applications_are_visible_with_the_right_on_the_application() -> None:
+    """Also those without resources, which no right on resources would hide."""
+    client, admin = client_with("write .*", "application nightly-.*")
+    for name in ("nightly-1", "etl", "me.copy", "admin.x"):
+        admin.commit(name, 1)
+        admin.staged(name, 2, "a", [b"x"])
+    found = client.ask(w.StageDescribe(), w.StageList)
+    assert [x.application for x in found.applications] == ["me.copy", "nightly-1"]
+    assert [x.application for x in found.stages] == ["me.copy", "nightly-1"]
+    (hidden,) = admin.ask(w.StageDescribe(application="etl"), w.StageList).stages
+    for request in (w.StageDescribe(application="etl"), w.StageDescribe(stage=hidden.stage)):
+        found = client.ask(request, w.StageList)
+        assert (found.stages, found.applications) == ([], [])
+
+
+def test_the_right_on_an_application_of_another_user_allows_to_forget_it() -> None:
+    client, admin = client_with("write b", r"application admin\..*")
+    for name, resource in (("admin.old", "b"), ("admin.other", "a"), ("etl", "b")):
+        admin.commit(name, 1, admin.staged(name, 1, resource, [b"x"]))
+    client.ask(w.StageForget(application="admin.old"), w.Ok)
+    assert client.refused(w.StageForget(application="admin.other")).members["resources"] == ["a"]
+    assert client.refused(w.StageForget(application="etl")).members["names"] == ["etl"]
+    found = admin.ask(w.StageDescribe(), w.StageList)
+    assert [x.application for x in found.applications] == ["admin.other", "etl"]
 
 
 def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:

@@ -11,7 +11,11 @@ from msgspec import json, structs
 from mtl.broker import limits as broker_limits
 from mtl.broker import sorted_keys
 from mtl.broker.access import patterns
+from mtl.broker.access.accounts import Accounts
+from mtl.broker.commands import authorization
+from mtl.broker.stages import committing
 from mtl.limits import MAX_CONTROL_FRAME
+from mtl.storage.records import ApplicationRecord, StageRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.users import logged_in, rig_with, user
@@ -173,6 +177,7 @@ def test_a_page_does_not_tell_names_that_the_client_may_not_see(monkeypatch: pyt
     rig = rig_with(user("me", "secret"), user("you", "secret", "read z"))
     owner, other = logged_in(rig, "me"), logged_in(rig, "you")
     owner.create("hidden-a", "hidden-b", "hidden-c", "z")
+    monkeypatch.setattr(Accounts, "beginnings", lambda *_: [""])
     seen: list[str] = []
     pages, request = 0, w.ResourceList()
     while True:
@@ -188,6 +193,77 @@ def test_a_page_does_not_tell_names_that_the_client_may_not_see(monkeypatch: pyt
 def test_a_continue_that_the_broker_did_not_give_is_refused(client: Client) -> None:
     refused = client.refused(w.ResourceList(continue_=["orders"]))
     assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+
+
+# --- what a page costs --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every name for which a right was looked up since the list was cleared."""
+    found: list[str] = []
+    may = Accounts.may
+
+    def recording(self: Accounts, principal: str, vhost: str, rights: Any, names: list[str]) -> list[bool]:
+        found.extend(names)
+        return may(self, principal, vhost, rights, names)
+
+    monkeypatch.setattr(Accounts, "may", recording)
+    return found
+
+
+def test_a_page_costs_the_names_that_its_client_may_see(judged: list[str]) -> None:
+    """Whatever else there is: resources, queues, applications and stages of others."""
+    rig = rig_with(user("other", "secret"), user("me", "secret", "read mine", r"application shared\..*"))
+    other, consumer = logged_in(rig, "other"), logged_in(rig, "other", profile="queue")
+    other.create("mine", *(f"theirs{number}" for number in range(50)))
+    stages, committing = rig.broker.parts.stages, rig.broker.parts.committing
+    for number in range(3_000):
+        name = f"other.{number}"
+        committing.remember(ApplicationRecord("/", name, 1, "", {"theirs1": (1, 1)}, 1))
+        stages.restore(StageRecord("/", f"{number:032}", name, 2, {}, number + 1))
+    stages.restore(StageRecord("/", "a" * 32, "me.query", 2, {}, 1))
+    committing.remember(ApplicationRecord("/", "shared.query", 1, "", {"mine": (1, 1)}, 1))
+    for name in ("mine", "theirs1", "theirs2"):
+        consumer.ask(w.ConnectionReader(resources=[name], confirm="none"), w.DataLease)
+    me = logged_in(rig, "me")
+    judged.clear()
+    assert walk(me, w.StageDescribe(), w.StageList, both) == [["a" * 32, "shared.query"]]
+    queues = walk(me, w.QueueDescribe(), w.QueueList, lambda page: [x.resource for x in page.queues])
+    assert queues == [["mine"]]
+    assert walk(me, w.ResourceList(), w.DescriptionList, names) == [["mine"]]
+    assert set(judged) == {"me.query", "shared.query", "mine"}
+
+
+def test_a_page_of_commits_with_many_resources_is_bounded(
+    client: Client, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rights on five resources are looked up for one page, or those of one commit."""
+    monkeypatch.setattr(authorization, "MAX_PAGE_SCANNED", 5)
+    for number in range(6):
+        published = {f"r{x}": (1, 1) for x in range(3 if number else 20)}
+        rig.broker.parts.committing.remember(ApplicationRecord("/", f"app{number}", 1, "", published, 1))
+    pages = walk(client, w.StageDescribe(), w.StageList, both)
+    assert pages == [["app0"], ["app1", "app2"], ["app3", "app4"], ["app5"]]
+
+
+def test_only_the_entries_that_fit_a_page_are_described(
+    client: Client, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry may be as large as the page: a thousand of them would take seconds."""
+    described: list[str] = []
+    info = committing._application_info
+
+    def recording(record: ApplicationRecord) -> w.ApplicationInfo:
+        described.append(record.application)
+        return info(record)
+
+    monkeypatch.setattr(committing, "_application_info", recording)
+    monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 500)
+    for number in range(100):
+        rig.broker.parts.committing.remember(ApplicationRecord("/", f"app{number:02}", 1, "", {}, 1))
+    client.ask(w.StageDescribe(), w.StageList)
+    assert len(described) < 10
 
 
 # --- one above the largest page -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
+from mtl.broker import sorted_keys
 from mtl.errors import Refused
 from mtl.storage.api import OpenLog, Publish, Save
 from mtl.storage.local import DiskAction
@@ -198,6 +199,28 @@ def test_a_request_waiting_for_a_log_is_refused_if_its_right_is_revoked() -> Non
     rig.let_go()
     with pytest.raises(Refused, match="403"):
         asked.reply(w.Located)
+
+
+def test_a_page_needs_the_logs_of_the_names_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not those of other users' names, which come first in the order."""
+    monkeypatch.setattr(sorted_keys, "MAX_PAGE", 1)
+    users = [user("other", "secret"), user("me", "secret", "read z")]
+    rig = rig_with(*users)
+    other, consuming = logged_in(rig, "other"), logged_in(rig, "other", profile="queue")
+    other.create("a", "z")
+    for name in ("a", "z"):
+        other.fill(name, [b"x"])
+        other.ask(w.CursorOpen(group="g", resource=name, from_=1), w.CursorOpened)
+        consuming.ask(w.ConnectionReader(resources=[name], confirm="none"), w.DataLease)
+    rig.stop()
+    rig.start(OpenLog)
+    rig.broker.users(users, rig.now())
+    me = logged_in(rig, "me")
+    asked = [me.begin(w.CursorDescribe()), me.begin(w.QueueDescribe())]
+    while not all(x.answered for x in asked):
+        rig.let_go(1)
+    assert [x.behind for x in asked[0].reply(w.CursorList).cursors] == [1]
+    assert [x.ready for x in asked[1].reply(w.QueueList).queues] == [1]
 
 
 # --- failures that pass -------------------------------------------------------------------------------------
