@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import mtl
 from mtl.client.waiter import Waiter
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
-from tests.hostile.harness import scenario
-from tests.hostile.scenarios.rights import user
+from tests.hostile.harness import PASSWORD, scenario
 
 
 def in_waves(connection: mtl.Connection, requests: list[w.Request], at_once: int) -> list[object]:
@@ -19,23 +20,22 @@ def in_waves(connection: mtl.Connection, requests: list[w.Request], at_once: int
     return answers
 
 
-@scenario()
-def a_describe_among_the_applications_of_others(broker: RunningBroker, heavy: bool) -> str:
+@scenario(users={"many": ("write .*",), "tiny": ("read mine",)})
+def a_describe_among_the_applications_of_others(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A user that sees one application lists the stages and applications, with many requests under way."""
     count, rounds, at_once = (20_000, 5_000, 200) if heavy else (100, 50, 5)
+    commits: list[w.Request] = [
+        w.StageCommit(application=f"many.{n}", version=1, stages=[]) for n in range(count)
+    ]
     list_all: list[w.Request] = [w.StageDescribe()]
     with (
-        mtl.connect(broker.endpoint) as admin,
-        user(broker, "many", "write .*") as many,
-        user(broker, "tiny", "read mine", "application mine") as tiny,
+        mtl.connect(broker.endpoint, user="many", password=PASSWORD) as many,
+        mtl.connect(broker.endpoint, user="tiny", password=PASSWORD) as tiny,
     ):
-        commits: list[w.Request] = [
-            w.StageCommit(application=f"many.{n}", version=1, stages=[]) for n in range(count)
-        ]
         in_waves(many, commits, at_once)
-        admin.request(w.StageCommit(application="mine", version=1, stages=[]))
+        tiny.request(w.StageCommit(application="tiny.query", version=1, stages=[]))
         for found in in_waves(tiny, list_all * rounds, at_once):
             assert isinstance(found, w.StageList)
-            assert [x.application for x in found.applications] == ["mine"]
+            assert [x.application for x in found.applications] == ["tiny.query"]
             assert found.continue_ is None
-    return f"{rounds:,} lists of one application among {count:,} of another user"
+        yield f"{rounds:,} lists of one application among {count:,} of another user"
