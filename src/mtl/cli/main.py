@@ -23,6 +23,7 @@ from mtl.cli import (
     conformance,
     cursors,
     door,
+    interrupts,
     keys,
     publish,
     queues,
@@ -34,7 +35,6 @@ from mtl.cli import (
     users,
     verify,
 )
-from mtl.cli.interrupts import end_in_time
 from mtl.wire.visible import printable
 
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -89,7 +89,7 @@ def version() -> None:
 def main() -> None:
     """The entry point: an MtlError is one line on standard error and exit code 1."""
     streams.prepare()
-    end_in_time()
+    interrupts.end_in_time()
     try:
         try:
             app()
@@ -104,6 +104,8 @@ def main() -> None:
         # The reader of the output has ended (| head). Python would report an error in its last flush.
         streams.abandon_output()
         sys.exit(0)
+    finally:
+        interrupts.end_if_interrupted()
 
 
 if __name__ == "__main__":

@@ -55,12 +55,15 @@ DOOR_READER_OCTETS = 1 << 20
 """The same in stored octets: a door's memory per slow consumer, in addition to one pack and the transport's buffer."""
 
 DOOR_ATTEMPT_S = 0.5
-"""Seconds for which a starting door tries to reach the broker before it checks for a stop request and tries
-again."""
+"""Seconds for which a starting door tries to reach the broker, and between two attempts: it reports a broker that does
+not answer after the first one."""
 
 DOOR_STOP_S = 5.0
 """Seconds for which a stopping door waits for the broker's Confirms: they take milliseconds while the broker
 runs."""
+
+DOOR_INTERRUPT_S = 1.0
+"""The same after Ctrl-C: a command ends within two seconds, also if the broker does not answer."""
 
 TLS_OPEN_S = 10.0
 """How long a connection to a door on TCP may take for the handshake of TLS."""

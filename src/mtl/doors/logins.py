@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
 from mtl.client.aio import Connection, open_connection
@@ -50,16 +49,16 @@ class Logins:
             replace(self._settings, acting_as=acting_as, request_timeout=timeout, retry_deadline=patience)
         )
 
-    async def wait(self, stopping: asyncio.Event, patience: float) -> bool:
-        """Wait until the broker answers, and report at once if it does not; False when `stopping` is set before.
+    async def first(self, patience: float) -> Connection:
+        """The door's own connection, as soon as the broker answers; reports at once if it does not.
 
         Raises `Unreachable` after `patience` seconds without an answer.
         """
         began, logged = time.monotonic(), False
-        while not stopping.is_set():
+        while True:
             try:
                 async with self.own(patience=DOOR_ATTEMPT_S):
-                    return True
+                    break
             except Unreachable as error:
                 left = began + patience - time.monotonic()
                 if left <= 0:
@@ -71,9 +70,8 @@ class Logins:
                         left,
                     )
                     logged = True
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), DOOR_ATTEMPT_S)
-        return False
+            await asyncio.sleep(DOOR_ATTEMPT_S)
+        return await self.own()
 
     async def connect_as(self, user: str) -> Connection:
         """A connection that acts as a user."""

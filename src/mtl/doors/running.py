@@ -7,20 +7,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from mtl.client.aio import Connection
 from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig
-from mtl.doors.limits import DOOR_STOP_S
+from mtl.doors.limits import DOOR_INTERRUPT_S, DOOR_STOP_S
 from mtl.doors.logins import Logins
 from mtl.doors.users import Bridges
 from mtl.errors import OptionError
 
 log = logging.getLogger("mtl.doors")
+
+T = TypeVar("T")
 
 DOORS = {
     "mbws": "mtl.doors.mbws.door",
@@ -47,9 +49,37 @@ class Listen(Protocol):
         """Start a door. Raises `OptionError` for an address that it cannot listen on."""
 
 
+class StopRequest(asyncio.Event):
+    """Set when the door has to stop. `patience` is how long it may wait for the broker then, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patience = DOOR_STOP_S
+
+    def interrupt(self) -> None:
+        """Ctrl-C: a person waits."""
+        self.patience = DOOR_INTERRUPT_S
+        self.set()
+
+    async def unless_set(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`, which is cancelled if a stop is requested before: then None."""
+        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            stopped.cancel()
+            task.cancel()
+            await asyncio.wait({task})
+
+
 @asynccontextmanager
-async def running(name: str, config: DoorConfig, connection: Connection) -> AsyncIterator[Door]:
-    """A door that serves during the block. At its end contents from peers are flushed, within DOOR_STOP_S."""
+async def running(
+    name: str, config: DoorConfig, connection: Connection, stop: StopRequest | None = None
+) -> AsyncIterator[Door]:
+    """A door that serves during the block. At its end contents from peers are flushed, within the patience of `stop`,
+    by default DOOR_STOP_S.
+    """
     config.check(name, connection.settings)
     bridges = Bridges(connection, Logins(connection.settings), config.create)
     try:
@@ -63,15 +93,21 @@ async def running(name: str, config: DoorConfig, connection: Connection) -> Asyn
     try:
         yield door
     finally:
-        try:
-            async with asyncio.timeout(DOOR_STOP_S):
-                await door.stop()
-                await bridges.close()
-                await bridges.leave()
-        except TimeoutError:
+        stopping = asyncio.ensure_future(_stop(door, bridges))
+        if not (await asyncio.wait({stopping}, timeout=DOOR_STOP_S if stop is None else stop.patience))[0]:
             log.warning("door %s: the broker does not answer; unconfirmed contents are dropped", name)
-            await bridges.drop()
+            await bridges.drop()  # first: what waits for the broker ends
             await connection.drop()
+            stopping.cancel()
+            await asyncio.wait({stopping})
+        elif (failed := stopping.exception()) is not None:
+            raise failed
+
+
+async def _stop(door: Door, bridges: Bridges) -> None:
+    await door.stop()
+    await bridges.close()
+    await bridges.leave()
 
 
 async def serve(
@@ -89,17 +125,22 @@ async def serve(
     """
     config.check(name, broker)
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stop = StopRequest()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, stop.interrupt)
     if until_eof:
-        loop.add_reader(sys.stdin.fileno(), _read_to_end, stopping.set)
-    logins = Logins(broker)
-    if not await logins.wait(stopping, broker.retry_deadline):
+        loop.add_reader(sys.stdin.fileno(), _read_to_end, stop.set)
+    connection = await stop.unless_set(Logins(broker).first(broker.retry_deadline))
+    if connection is None:
         return
-    async with logins.own() as connection, running(name, config, connection) as door:
-        print_line(f"mtl door {name} ready at {door.endpoint} (broker {broker.endpoint}, pid {os.getpid()})")
-        await stopping.wait()
+    try:
+        async with running(name, config, connection, stop) as door:
+            print_line(
+                f"mtl door {name} ready at {door.endpoint} (broker {broker.endpoint}, pid {os.getpid()})"
+            )
+            await stop.wait()
+    finally:
+        await connection.drop()  # at the end of `running` it has nothing under way
 
 
 def _read_to_end(ended: Callable[[], None]) -> None:

@@ -91,6 +91,10 @@ class ReactiveDoor:
         try:
             await self._bridges.close()
             await asyncio.gather(*(peer.stop() for peer in self.peers.values()))
+        except asyncio.CancelledError:  # the time is over
+            for peer in self.peers.values():
+                peer.abort()
+            raise
         finally:
             for task in tasks:
                 task.cancel()

@@ -56,6 +56,10 @@ class ReactivePeer:
         await asyncio.gather(*(intake.stop() for intake in self._intakes.values()))
         await self._link.close("the door closes")
 
+    def abort(self) -> None:
+        """Break the connection."""
+        self._link.abort()
+
     def _handle_hello_timeout(self) -> None:
         if self._link.session.state is ReactiveState.OPENING:
             self._link.abort()
