@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.hostile import scenarios  # noqa: F401  puts them into the table
 from tests.hostile.bystander import Phase
-from tests.hostile.harness import SCENARIOS, Measured, measure
+from tests.hostile.harness import SCENARIOS, Measured, arena, measure
 
 
 def head() -> str:
@@ -48,7 +48,8 @@ def main() -> int:
     for name in asked.names or SCENARIOS:
         with tempfile.TemporaryDirectory() as place:
             try:
-                print(row(measure(SCENARIOS[name], Path(place), heavy=not asked.light)), flush=True)
+                with arena(Path(place), SCENARIOS[name]) as made:
+                    print(row(measure(SCENARIOS[name], made, heavy=not asked.light)), flush=True)
             except AssertionError as error:
                 failed.append(name)
                 print(f"| {name} | FAILED: {error} |{' |' * 11}", flush=True)

@@ -1,12 +1,14 @@
-"""python -m tests.hostile.bystander ENDPOINT USER PASSWORD [asks]: another user, who uses the broker all the time.
+"""python -m tests.hostile.bystander ENDPOINT USER PASSWORD [--asks] [--server KEY]: another user, who uses the broker
+all the time.
 
 After each line of its standard input it uses everything once and then prints a phase as one line of JSON: the number of
-its answers and of its failures since the line before, the longest delay, and the first failure. `asks`: it does not
-write. It uses only pyzmq and struct: tests.support.minimal_client.
+its answers and of its failures since the line before, the longest delay, and the first failure. With `--asks` it does
+not write; `--server` is the broker's CURVE key. It uses only pyzmq and struct: tests.support.minimal_client.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import select
 import sys
@@ -31,6 +33,7 @@ class Phase:
     answers: int = 0
     failures: int = 0
     slowest: float = 0.0
+    slowest_step: str = ""
     failure: str = ""
 
 
@@ -44,8 +47,11 @@ def ok(client: MinimalClient, command: str, **body: Any) -> dict[str, Any]:
 class Visit:
     """A log-in of the user with a profile, and a resource of it that it reads and perhaps writes."""
 
-    def __init__(self, endpoint: str, user: str, password: str, *, writes: bool) -> None:
-        self._at = (endpoint, user, password)
+    def __init__(self, endpoint: str, login: tuple[str, str], server: bytes | None, *, writes: bool) -> None:
+        user, _ = login
+        self._login = login
+        self._endpoint = endpoint
+        self._keys = None if server is None else (server, *zmq.curve_keypair())
         self._user = user
         self._writes = writes
         self._resource = f"{user}.r"
@@ -68,10 +74,9 @@ class Visit:
         self._client.close()
 
     def _logged_in(self, profile: str) -> MinimalClient:
-        endpoint, user, password = self._at
-        client = MinimalClient(endpoint)
+        client = MinimalClient(self._endpoint, keys=self._keys)
         try:
-            client.open(profile, login=(user, password))
+            client.open(profile, login=self._login)
         except BaseException:
             client.close()
             raise
@@ -186,7 +191,11 @@ class Bystander:
                 self._failed(f"{step.__name__}: {error}")
                 break
             finally:
-                self.phase.slowest = max(self.phase.slowest, time.perf_counter() - began)
+                self._took(step.__name__, time.perf_counter() - began)
+
+    def _took(self, step: str, seconds: float) -> None:
+        if seconds > self.phase.slowest:
+            self.phase.slowest, self.phase.slowest_step = seconds, step
 
     def _steps(self) -> Iterator[Callable[[], None]]:
         if self._visit is None:
@@ -210,8 +219,14 @@ class Bystander:
 
 def main() -> None:
     """See the module."""
-    endpoint, user, password, *rest = sys.argv[1:]
-    bystander = Bystander(lambda: Visit(endpoint, user, password, writes=rest != ["asks"]))
+    parser = argparse.ArgumentParser()
+    for name in ("endpoint", "user", "password"):
+        parser.add_argument(name)
+    parser.add_argument("--asks", action="store_true")
+    parser.add_argument("--server", type=str.encode)
+    given = parser.parse_args()
+    login = (given.user, given.password)
+    bystander = Bystander(lambda: Visit(given.endpoint, login, given.server, writes=not given.asks))
     bystander.everything()
     if bystander.phase.failures:
         sys.exit(bystander.phase.failure)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from mtl.broker.runtime.users import Users, new_password
+from mtl.net.curve import read_public, write_keys
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from tests.hostile.bystander import Phase
@@ -27,6 +28,9 @@ MIB = 1 << 20
 
 PATIENCE_S = 3.0
 """The longest allowed delay of one answer to the other user, on a busy machine."""
+
+LITTLE: Final = 64
+"""The allowed growth of the broker's memory in MiB, unless a scenario needs more."""
 
 PASSWORD: Final = "a password of every user"
 ITERATIONS: Final = 4096
@@ -44,7 +48,8 @@ class Scenario:
     """`play(broker, heavy)` attacks and checks its own results. It yields a short description once, while its peers
     still have all that they took; then it ends them. `memory` is the allowed growth of the broker in MiB; `config` has
     lines of the broker's configuration; `users` are the names and grants of users that exist from the beginning, with
-    PASSWORD. Without `writes` the other user only reads and sends requests.
+    PASSWORD. Without `writes` the other user only reads and sends requests. With `curve` the broker has a key, which
+    is in `curve.pub` beside its data.
     """
 
     name: str
@@ -53,6 +58,14 @@ class Scenario:
     config: str
     users: Mapping[str, tuple[str, ...]]
     writes: bool
+    curve: bool
+
+    @property
+    def shares(self) -> bool:
+        """Whether it can use the broker of other scenarios: it has the default configuration, and needs little memory,
+        so that the bound of its memory means something there.
+        """
+        return not self.config and self.memory == LITTLE and self.writes and not self.curve
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -60,16 +73,17 @@ SCENARIOS: dict[str, Scenario] = {}
 
 def scenario(
     *,
-    memory: int = 64,
+    memory: int = LITTLE,
     config: str = "",
     users: Mapping[str, tuple[str, ...]] | None = None,
     writes: bool = True,
+    curve: bool = False,
 ) -> Callable[[Play], Play]:
     """Register a function under its name."""
 
     def register(play: Play) -> Play:
         name = play.__name__
-        SCENARIOS[name] = Scenario(name, play, memory, config, users or {}, writes)
+        SCENARIOS[name] = Scenario(name, play, memory, config, users or {}, writes, curve)
         return play
 
     return register
@@ -146,12 +160,11 @@ class Bystander:
 
 
 @contextmanager
-def bystander(endpoint: str, *, writes: bool) -> Iterator[Bystander]:
+def bystander(endpoint: str, *options: str) -> Iterator[Bystander]:
     """The other user, who is served. It needs OTHERS_GRANTS."""
-    command = [sys.executable, "-m", "tests.hostile.bystander", endpoint, OTHER, PASSWORD]
     with killed_after(
         subprocess.Popen(
-            [*command, *(() if writes else ("asks",))],
+            [sys.executable, "-m", "tests.hostile.bystander", endpoint, OTHER, PASSWORD, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -163,26 +176,50 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[Bystander]:
         yield Bystander(process)
 
 
-def measure(scenario: Scenario, place: Path, *, heavy: bool) -> Measured:
-    """Run a scenario with its own broker and check it. Raises AssertionError for a violated bound."""
+@dataclass(frozen=True)
+class Arena:
+    """A broker with users, and the other user."""
+
+    broker: RunningBroker
+    other: Bystander
+
+
+@contextmanager
+def arena(place: Path, *scenarios: Scenario) -> Iterator[Arena]:
+    """A broker for scenarios of one configuration, with the users of them all."""
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
-    config.write_text(scenario.config, encoding="utf-8")
-    for name, grants in {OTHER: OTHERS_GRANTS, **scenario.users}.items():
+    first = scenarios[0]
+    options = [] if first.writes else ["--asks"]
+    text = first.config
+    if first.curve:
+        private, public = write_keys(place / "curve")
+        text += f'[curve]\nkey-file = "{private}"\n'
+        options += ["--server", read_public(str(public)).decode()]
+    config.write_text(text, encoding="utf-8")
+    add_user(place / "data", OTHER, *OTHERS_GRANTS)
+    for name, grants in {n: g for scenario in scenarios for n, g in scenario.users.items()}.items():
         add_user(place / "data", name, *grants)
     with (
         broker(place / "data", config) as running,
-        bystander(running.endpoint, writes=scenario.writes) as other,
+        bystander(running.endpoint, *options) as other,
     ):
-        watch, began = Watch(running.pid), time.perf_counter()
-        try:
-            with contextmanager(scenario.play)(running, heavy) as done:
-                during = other.phase()
-                seconds = time.perf_counter() - began
-            after = other.phase()
-            left = own_memory(running.pid)
-        finally:
-            watch.stop()
+        yield Arena(running, other)
+
+
+def measure(scenario: Scenario, arena: Arena, *, heavy: bool) -> Measured:
+    """Run a scenario and check it. Raises AssertionError for a violated bound."""
+    running, other = arena.broker, arena.other
+    other.phase()  # what was before does not count
+    watch, began = Watch(running.pid), time.perf_counter()
+    try:
+        with contextmanager(scenario.play)(running, heavy) as done:
+            during = other.phase()
+            seconds = time.perf_counter() - began
+        after = other.phase()
+        left = own_memory(running.pid)
+    finally:
+        watch.stop()
     row = Measured(
         scenario.name,
         done,

@@ -104,13 +104,20 @@ class Flow:
         assert self.receive() == (PONG, b"")
 
 
+Keys = tuple[bytes, bytes, bytes]
+"""CURVE: the server's public key, and the client's public and secret key, in Z85."""
+
+
 class MinimalClient:
     """A REQ to the broker, and as many DEALERs as asked for."""
 
-    def __init__(self, endpoint: str, options: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, endpoint: str, options: dict[int, int] | None = None, keys: Keys | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.token: dict[str, str] = {}
         """The member `session` of every request after a log-in."""
+        self.keys = keys
         self.context = zmq.Context()
         self.sockets: list[zmq.Socket[bytes]] = []
         self.req = self.socket(zmq.REQ)
@@ -124,6 +131,8 @@ class MinimalClient:
         made.setsockopt(zmq.RCVTIMEO, PATIENCE_MS)
         made.setsockopt(zmq.SNDTIMEO, PATIENCE_MS)
         made.setsockopt(zmq.RCVHWM, hwm)
+        if self.keys is not None:
+            made.curve_serverkey, made.curve_publickey, made.curve_secretkey = self.keys
         self.sockets.append(made)
         return made
 
@@ -136,10 +145,11 @@ class MinimalClient:
         """Open a session, as a user with a password if there is a `login`, and select the profile."""
         protocol = {"name": "MTL", "version": 1}
         code, ready = self.ask("Connection.Open", protocol=protocol, **{"virtual-host": virtual_host})
-        assert code == 201 or (code == 401 and login), ready
         if login is None:
+            assert code == 201, ready
             assert profile in ready["profiles"]
         else:
+            assert code in {201, 401}, ready
             self.token = {"session": log_in(self.ask, *login)}
         assert self.ask("Connection.Profile", profile=profile) == (200, {"status": "OK"})
 

@@ -12,8 +12,18 @@ from typing import Any
 Ask = Callable[..., tuple[int, dict[str, Any]]]
 
 
+class LogInRefused(AssertionError):
+    """The broker's answer to a step of the log-in was no challenge."""
+
+    def __init__(self, code: int, answer: dict[str, Any]) -> None:
+        super().__init__(f"{code} {answer}")
+        self.code = code
+
+
 def log_in(ask: Ask, user: str, password: str) -> str:
-    """Authenticate on the client's session; the new token. AssertionError for a refusal or a wrong proof."""
+    """Authenticate on the client's session; the new token. `LogInRefused` for a refusal, AssertionError for a server
+    that does not prove that it knows the password.
+    """
     first = f"n={user},r={b64encode(os.urandom(18)).decode()}"
     challenge = _challenged(ask, f"n,,{first}")
     parts = dict(part.split("=", 1) for part in challenge.split(","))
@@ -33,7 +43,8 @@ def log_in(ask: Ask, user: str, password: str) -> str:
 def _challenged(ask: Ask, response: str) -> str:
     encoded = b64encode(response.encode()).decode()
     code, answer = ask("Connection.Authorize", mechanism="SCRAM-SHA-256", response=encoded)
-    assert code == 402, answer
+    if code != 402:
+        raise LogInRefused(code, answer)
     return b64decode(answer["challenge"]).decode()
 
 

@@ -18,6 +18,10 @@ MAX_PAGE_SCANNED names of 255 characters at a time."""
 MARKS_AT_ONCE = 32
 """Logs whose end is recorded between two checks: each takes two syncs in the threads that also commit groups."""
 
+ACTIONS_TOGETHER = 1_000
+"""Actions that are one batch, such as transactions on the records: a save takes some 50 µs in addition to the two syncs
+of its batch, and the next one waits for the whole batch."""
+
 SHARED_MEMORIES = 64
 """Writers that share memory with the broker at a time. With more writers the processor is the bottleneck and not the
 socket."""

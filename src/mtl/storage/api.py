@@ -108,13 +108,14 @@ class Prepare:
 @dataclass(frozen=True, slots=True)
 class CreateLog(Answered["LogView"]):
     """Make an empty log. Answer: its `LogView`. `owner` is kept with the log: the record that names it, from which
-    a lost record can be restored (`records.encode_owner`).
+    a lost record can be restored (`records.encode_owner`). `share` is the user that it counts for: users take turns.
     """
 
     id: int
     log: LogKey
     options: LogOptions
     owner: bytes
+    share: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from mtl import limits
@@ -33,8 +34,8 @@ log = logging.getLogger("mtl.broker")
 
 _COMMITS = Lane("commits", limits.COMMIT_THREADS)
 _LANES: dict[type, Lane] = {
-    Save: Lane("records"),
-    DropLogs: Lane("records"),
+    Save: Lane("records", together=True),
+    DropLogs: Lane("removals"),
     CreateLog: Lane("creations"),
     OpenLog: Lane("openings", limits.OPENINGS),
     Prepare: Lane("prepare"),
@@ -61,8 +62,16 @@ class DiskEngine:
         return _LANES.get(type(action), _COMMITS)
 
     def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
-        """Perform the actions one by one: each log has files of its own."""
-        return [self._perform(action) for action in actions]
+        """Perform the actions one by one, since each log has files of its own; but consecutive saves in one
+        transaction.
+        """
+        results: list[object] = []
+        for is_save, together in groupby(actions, lambda action: isinstance(action, Save)):
+            if is_save:
+                results += self._storage.save([x for x in together if isinstance(x, Save)])
+            else:
+                results += map(self._perform, together)
+        return results
 
     def _perform(self, action: StorageAction) -> object:
         if isinstance(action, Prepare):

@@ -66,8 +66,8 @@ DiskAction = LogAction | Save | Read
 class Storage:
     """The logs' writing halves and the records, below one directory.
 
-    `perform` may be called from several threads at once, with at most one action at a time per log and one on the
-    records, and any number of reads; the core ensures that.
+    `perform` may be called from several threads at once, with at most one action at a time per log, one save and one
+    removal, and any number of reads; the core ensures that.
     """
 
     def __init__(self, disk: Disk, directory: str, records: RecordStore, segment_bytes: int) -> None:
@@ -165,6 +165,16 @@ class Storage:
         if isinstance(result, StorageError) and writer is not None and writer.stopped:
             return LogStopped(str(result))
         return result
+
+    def save(self, saves: Sequence[Save]) -> list[object]:
+        """Perform saves in one transaction, so that many of them cost little more than one. If it fails each has a
+        transaction of its own, so that no save fails because of another one.
+        """
+        if len(saves) > 1:
+            result = self._failing(saves[0], lambda: self._tombstones.save(*_merged(saves)))
+            if not isinstance(result, StorageError):
+                return [result] * len(saves)
+        return [self.perform(save) for save in saves]
 
     def _failing(self, action: DiskAction, work: Callable[[], object]) -> object:
         try:
@@ -364,6 +374,15 @@ class Storage:
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._directory, *parts))
+
+
+def _merged(saves: Sequence[Save]) -> tuple[list[AnyRecord], list[AnyRecord]]:
+    """What saves in this order write and forget in all."""
+    last: dict[tuple[str, str], tuple[AnyRecord, bool]] = {}
+    for save in saves:
+        last |= {(record.kind, record.key): (record, True) for record in save.put}
+        last |= {(record.kind, record.key): (record, False) for record in save.forget}
+    return [x for x, kept in last.values() if kept], [x for x, kept in last.values() if not kept]
 
 
 def _log_cut(report: RecoveryReport) -> None:

@@ -14,7 +14,9 @@ from mtl.storage.sqlite import RecordStore
 
 
 class Tombstones:
-    """Wraps a `RecordStore` and adds records `dropped` for the places of logs that are to be removed."""
+    """Wraps a `RecordStore` and adds records `dropped` for the places of logs that are to be removed. `removed` may be
+    called by another thread than `save`: each step on a dict is atomic, and `save` works on a copy.
+    """
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records

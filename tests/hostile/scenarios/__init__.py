@@ -1,35 +1,9 @@
 """All scenarios, by the abused part; importing this package registers them."""
 
-from tests.hostile.scenarios import (
-    applications,
-    connections,
-    contents,
-    control,
-    cuts,
-    doors,
-    identities,
-    leases,
-    memory,
-    quotas,
-    resources,
-    revocation,
-    rights,
-    room,
-)
+from __future__ import annotations
 
-__all__ = [
-    "applications",
-    "connections",
-    "contents",
-    "control",
-    "cuts",
-    "doors",
-    "identities",
-    "leases",
-    "memory",
-    "quotas",
-    "resources",
-    "revocation",
-    "rights",
-    "room",
-]
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

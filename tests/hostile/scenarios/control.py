@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import zmq
 
@@ -18,6 +19,7 @@ from tests.support.minimal_client import MinimalClient, minimal_client
 from tests.support.zmtp import RawPeer
 
 HUGE = limits.MAX_CONTROL_FRAME
+UNDER_WAY = 200
 
 
 def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
@@ -31,6 +33,29 @@ def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
         dealer.send_multipart([b"", command, body])
         assert dealer.recv_multipart()[1][:1] == b"2"
     return dealer
+
+
+def answers(
+    client: MinimalClient, command: str, bodies: Iterable[dict[str, Any]]
+) -> list[tuple[int, dict[str, Any]]]:
+    """The answers to requests of this client's session, of which UNDER_WAY are sent before their answers come."""
+    dealer = client.socket(zmq.DEALER)
+    dealer.connect(client.endpoint)
+    found: list[tuple[int, dict[str, Any]]] = []
+
+    def receive() -> None:
+        _, code, body = dealer.recv_multipart()
+        found.append((int(code), json.loads(body)))
+
+    sent = 0
+    for body in bodies:
+        if sent - len(found) >= UNDER_WAY:
+            receive()
+        dealer.send_multipart([b"", command.encode(), json.dumps(client.token | body).encode()])
+        sent += 1
+    while len(found) < sent:
+        receive()
+    return found
 
 
 @scenario()

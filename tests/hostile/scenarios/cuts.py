@@ -16,16 +16,16 @@ from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 from tests.support.minimal_client import Flow, MinimalClient, minimal_client
 
 BETWEEN_S = 0.06
-RESOURCE = "cut"
+TEST = "resource"
+"""The resource of profile test."""
 REDELIVERED = b"mtl-redelivered"
 
 
 @contextmanager
-def through_a_proxy(broker: RunningBroker, profile: str) -> Iterator[tuple[CuttingProxy, str]]:
+def through_a_proxy(broker: RunningBroker, profile: str, resource: str) -> Iterator[tuple[CuttingProxy, str]]:
     """A proxy for all ports of the broker, and its endpoint."""
     ports = {int(broker.endpoint.rpartition(":")[2])}
     with minimal_client(broker.endpoint, profile) as client:
-        resource = "resource" if profile == "test" else RESOURCE
         if profile != "test":
             assert client.ask("Resource.Create", resource=resource)[0] == 200
             ports.add(client.granted("Writer", resources=[resource], confirm="full", packed=True)["port"])
@@ -46,13 +46,13 @@ def cutting(proxy: CuttingProxy, times: int) -> threading.Thread:
     return thread
 
 
-def write(endpoint: str, count: int, profile: str, *, packed: bool) -> threading.Thread:
+def write(endpoint: str, resource: str, count: int, profile: str, *, packed: bool) -> threading.Thread:
     """The project's writer, pipelining across every cut."""
 
     def run() -> None:
         with (
             mtl.connect(endpoint, profile=profile, request_timeout=1.0) as connection,
-            connection.writer(RESOURCE, packed=packed) as writer,
+            connection.writer(resource, packed=packed) as writer,
         ):
             for number in range(count):
                 writer.send(b"%d" % number)
@@ -68,10 +68,11 @@ def log(broker: RunningBroker, heavy: bool, *, packed: bool) -> str:
     """
     count, cuts = (400_000, 60) if heavy else (20_000, 6)
     count *= 10 if packed else 1
-    with through_a_proxy(broker, "log") as (proxy, endpoint):
+    resource = "cut-packs" if packed else "cut"
+    with through_a_proxy(broker, "log", resource) as (proxy, endpoint):
         with mtl.connect(endpoint, request_timeout=1.0) as connection:
-            threads = [cutting(proxy, cuts), write(endpoint, count, "log", packed=packed)]
-            with connection.reader(RESOURCE, start="earliest", packed=packed) as reader:
+            threads = [cutting(proxy, cuts), write(endpoint, resource, count, "log", packed=packed)]
+            with connection.reader(resource, start="earliest", packed=packed) as reader:
                 for number, content in zip(range(count), reader, strict=False):
                     assert (content.sequence, bytes(content.body)) == (number + 1, b"%d" % number)
             for thread in threads:
@@ -138,9 +139,9 @@ def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Every content arrives, and redeliveries are marked."""
     count, cuts = (100_000, 30) if heavy else (5_000, 4)
     deliveries: dict[bytes, int] = {}
-    with through_a_proxy(broker, "queue") as (proxy, endpoint):
-        consumer = Again(endpoint, "queue", RESOURCE, "full")
-        threads = [cutting(proxy, cuts), write(endpoint, count, "queue", packed=False)]
+    with through_a_proxy(broker, "queue", "cut-queue") as (proxy, endpoint):
+        consumer = Again(endpoint, "queue", "cut-queue", "full")
+        threads = [cutting(proxy, cuts), write(endpoint, "cut-queue", count, "queue", packed=False)]
         while len(deliveries) < count:
             found = consumer.read()
             if found is not None:
@@ -158,11 +159,11 @@ def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> Iterator[str]:
 def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """No contents are kept for absent readers; a continued lease is in order, and a new one starts at 1."""
     rounds = 30 if heavy else 5
-    with through_a_proxy(broker, "test") as (proxy, endpoint):
+    with through_a_proxy(broker, "test", TEST) as (proxy, endpoint):
         with minimal_client(broker.endpoint, "test") as client:
             writer = client.lease("Writer", resources=["resource"])
             for _ in range(rounds):
-                reader = Again(endpoint, "test", "resource", "none")
+                reader = Again(endpoint, "test", TEST, "none")
                 reader._flow = reader._begin()
                 for number in range(1, 201):
                     writer.content(number, b"%d" % number)

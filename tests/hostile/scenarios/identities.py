@@ -44,9 +44,9 @@ def steal(data: str, identity: bytes) -> int:
         try:
             thief.shake_hands()
             thief.send(CONFIRM + u64(1) + b"\1", b"")
-            thief.send(CONTENT + u64(1) + short("mine") + EMPTY, b"forged")
+            thief.send(CONTENT + u64(1) + short("stolen") + EMPTY, b"forged")
             thief.send(PING, b"")
-            thief.send(SUMMON + u64(4) + short("mine"), b"")
+            thief.send(SUMMON + u64(4) + short("stolen"), b"")
             assert thief.receive() == [RESPONSE + u64(4), b"403"], "a stranger is told that it has no lease"
         except OSError:
             continue
@@ -64,31 +64,31 @@ def identities(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """
     rounds, attempts = 500 if heavy else 30, 0
     with minimal_client(broker.endpoint) as client:
-        client.ask("Resource.Create", resource="mine")
-        filling = client.lease("Writer", resources=["mine"], confirm="full")
+        client.ask("Resource.Create", resource="stolen")
+        filling = client.lease("Writer", resources=["stolen"], confirm="full")
         for number in range(1, WRITTEN + 1):
             filling.content(number, b"secret")
         filling.await_confirm(WRITTEN)
         for turn in range(rounds):
             group, identity = f"g{turn}", b"victim %d" % turn
-            assert client.ask("Cursor.Open", group=group, resource="mine", **{"from": "earliest"})[0] == 200
+            assert client.ask("Cursor.Open", group=group, resource="stolen", **{"from": "earliest"})[0] == 200
             reading = client.granted(
-                "Reader", resources=["mine"], confirm="full", group=group, window={"contents": 1}
+                "Reader", resources=["stolen"], confirm="full", group=group, window={"contents": 1}
             )
-            writing = client.granted("Writer", resources=["mine"], confirm="full")
+            writing = client.granted("Writer", resources=["stolen"], confirm="full")
             data = f"{broker.endpoint.rpartition(':')[0]}:{reading['port']}"
             victim = bound(data, identity, reading["lease"], writing["lease"])
-            victim.send(SUMMON + u64(3) + short("mine"), b"")
+            victim.send(SUMMON + u64(3) + short("stolen"), b"")
             assert victim.receive() == [RESPONSE + u64(3), b"200"]
             assert victim.receive()[1] == b"secret"
 
             victim.close()
             attempts += steal(data, identity)
 
-            cursors = client.ask("Cursor.Describe", group=group, resource="mine")[1]["cursors"]
+            cursors = client.ask("Cursor.Describe", group=group, resource="stolen")[1]["cursors"]
             assert [c["position"] for c in cursors] == [1]
             for lease in (reading, writing):
                 assert client.ask("Lease.Close", lease=lease["lease"])[0] == 200
-        described = client.ask("Resource.Describe", resource="mine")[1]["resources"][0]
+        described = client.ask("Resource.Describe", resource="stolen")[1]["resources"][0]
         assert described["next"] == WRITTEN + 1, "nothing was written under another's name"
         yield f"{rounds:,} identities taken over with {attempts:,} connections"

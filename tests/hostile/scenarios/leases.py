@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.quotas.quotas import DEFAULTS, Quota
+from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.testing import RunningBroker
-from tests.hostile.harness import scenario
-from tests.hostile.scenarios.control import pipelining
+from tests.hostile.harness import PASSWORD, scenario
+from tests.hostile.scenarios.control import answers, pipelining
 from tests.support.minimal_client import LEASE, RESPONSE, minimal_client, short, u64
 
 
@@ -34,6 +38,28 @@ def leases_without_end(broker: RunningBroker, heavy: bool) -> Iterator[str]:
         if granted < broker_limits.MAX_LEASES - 10:  # the bystander has some as well
             assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
         yield f"{granted:,} leases, then {refused:,} times 503"
+
+
+@scenario(users={"leases-tiny": ("read leases-own",)})
+def leases_of_one_name_a_thousand_times(broker: RunningBroker, heavy: bool) -> Iterator[str]:
+    """A user with one grant, and leases with its one name as often as a request may have it: the name counts once, so
+    the user gets its share of leases, and no more.
+    """
+    count = DEFAULTS[Quota.LEASES] + 100 if heavy else 600
+    share = DEFAULTS[Quota.LEASES]
+    assert count * MAX_RESOURCES_PER_LEASE > DEFAULTS[Quota.LEASED_NAMES]
+    names = ["leases-own"] * MAX_RESOURCES_PER_LEASE
+    body = {"resources": names, "group": "leases-tiny.q", "confirm": "none"}
+    codes: Counter[int] = Counter()
+    with minimal_client(broker.endpoint) as admin, ExitStack() as sessions:
+        admin.ask("Resource.Create", resource="leases-own")
+        for first in range(0, count, broker_limits.MAX_LEASES_PER_SESSION):
+            login = ("leases-tiny", PASSWORD)
+            tiny = sessions.enter_context(minimal_client(broker.endpoint, "queue", login=login))
+            asked = min(count - first, broker_limits.MAX_LEASES_PER_SESSION)
+            codes.update(code for code, _ in answers(tiny, "Connection.Reader", [body] * asked))
+        assert codes == Counter({202: min(count, share), 403: max(0, count - share)}) - Counter(), codes
+        yield f"{codes[202]:,} leases of {MAX_RESOURCES_PER_LEASE:,} times the same name, then {codes[403]:,} times 403"
 
 
 @scenario()

@@ -5,12 +5,12 @@ The addresses take turns: many wrong passwords from one address delay a right on
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
+from mtl.broker.fair_queue import FairQueue
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import Refused
 from mtl.protocol.sasl.server import Check
@@ -30,26 +30,22 @@ class PasswordChecks:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._waiting: OrderedDict[str, deque[_Waiting]] = OrderedDict()  # the next turn's address first
+        self._waiting: FairQueue[_Waiting] = FairQueue()
         self._under_way = 0
 
     def submit(self, address: str, check: Check, then: Then) -> None:
         """Check a password. Raises `Refused` 503 when too many wait, of this address or in all."""
-        own = len(self._waiting.get(address, ()))
+        own = self._waiting.of(address)
         if own >= broker_limits.MAX_PASSWORD_CHECKS_ADDRESS:
             raise _overloaded(f"{own} passwords from this address wait for their check")
-        if sum(map(len, self._waiting.values())) >= broker_limits.MAX_PASSWORD_CHECKS:
+        if len(self._waiting) >= broker_limits.MAX_PASSWORD_CHECKS:
             raise _overloaded(f"{broker_limits.MAX_PASSWORD_CHECKS} passwords wait for their check")
-        self._waiting.setdefault(address, deque()).append(_Waiting(check, then))
+        self._waiting.append(address, _Waiting(check, then))
         self._start()
 
     def _start(self) -> None:
         while self._waiting and self._under_way < broker_limits.PASSWORD_CHECKS_AT_ONCE:
-            address, own = next(iter(self._waiting.items()))
-            check, then = own.popleft()
-            self._waiting.move_to_end(address)
-            if not own:
-                del self._waiting[address]
+            check, then = self._waiting.pop()
             self._under_way += 1
             self._perform(check, then)
 

@@ -7,16 +7,18 @@ fast lately. A message that arrives meanwhile waits for that one sync, as it wou
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.actions import CheckPassword
+from mtl.broker.fair_queue import FairQueue
 from mtl.protocol.sasl.scram import proves
 from mtl.storage.api import (
     AnsweredAction,
     Append,
+    CreateLog,
     DropLogs,
     Engine,
     Lane,
@@ -141,7 +143,9 @@ class ThreadWorkers:
 
 
 class _Lane:
-    """The threads of a lane, and its waiting actions, which a shutdown cancels if the lane `cancels`."""
+    """The threads of a lane, and its waiting actions, which a shutdown cancels if the lane `cancels`. Users take turns
+    with the logs that they have made; all other actions are performed in order.
+    """
 
     def __init__(
         self, lane: Lane, perform: Callable[[Sequence[StorageAction]], None], *, cancels: bool
@@ -150,18 +154,21 @@ class _Lane:
         self.pool = ThreadPoolExecutor(lane.threads, f"mtl-{lane.name}")
         self._together = lane.together
         self._perform = perform
-        self._waiting: deque[StorageAction] = deque()
+        self._waiting: FairQueue[StorageAction] = FairQueue()
+        self._lock = Lock()
+        """Held for the queue's own steps only."""
 
     def append(self, action: StorageAction) -> None:
         """Append an action to the lane."""
-        self._waiting.append(action)
+        with self._lock:
+            self._waiting.append(action.share if isinstance(action, CreateLog) else "", action)
         self.pool.submit(self._next)
 
     def _next(self) -> None:
-        """Perform the next action, or all waiting ones together; none when an earlier call performed them."""
-        actions: list[StorageAction] = []
-        while self._waiting and (self._together or not actions):
-            actions.append(self._waiting.popleft())
+        """Perform the next action, or the waiting ones together; none when an earlier call performed them."""
+        with self._lock:
+            most = broker_limits.ACTIONS_TOGETHER if self._together else 1
+            actions = [self._waiting.pop() for _ in range(min(most, len(self._waiting)))]
         if actions:
             self._perform(actions)
 

@@ -155,7 +155,9 @@ class Stages:
         return stage
 
     def _expect(self, stage: Stage, resource: str) -> None:
-        intake = stage.intakes[resource] = self._intakes.create(stage.log_key(resource), None, {})
+        intake = stage.intakes[resource] = self._intakes.create(
+            stage.log_key(resource), None, {}, stage.record.owner
+        )
 
         def opened() -> None:
             sealed = stage.record.contents.get(resource, 0) if stage.record.sealed_us else None
@@ -240,7 +242,9 @@ class Stages:
         intake = stage.intakes.get(resource)
         if intake is not None:
             return intake
-        made = stage.intakes[resource] = self._intakes.create(stage.log_key(resource), None, {})
+        made = stage.intakes[resource] = self._intakes.create(
+            stage.log_key(resource), None, {}, stage.record.owner
+        )
 
         def created(result: Result) -> None:
             if isinstance(result, StorageError):
@@ -249,8 +253,8 @@ class Stages:
             else:
                 made.reader = result
 
-        owner = encode_owner(stage.record)
-        made.submit(lambda number: CreateLog(number, made.key, self._options, owner), created)
+        owner, share = encode_owner(stage.record), stage.record.owner
+        made.submit(lambda number: CreateLog(number, made.key, self._options, owner, share), created)
         return made
 
     # --- the end --------------------------------------------------------------------------------------------

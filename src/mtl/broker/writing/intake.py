@@ -131,6 +131,7 @@ class Intake:
         turns: Turns,
         durable: Callable[[Intake, Sequence[Arrival]], None],
         failed: Callable[[Sequence[Arrival]], None],
+        share: str = "",
     ) -> None:
         self._outbox = outbox
         self.key = key
@@ -142,6 +143,7 @@ class Intake:
         """The error with which the last group was not stored; None when it was stored."""
         self._inbound = inbound
         self._turns = turns
+        self._share = share
         self._durable = durable
         self._failed = failed
         self._pending: deque[Arrival] = deque()
@@ -232,7 +234,7 @@ class Intake:
     def start(self) -> None:
         """Hand the next group to the disk at this log's turn, unless the log is busy or held."""
         if self._ready:
-            self._turns.request(self, self._start_group)
+            self._turns.request(self, self._start_group, self._share)
 
     @property
     def _ready(self) -> bool:

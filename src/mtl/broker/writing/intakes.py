@@ -25,9 +25,11 @@ class Intakes:
         self.lost: Event[[Sequence[Arrival]]] = Event()
         """Contents were not stored."""
 
-    def create(self, key: LogKey, reader: LogView | None, last: dict[int, int]) -> Intake:
-        """A new intake for one log."""
-        return Intake(self._outbox, key, reader, last, self._inbound, self._turns, self.durable, self.lost)
+    def create(self, key: LogKey, reader: LogView | None, last: dict[int, int], share: str = "") -> Intake:
+        """A new intake for one log; `share` is the user who owns it (`Quotas.owner`)."""
+        return Intake(
+            self._outbox, key, reader, last, self._inbound, self._turns, self.durable, self.lost, share
+        )
 
     def wait(self, intake: Intake) -> None:
         """Contents were accepted; `start` begins to write them."""

@@ -201,7 +201,7 @@ class Resources:
         interrupted.
         """
         self._pool.add(record.owner)
-        resource = self._add(record, self._intakes.create(log_key(record), None, {}))
+        resource = self._add(record, self._intakes.create(log_key(record), None, {}, record.owner))
         self._opening.expect(
             Unopened(
                 resource.intake,
@@ -271,7 +271,7 @@ class Resources:
 
         options = log_options(record, self._segment_bytes)
         self._outbox.submit(
-            lambda number: CreateLog(number, log_key(record), options, encode_owner(record)), created
+            lambda number: CreateLog(number, log_key(record), options, encode_owner(record), owner), created
         )
 
     def _check_dead_letters(self, vhost: str, resource: str, target: str) -> None:
@@ -317,7 +317,7 @@ class Resources:
             reader.close()
             self._not_created(key, record, result)
             return
-        resource = self._add(record, self._intakes.create(log_key(record), reader, {}))
+        resource = self._add(record, self._intakes.create(log_key(record), reader, {}, record.owner))
         self._outbox.audit.created(caller, record.vhost, record.name)
         self._created(key, resource)
         self.created(resource)

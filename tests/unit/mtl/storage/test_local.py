@@ -211,6 +211,30 @@ def test_a_save_changes_the_records(desk: Desk) -> None:
     assert kept == [DroppedRecord("stages/s1"), RESOURCE]
 
 
+def test_saves_together_are_one_transaction_with_the_outcome_of_all_in_order(desk: Desk) -> None:
+    before = desk.store.saves
+    again = msgspec.structs.replace(RESOURCE, earliest=7)
+    saves = [Save(1, (RESOURCE, STAGED)), Save(2, (), (RESOURCE,)), Save(3, (again,)), Save(4, (), (STAGED,))]
+    assert desk.storage.save(saves) == [None] * 4
+    assert desk.store.saves == before + 1
+    kept = [r for r in desk.store.load().records if not isinstance(r, RunRecord)]
+    assert kept == [DroppedRecord("stages/s1"), again]
+
+
+def test_a_save_that_fails_does_not_fail_those_it_was_together_with(desk: Desk) -> None:
+    failures = [StorageFailed("together"), StorageFailed("the first")]
+
+    def hook(at: str) -> None:
+        if at == "begin" and failures:
+            raise failures.pop(0)
+
+    desk.store.hook = hook
+    first, second = desk.storage.save([Save(1, (RESOURCE,)), Save(2, (STAGED,))])
+    assert (str(first), second) == ("the first", None)
+    assert STAGED in desk.store.load().records
+    assert RESOURCE not in desk.store.load().records
+
+
 @pytest.mark.parametrize(
     ("error", "kind"), [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, StorageFailed)]
 )

@@ -9,7 +9,19 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.actions import CheckPassword
 from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.protocol.sasl.scram import make_verifier
-from mtl.storage.api import Append, Draft, DropLogs, Lane, LogAction, Prepare, Save, StorageAction, Trim
+from mtl.storage.api import (
+    Append,
+    CreateLog,
+    Draft,
+    DropLogs,
+    Lane,
+    LogAction,
+    LogOptions,
+    Prepare,
+    Save,
+    StorageAction,
+    Trim,
+)
 from mtl.storage.memory import MemoryEngine
 
 WAIT_S = 30.0
@@ -33,7 +45,7 @@ class Engine(MemoryEngine):
     def lane(self, action: StorageAction) -> Lane:
         if self.together:
             return Lane("all", together=True)
-        return Lane("records") if isinstance(action, Save | DropLogs) else Lane("logs", 2)
+        return Lane("records") if isinstance(action, Save | DropLogs | CreateLog) else Lane("logs", 2)
 
     def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
         self.batches.append(list(actions))
@@ -76,6 +88,28 @@ def test_actions_of_a_lane_with_one_thread_are_performed_in_order() -> None:
     at.workers.begin(DropLogs(()))
     assert at.end() == {n: f"done {n}" for n in range(1, 6)}
     assert [getattr(batch, "id", None) for (batch,) in at.engine.batches] == [1, 2, 3, 4, 5, None]
+
+
+def test_users_take_turns_with_the_logs_that_they_create() -> None:
+    at = Setting(Engine())
+    at.engine.go.clear()
+    at.workers.begin(Save(1, ()))
+    assert at.engine.begun.acquire(timeout=WAIT_S)
+    for number, share in enumerate("aaaab", 2):
+        at.workers.begin(CreateLog(number, f"{share}{number}", LogOptions(), b"", share))
+    at.end()
+    created = [batch[0] for batch in at.engine.batches[1:]]
+    assert [x.share for x in created if isinstance(x, CreateLog)] == ["a", "b", "a", "a", "a"]
+
+
+def test_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "ACTIONS_TOGETHER", 2)
+    at = Setting(Engine(together=True))
+    at.engine.go.clear()
+    for number in range(1, 6):
+        at.workers.begin(Save(number, ()))
+    assert at.end() == {n: f"done {n}" for n in range(1, 6)}
+    assert max(map(len, at.engine.batches)) == 2
 
 
 def test_actions_of_logs_do_not_wait_for_records_or_other_logs() -> None:

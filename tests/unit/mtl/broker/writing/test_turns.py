@@ -56,3 +56,12 @@ def test_a_turn_that_is_no_longer_needed_passes_to_the_next() -> None:
     assert begun == ["a", "b", "c"]
     turns.request("d", beginning("d", begun))
     assert begun == ["a", "b", "c"]
+
+
+def test_shares_take_turns() -> None:
+    turns, begun = Turns(1), list[str]()
+    for name in ("a1", "a2", "a3", "a4", "b1"):
+        turns.request(name, beginning(name, begun), name[0])
+    for _ in range(4):
+        turns.release()
+    assert begun == ["a1", "a2", "b1", "a3", "a4"]
