@@ -11,9 +11,10 @@ import zmq
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
+from mtl.broker.quotas.quotas import DEFAULTS, Quota
 from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.testing import RunningBroker
-from tests.hostile.harness import scenario
+from tests.hostile.harness import PASSWORD, scenario
 from tests.hostile.scenarios.connections import OPEN, asked
 from tests.support.minimal_client import MinimalClient, minimal_client
 from tests.support.zmtp import RawPeer
@@ -147,21 +148,22 @@ def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> Iterator[
             peer.close()
 
 
-@scenario(memory=128)
+@scenario(memory=128, users={"control-waits": ("read [0-9]{6}",)})
 def describes_that_never_end_waiting(broker: RunningBroker, heavy: bool) -> Iterator[str]:
-    """Requests with the most names, on more and more connections; the broker answers 503 at its limit."""
-    count = 2_000 if heavy else 450
+    """Requests with the most names: a user gets its share of what may wait, and others still wait for changes."""
+    count = 2_000 if heavy else 110
     names = [f"{number:06}" for number in range(MAX_RESOURCES_PER_LEASE)]
-    waiting = broker_limits.MAX_WAITING_NAMES // len(names)
-    with minimal_client(broker.endpoint) as client:
+    waiting = DEFAULTS[Quota.WAITING_NAMES] // len(names)
+    with minimal_client(broker.endpoint, login=("control-waits", PASSWORD)) as client:
         _, answer = client.ask("Resource.Describe")
         asked_for = {"resources": names, "missing-ok": True, "since": answer["state"], "wait": 30_000}
-        body = json.dumps(asked_for).encode()
-        dealer = pipelining(client)
+        body = json.dumps(client.token | asked_for).encode()
+        dealer = client.socket(zmq.DEALER)
+        dealer.connect(client.endpoint)
         for _ in range(count):
             dealer.send_multipart([b"", b"Resource.Describe", body])
         for _ in range(count - waiting):
-            assert dealer.recv_multipart()[1] == b"503"
+            assert dealer.recv_multipart()[1] == b"403"
         yield f"{count:,} waiting requests of {len(body) / 1024:.0f} KiB, all but {waiting} refused"
 
 

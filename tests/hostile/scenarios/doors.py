@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 import mtl
+from mtl.broker.runtime.users import Users, new_password
+from mtl.doors.mbws import client as mbws
+from mtl.doors.websocket_client import basic
+from mtl.errors import MtlError, OptionError
+from mtl.storage.records import GrantRecord, UserRecord
 from mtl.testing import RunningBroker
-from tests.hostile.harness import PASSWORD, scenario
-from tests.hostile.scenarios.rights import user
+from tests.hostile.harness import ITERATIONS, PASSWORD, scenario
 from tests.support.doors import await_line, door_process
 from tests.support.zmtp import RawPeer
 
@@ -89,38 +97,82 @@ def much_after_a_disconnect_at_a_door(broker: RunningBroker, heavy: bool) -> Ite
         yield f"{count:,} goodbyes of one peer"
 
 
-@scenario()
-def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
-    """After some attempts the user is locked out for this address, and nobody else. A door reachable by other machines
-    does not start in this way.
-    """
-    count = 500 if heavy else 60
-    for name, grant in (("alice", "read .*"), ("bob", "read .*"), ("door", "act-as alice|bob")):
-        user(broker, name, grant).close()
+@contextmanager
+def basic_door(broker: RunningBroker, user: str) -> Iterator[tuple[str, int]]:
+    """A door whose peers log in by HTTP Basic; it logs in as `user`."""
     password = broker.data.parent / "door.password"
     password.touch(0o600)
     password.write_text(f"{PASSWORD}\n")
-    own = ["--user", "door", "--password-file", str(password)]
-    command = ["mbws", "--connect", broker.endpoint, "--basic", "--listen"]
-    with door_process(*command, "0.0.0.0:0", before=own) as exposed:
-        assert exposed.wait(20) == 1, "a door that lets others listen in"
-    codes: Counter[int] = Counter()
-    with door_process(*command, "127.0.0.1:0", before=own) as process:
+    own = ["--user", user, "--password-file", str(password)]
+    command = ["mbws", "--connect", broker.endpoint, "--basic", "--listen", "127.0.0.1:0"]
+    with door_process(*command, before=own) as process:
         assert process.stdout is not None
         host, port = await_line(process.stdout.fileno(), r"ready at ws://(\S+) ").split(":")
-        assert guess((host, int(port)), f"alice:{PASSWORD}") == 101
-        for number in range(count):
-            codes[guess((host, int(port)), f"alice:{number}")] += 1
-        assert guess((host, int(port)), f"alice:{PASSWORD}") == 401, "the right one after many wrong ones"
-        assert guess((host, int(port)), f"bob:{PASSWORD}") == 101, "another user at the same address"
-    assert codes == {401: count}, codes
-    yield f"{count:,} passwords"
+        yield host, int(port)
 
 
-def guess(place: tuple[str, int], login: str) -> int:
-    """The status of the door's answer."""
+@scenario(
+    users={"alice": ("read .*",), "bob": ("read .*",), "passwords-door": ("act-as alice|bob",)},
+)
+def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
+    """After some attempts the user is locked out for this address, and nobody else: neither others at the addresses of
+    the guessers, nor this user at other addresses, however many addresses guess.
+    """
+    addresses, count = (20, 60) if heavy else (4, 12)
+    codes: Counter[int] = Counter()
+    with basic_door(broker, "passwords-door") as place:
+        for number in range(addresses):
+            guesser = f"127.0.1.{number + 1}"
+            for attempt in range(count):
+                codes[guess(place, f"alice:{attempt}", guesser)] += 1
+            assert guess(place, f"alice:{PASSWORD}", guesser) == 401, "the right one after many wrong ones"
+            assert guess(place, f"bob:{PASSWORD}", guesser) == 101, "another user at the same address"
+        assert guess(place, f"alice:{PASSWORD}") == 101, "the user at another address"
+        assert codes == {401: addresses * count}, codes
+        yield f"{addresses * count:,} passwords from {addresses} addresses"
+
+
+LIGATURE = "\ufb01nance"
+"""`finance` with U+FB01; SASLprep makes both one name."""
+
+
+@scenario(users={"finance": ("read ledger",), "names-door": ("act-as .*",)})
+def two_forms_of_a_name_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[str]:
+    """The name in another form with the password of a user: the peer has this user's rights, also beside a record of
+    an older version that has the other form.
+    """
+    rounds = 50 if heavy else 2
+    rights = (GrantRecord("/", "read", "vault"),)
+    older = UserRecord(LIGATURE, new_password("another password", os.urandom, ITERATIONS), (), rights)
+    with Users(broker.data) as users:
+        with pytest.raises(OptionError, match="normal form"):
+            users.add(LIGATURE, None, [])
+        users._store.edit(UserRecord, LIGATURE, lambda _: older)
+
+    async def read(endpoint: str, resource: str) -> bytes:
+        login = basic(LIGATURE, PASSWORD)
+        async with (
+            mbws.connect(endpoint, authorization=login) as client,
+            client.reader(resource, start="earliest") as reader,
+        ):
+            return bytes((await asyncio.wait_for(reader.next(), 20.0)).body)
+
+    with mtl.connect(broker.endpoint) as admin, basic_door(broker, "names-door") as (host, port):
+        for name in ("ledger", "vault"):
+            admin.create_resource(name)
+            with admin.writer(name) as writer:
+                writer.send(b"of the %s" % name.encode())
+        for _ in range(rounds):
+            assert asyncio.run(read(f"ws://{host}:{port}", "ledger")) == b"of the ledger"
+            with pytest.raises(MtlError, match=r"no right|not-authorized|closed"):
+                asyncio.run(read(f"ws://{host}:{port}", "vault"))
+        yield f"{rounds} log-ins as {LIGATURE!r}"
+
+
+def guess(place: tuple[str, int], login: str, source: str = "127.0.0.1") -> int:
+    """The status of the door's answer to a peer at this address."""
     encoded = base64.b64encode(login.encode()).decode()
-    with socket.create_connection(place, timeout=20) as there:
+    with socket.create_connection(place, timeout=20, source_address=(source, 0)) as there:
         there.sendall(
             f"GET / HTTP/1.1\r\nHost: {place[0]}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

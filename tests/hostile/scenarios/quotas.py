@@ -13,13 +13,16 @@ from mtl.client.writer import Writer
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
-from tests.hostile.harness import scenario
-from tests.hostile.scenarios.rights import PATIENCE_S, user
+from tests.hostile.harness import PASSWORD, scenario
+from tests.hostile.scenarios.rights import PATIENCE_S
 
 QUOTAS = """
 [quotas]
 leases = 50
 waits = 20
+waiting-names = 2500
+resources = 30
+cursors = 30
 writer-names = 100
 stages = 40
 stage-bytes = 500000
@@ -51,7 +54,15 @@ def write_without_end(writer: Writer) -> None:
         writer.flush()
 
 
-@scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of its contents
+@scenario(
+    memory=192,  # with TAIL_BYTES of its contents
+    config=QUOTAS,
+    users={
+        "greedy": ("read .*", "write .*", "manage g.*"),
+        "modest": ("read .*", "write .*"),
+        "namer": ("read n.*",),
+    },
+)
 def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Request as much as possible of everything; each refusal names the quota and its value, and another user gets its
     full quota.
@@ -81,10 +92,23 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
 
     with (
         mtl.connect(broker.endpoint) as admin,
-        user(broker, "greedy", "read .*", "write .*", "manage g.*") as greedy,
-        user(broker, "modest", "read .*", "write .*") as modest,
+        mtl.connect(broker.endpoint, user="greedy", password=PASSWORD) as greedy,
+        mtl.connect(broker.endpoint, user="modest", password=PASSWORD) as modest,
+        mtl.connect(broker.endpoint, user="namer", password=PASSWORD) as namer,
     ):
         admin.create_resource("r")
+        error = until_refused(lambda n: greedy.create_resource(f"g{n}"), 30)
+        assert (error.members["quota"], error.members["limit"]) == ("resources", 30)
+        greedy.delete_resource("g0")
+        error = until_refused(lambda n: greedy.cursor_open(f"greedy.{n}", "r"), 30)
+        assert (error.members["quota"], error.members["limit"]) == ("cursors", 30)
+        modest.cursor_open("modest.g", "r")
+        names = [f"n{number}" for number in range(1_000)]
+        since = namer.describe(["n"], missing_ok=True).state
+        many = w.ResourceDescribe(resources=names, missing_ok=True, since=since, wait=500)
+        found = [outcome(waiter) for waiter in [namer.ask(many, patience=20.0)[1] for _ in range(3)]]
+        (error,) = [refusal for refusal in found if refusal is not None]
+        assert (error.members["quota"], error.members["limit"]) == ("waiting-names", 2_500)
         held: list[str] = []
         staged: list[str] = []
         for turn in range(rounds):
