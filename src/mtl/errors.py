@@ -21,7 +21,7 @@ MtlError
 │   └── Closed            used after it was closed
 └── StorageError          the disk, or the files on it
     ├── DirectoryInUse    another broker holds the data directory
-    ├── NewerVersion      written by a newer version of the format
+    ├── UnknownFormat     written in a format that this version does not read
     ├── OldRecords        the broker's records are an older copy than the last one
     ├── Damaged           bytes that were durable once no longer verify
     ├── StorageFull       no space left
@@ -31,7 +31,7 @@ MtlError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 
 class MtlError(Exception):
@@ -215,8 +215,23 @@ class DirectoryInUse(StorageError):
     """Another broker process holds the lock of the data directory."""
 
 
-class NewerVersion(StorageError):
-    """The data directory was written by a newer version; this one would damage it."""
+class UnknownFormat(StorageError):
+    """The data directory was written in a format that this version does not read: by a newer version, or before the
+    first release.
+    """
+
+    @classmethod
+    def of(cls, path: str, version: int, known: int) -> Self:
+        """The error for a file at `path` in the format `version`, where this version knows `known`."""
+        if version > known:
+            return cls(
+                f"{path} was written by a newer version of this software (format {version}, this one knows {known}); "
+                "use that version, this one would damage the data"
+            )
+        return cls(
+            f"{path} has format {version}, from before the first release, which no release reads; use a new data "
+            "directory, and copy the contents to it by means of the version that wrote this one"
+        )
 
 
 class OldRecords(StorageError):

@@ -21,8 +21,7 @@ from pyspark_mtl.source.offsets import Offset
 @dataclass(frozen=True)
 class HeldResource:
     """A resource in one source of a query: contents before `position` are processed, contents before `planned` are
-    planned. The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None in checkpoints older
-    than epochs.
+    planned. The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None without such a content.
     """
 
     resource: str

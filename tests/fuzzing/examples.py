@@ -157,5 +157,5 @@ def _record(line: bytes) -> bytes:
     return kind + b"\n" + value
 
 
-RECORDS = tuple(map(_record, lines("broker/records-v1.jsonl")))
+RECORDS = tuple(map(_record, lines("broker/records-v4.jsonl")))
 OFFSETS = tuple(lines("pyspark_mtl/offsets-v1.jsonl"))

@@ -11,7 +11,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from mtl.errors import Damaged, NewerVersion, StorageError
+from mtl.errors import Damaged, StorageError, UnknownFormat
 from mtl.log.change import LogOptions
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER
 from mtl.log.chunk import MAGIC, RUN_SIZE, NewChunk, checksum, decode_header, encode_header, padded
@@ -94,7 +94,7 @@ class _Octets:
 def run_segment(data: bytes) -> None:
     """Header, table of writers and chunks: found ones encode again to the octets that they have."""
     image = _unwrap(data)
-    with suppress(NewerVersion):
+    with suppress(UnknownFormat):
         header = decode_segment_header(image, "segment")
         if header is None:
             return
@@ -117,7 +117,7 @@ def run_segment(data: bytes) -> None:
 
 def run_index(data: bytes) -> None:
     """An index that is accepted encodes again to an equal one."""
-    with suppress(NewerVersion):
+    with suppress(UnknownFormat):
         index = decode_index(_unwrap(data), "index")
         if index is None:
             return
@@ -132,7 +132,7 @@ def run_manifest(data: bytes) -> None:
     """A manifest that is accepted encodes again to an equal one."""
     text = data[1:]
     octets = text + b"\n%08x\n" % checksum(text) if data[:1] == SEALED else text
-    with suppress(NewerVersion, Damaged):
+    with suppress(UnknownFormat, Damaged):
         manifest = decode_manifest(octets, "manifest")
         assert decode_manifest(encode_manifest(manifest), "manifest") == manifest
         run_id(manifest.epochs, "0a0b0c0d")

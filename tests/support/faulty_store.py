@@ -15,7 +15,6 @@ from typing import cast
 import msgspec
 
 from mtl.errors import OldRecords, StorageError, StorageFailed, StorageFull
-from mtl.storage.database import VERSION
 from mtl.storage.records import KINDS, AnyRecord, RecordDamage
 from mtl.storage.rows import Loaded
 
@@ -33,7 +32,6 @@ class FaultyStore:
 
     def __init__(self) -> None:
         self.rows: Rows = {}
-        self.format = VERSION
         self.generation = 0
         self.mark = 0
         """The highest generation that was saved, as the file beside the database keeps it."""
@@ -56,10 +54,6 @@ class FaultyStore:
             ],
             tuple(self.damages),
         )
-
-    def upgraded(self) -> None:
-        """As the real store."""
-        self.format = VERSION
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
         """Save atomically; raises the exception of the hook."""
@@ -115,7 +109,7 @@ class FaultyStore:
         """A copy with the same rows, to inspect the state after a crash."""
         twin = FaultyStore()
         twin.rows = dict(self.rows)
-        twin.format, twin.generation, twin.mark = self.format, self.generation, self.mark
+        twin.generation, twin.mark = self.generation, self.mark
         twin.damages = list(self.damages)
         twin._limbo = self._limbo
         return twin

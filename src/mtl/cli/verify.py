@@ -12,7 +12,6 @@ from mtl.cli.common import Json, err, format_octets, out, print_json
 from mtl.errors import OptionError
 from mtl.log.files import RealDisk
 from mtl.log.verify import SegmentReport, verify_log
-from mtl.storage.database import WITH_MANIFESTS
 from mtl.storage.inspection import Finding, compare, inspect_records
 from mtl.storage.keys import place_of
 from mtl.storage.records import ResourceRecord
@@ -34,11 +33,10 @@ def verify(
         raise OptionError(f"{data} is not a broker's data directory")
     inspection = inspect_records(data)
     names = {place_of(r): r.name for r in inspection.records if isinstance(r, ResourceRecord)}
-    manifests = inspection.format >= WITH_MANIFESTS
     problems = contents = size = 0
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         for path in progress.track(logs, description="verifying"):
-            for report in verify_log(RealDisk(), str(path), manifest=manifests):
+            for report in verify_log(RealDisk(), str(path)):
                 contents += report.contents
                 size += report.bytes
                 problems += len(report.problems)

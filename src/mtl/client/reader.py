@@ -115,8 +115,7 @@ class Reader(ReadingLease, BlockingLease):
         """Wait until the broker has processed every `confirm` so far, and answers that this reader is still the holder.
 
         Returns the group's current position in the broker. It is behind the content confirmed here if another reader of
-        the same `holder` has confirmed less. None for a reader without a group, and from brokers without positions in
-        the Pong.
+        the same `holder` has confirmed less. None for a reader without a group.
 
         Raises `Fenced` if another holder took over, `Unreachable` if there is no answer for `timeout` seconds (default:
         the connection's `retry_deadline`).

@@ -5,7 +5,7 @@
     8  relative sequence u64     first content, minus the segment's base
     16 relative time u64         append time in µs, minus the segment's base time
     24 durable offset u64        octets of the file known to be durable when the chunk's group began
-    32 count u32                 contents; 0 is a mark: it only attests the octets before it (older versions wrote it)
+    32 count u32                 contents, at least 1
     36 body length u32
     40 region crc u32            crc32c of everything after the header, padding included
     44 reserved u32              0

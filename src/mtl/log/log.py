@@ -66,8 +66,8 @@ def _is_empty_log(store: Store, base: int) -> bool:
 
 
 def rebuild_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | None = None) -> bool:
-    """Make the manifest of a log without one from its segments, durably: for a log that was written before there were
-    manifests, or that lost its own. False, without a change, when it has one or is not a log.
+    """Make the manifest of a log that lost it from its segments, durably. False, without a change, when it has one or
+    is not a log.
 
     `earliest`: where the log begins; by default where its files do.
     """
@@ -125,8 +125,8 @@ def open_log(
     can be this log's; if not, the manifest is another log's. `owner` replaces the manifest's. `run` is a token of 8
     hexadecimal digits of this run of the broker: the log begins an epoch with its next contents; None begins none.
 
-    Damaged: bytes that were durable have changed, or files are missing; nothing was changed. NewerVersion, StorageFull,
-    StorageFailed.
+    Damaged: bytes that were durable have changed, or files are missing; nothing was changed. UnknownFormat,
+    StorageFull, StorageFailed.
     """
     options = options or LogOptions()
     store = Store(disk, directory)

@@ -1,7 +1,7 @@
 """The manifest of a log: facts that its segments do not contain. Pure functions between values and bytes.
 
     manifest        two lines: a JSON object, and the crc32c of its octets in 8 hexadecimal digits
-    version         of this format: 1, or 2 with setbacks
+    version         of this format: 2
     owner           opaque octets of the log's creator, in base64: enough to make a lost record again
     earliest        contents below it were removed on purpose
     newest          base of the newest segment that may hold contents
@@ -23,14 +23,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from mtl.errors import Damaged
+from mtl.errors import Damaged, UnknownFormat
 from mtl.log.chunk import checksum
 from mtl.log.limits import LOG_EPOCHS
-from mtl.log.segment import newer
 from mtl.log.stamps import Setbacks
 
 VERSION = 2
-_WITHOUT_SETBACKS = 1
 MANIFEST = "manifest"
 NEW_MANIFEST = "manifest.new"
 
@@ -61,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
     end: int = 1
     owner: bytes = b""
     epochs: History = ()
-    version: int = _WITHOUT_SETBACKS
+    version: int = VERSION
     salt: int | None = None
     setbacks: Setbacks = ()
 
@@ -85,23 +83,19 @@ def epoch_of(history: History, sequence: int) -> str | None:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    members = msgspec.structs.asdict(manifest)
-    members["version"] = VERSION if manifest.setbacks else _WITHOUT_SETBACKS
-    if not manifest.setbacks:
-        del members["setbacks"]  # an older version reads it, too
-    data = msgspec.json.encode(members)
+    data = msgspec.json.encode(manifest)
     return data + b"\n%08x\n" % checksum(data)
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
-    """Damaged when the octets do not verify, NewerVersion when they are of a later format."""
+    """Damaged when the octets do not verify, UnknownFormat when they are of another format."""
     text, crc = data[: -_CRC - 1], data[-_CRC - 1 :]
     try:
         if crc != b"\n%08x\n" % checksum(text):
             raise unusable(path, "its checksum does not match")
         version = _VERSION_DECODER.decode(text).version
-        if version > VERSION:
-            raise newer(path, version)
+        if version != VERSION:
+            raise UnknownFormat.of(path, version, VERSION)
         manifest = _DECODER.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise unusable(path, str(error)) from error

@@ -62,9 +62,7 @@ class LogReader:
         self.bytes = sum(recovered.sizes.values())
         if recovered.active is not None:
             newest = self._segments[-1]
-            # The writer's own index grows, and counts the marks of older versions.
-            newest.index = recovered.index.cut(recovered.index.contents)
-            newest.index.length = newest.index.end_of_chunks
+            newest.index = recovered.index.cut(recovered.index.contents)  # the writer's own index grows
             newest.sealed, newest.warm = False, True
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mtl.errors import UnknownFormat
 from mtl.log.chunk import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -22,7 +23,7 @@ from mtl.log.chunk import (
 )
 from mtl.log.files import File
 from mtl.log.limits import SCAN_BLOCK
-from mtl.log.segment import SegmentHeader, newer
+from mtl.log.segment import SegmentHeader
 
 
 class Found(NamedTuple):
@@ -94,7 +95,7 @@ def scan(
         try:
             header = decode_header(blocks.get(HEADER_SIZE, at), at, segment.salt)
         except NewerChunk:
-            raise newer(path, VERSION + 1) from None
+            raise UnknownFormat.of(path, VERSION + 1, VERSION) from None
         reason = _reason(header, sequence, size - at)
         if header is None or reason:
             yield Bad(at, reason)
@@ -113,6 +114,8 @@ def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
         return "no chunk header verifies there"
     if header.sequence != sequence:
         return f"a chunk of relative sequence {header.sequence} instead of {sequence}"
+    if not header.contents:
+        return "a chunk without contents"
     if header.stored > left:
         return f"the file ends {header.stored - left} octets before the chunk does"
     return ""

@@ -87,7 +87,7 @@ def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -
     assert result.bad is not None
     offset, contents = result.bad.offset, result.index.contents
     header = find_flipped_header(file, offset, size, segment.salt, contents)
-    if header is not None and header.contents:
+    if header is not None:
         result.flipped = True
         result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
 
@@ -95,9 +95,6 @@ def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -
 def _add_chunk(result: Scanned, item: Found, path: str) -> None:
     header = item.header
     result.durable = max(result.durable, header.durable)
-    if not header.contents:
-        result.index.length = item.end
-        return
     result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
     count_runs(result.numbers, item.runs(), path)
 

@@ -31,8 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from mtl.errors import NewerVersion
-from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
+from mtl.errors import UnknownFormat
 from mtl.log.chunk import RUN_SIZE, checksum, padded
 
 VERSION = 1
@@ -106,12 +105,12 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: bytes, path: str) -> SegmentHeader | None:
-    """None when the octets are not a segment header; NewerVersion when they are one of a later format."""
+    """None when the octets are not a segment header; UnknownFormat when they are one of another format."""
     if not _is_header(data[:HEADER_SIZE], SEGMENT_MAGIC, HEADER_SIZE):
         return None
     _, version, _, base, time, salt, writers, crc, _, _ = _SEGMENT.unpack_from(data)
     if version != VERSION:
-        raise newer(path, version)
+        raise UnknownFormat.of(path, version, VERSION)
     return SegmentHeader(base, time, salt, writers, crc)
 
 
@@ -121,13 +120,6 @@ def decode_snapshot(data: bytes, header: SegmentHeader) -> dict[int, int] | None
     if len(data) < header.start or checksum(table) != header.snapshot_crc:
         return None
     return dict(_WRITER.iter_unpack(table[: header.writers * _WRITER.size]))
-
-
-def newer(path: str, version: int) -> NewerVersion:
-    return NewerVersion(
-        f"{path} was written by a newer version of this software (format {version}); "
-        "use that version, this one would damage the data"
-    )
 
 
 def _is_header(data: bytes, magic: bytes, size: int) -> bool:
@@ -243,14 +235,6 @@ class Index:
         """Octets of the chunk's body."""
         return self.shapes[place] & 0xFFFFFFFF
 
-    @property
-    def end_of_chunks(self) -> int:
-        """The end of the last chunk; without a chunk the segment's length."""
-        last = len(self) - 1
-        if last < 0:
-            return self.length
-        return self.offsets[last] + CHUNK_HEADER_SIZE + self.table(last) + padded(self.body(last))
-
     def runs(self, place: int) -> int:
         return self.shapes[place] >> 32
 
@@ -288,7 +272,7 @@ def decode_index(data: bytes, path: str) -> Index | None:
         return None
     _, version, flags, base, time, salt, chunks, length, contents, newest, crc = _INDEX.unpack_from(data)
     if version != VERSION or flags & ~ADOPTED:
-        raise newer(path, version)
+        raise UnknownFormat.of(path, max(version, VERSION + 1), VERSION)
     view = memoryview(data)[INDEX_HEADER_SIZE:]
     if view.nbytes != chunks * INDEX_ENTRY or checksum(view) != crc:
         return None

@@ -166,10 +166,7 @@ class LogSnapshot:
         if not len(index) or until >= index.length:
             return segment.end
         at = index.find_offset(until)
-        if at < 0:
-            return segment.base
-        last = self._ref(segment, index, at)  # a mark may lie behind it
-        return last.end if last.offset + last.stored <= until else last.base
+        return segment.base + (index.sequences[at] if at >= 0 else 0)
 
     def _place(self, base: int) -> int:
         return bisect_right(self._bases, base) - 1

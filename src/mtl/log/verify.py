@@ -38,25 +38,22 @@ class SegmentReport(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def verify_log(disk: Disk, directory: str, *, manifest: bool = True) -> Iterator[SegmentReport]:
+def verify_log(disk: Disk, directory: str) -> Iterator[SegmentReport]:
     """Read and verify every segment, oldest first; one report for each, and before them one for the log as a whole if
-    that has a problem. A broker may use the log meanwhile, or remove it.
-
-    `manifest`: whether the log must have one; False for a data directory of a format before there were manifests.
-    StorageFailed when the disk cannot be read.
+    that has a problem. A broker may use the log meanwhile, or remove it. StorageFailed when the disk cannot be read.
     """
     store = Store(disk, directory)
     try:
-        yield from _verify(store, required=manifest)
+        yield from _verify(store)
     except OSError as error:
         if disk.exists(directory):
             raise failure(error, f"verifying {directory}") from error
 
 
-def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
+def _verify(store: Store) -> Iterator[SegmentReport]:
     manifest, names = _survey(store)
     bases = [base for name in names if (base := segment_base(name)) is not None]
-    problems = list(_log_problems(store, manifest, bases, required=required))
+    problems = list(_log_problems(store, manifest, bases))
     if problems:
         yield SegmentReport(store.directory, 0, 0, 0, 0, 0, sealed=False, problems=tuple(problems))
     indexed = {base for name in names if (base := index_base(name)) is not None}
@@ -91,15 +88,11 @@ def _survey(store: Store) -> tuple[Manifest | Damaged, list[str]]:
         return error, names
 
 
-def _log_problems(
-    store: Store, manifest: Manifest | Damaged, bases: list[int], *, required: bool
-) -> Iterator[Problem]:
+def _log_problems(store: Store, manifest: Manifest | Damaged, bases: list[int]) -> Iterator[Problem]:
     """Problems of the log as a whole."""
     if isinstance(manifest, Damaged):
-        if not bases:
-            yield Problem(store.directory, 0, None, None, f"{store.directory}: a log without a segment")
-        elif required:
-            yield _problem(manifest)
+        without = Problem(store.directory, 0, None, None, f"{store.directory}: a log without a segment")
+        yield _problem(manifest) if bases else without
         return
     if not bases or bases[-1] < manifest.newest:
         yield _problem(newest_missing(store, bases, manifest))

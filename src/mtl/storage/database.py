@@ -1,4 +1,4 @@
-"""The SQLite file of the records: its format, upgrades of older formats, and the project's errors for SQLite's."""
+"""The SQLite file of the records: its format, and the project's errors for SQLite's."""
 
 from __future__ import annotations
 
@@ -6,23 +6,13 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed, StorageFull
+from mtl.errors import Damaged, StorageError, StorageFailed, StorageFull, UnknownFormat
 from mtl.log.files import file_limit, file_limit_text
-from mtl.storage.records import KINDS, StateRecord
-from mtl.storage.rows import Row, checksums, encode_row, total
+from mtl.storage.records import StateRecord
+from mtl.storage.rows import Row, encode_row
 
 VERSION = 4
-"""Format of the database and of the whole data directory.
-
-    1  the first one
-    2  records of queues, and the dead-letter settings of a resource; records of format 1 are valid unchanged
-    3  commits that replace former contents; records of format 2 are valid unchanged
-    4  checksums in every row, the state of all rows, the file `generation`; a database of format 3 gets them when it is
-       opened. Every log has a manifest; logs of format 3 get theirs at the broker's start, then the state gets format 4
-"""
-
-WITH_MANIFESTS = 4
-"""The first format whose logs have manifests."""
+"""Format of the database and of the whole data directory. Those below it were never released."""
 
 _PAGE = 4096
 _WAL_PAGES = 1000
@@ -35,10 +25,10 @@ system's reason. A transaction is smaller."""
 BUSY_S = 10.0
 """Seconds for which a transaction waits for one of another process, whose sync may take seconds on a slow disk."""
 
-_OLD_TABLE = "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
-_COLUMNS = ("ALTER TABLE record ADD COLUMN named INTEGER", "ALTER TABLE record ADD COLUMN crc INTEGER")
-
-TABLE = _OLD_TABLE.replace("BLOB,", "BLOB, named INTEGER, crc INTEGER,")
+TABLE = (
+    "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, named INTEGER, crc INTEGER, PRIMARY KEY (kind, key)) "
+    "WITHOUT ROWID"
+)
 _SCHEMA = [("table", "record", 2, TABLE)]
 """The rows of sqlite_master: type, name, root page and statement."""
 
@@ -96,10 +86,10 @@ def connect(uri: str) -> sqlite3.Connection:
 
 
 def open_database(path: str, name: Callable[[], str]) -> sqlite3.Connection:
-    """The database at `path`, in the present format and checked as a whole; it is made if it does not exist. `name`
+    """The database at `path`, checked as a whole; it is made if it does not exist. `name`
     returns the name of a new one.
 
-    Raises `NewerVersion`, `Damaged`, `StorageFull`, `StorageFailed`.
+    Raises `UnknownFormat`, `Damaged`, `StorageFull`, `StorageFailed`.
     """
     db = None
     try:
@@ -120,27 +110,32 @@ def open_database(path: str, name: Callable[[], str]) -> sqlite3.Connection:
 
 
 def _open(path: str, db: sqlite3.Connection, name: Callable[[], str]) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
-        raise NewerVersion(
-            f"{path} has format {version}, this broker knows up to {VERSION}; use the newer version that wrote it"
-        )
+    version, found = _version(db), _schema(db)
+    if version > VERSION or (0 < version < VERSION and found != _SCHEMA):
+        raise UnknownFormat.of(path, version, VERSION)
     db.execute("PRAGMA journal_mode=WAL")
-    if schema(db) != _SCHEMA:
-        _upgrade(path, db, version, name)
-    elif version != VERSION:
-        raise Damaged(f"{path}: it is marked as format {version}, but has format {VERSION}", file=path)
+    if not version and not found:
+        _create(db, name)
+    if (problem := format_problem(db)) is not None:
+        raise Damaged(f"{path}: {problem}", file=path)
     check(path, db)
 
 
-def schema(db: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """The database's schema."""
+def _version(db: sqlite3.Connection) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _schema(db: sqlite3.Connection) -> list[tuple[object, ...]]:
     return db.execute("SELECT type, name, rootpage, sql FROM sqlite_master").fetchall()
 
 
-def is_current(db: sqlite3.Connection) -> bool:
-    """Whether the schema is that of the present format."""
-    return schema(db) == _SCHEMA
+def format_problem(db: sqlite3.Connection) -> str | None:
+    """The difference from the format of the records; None if there is none."""
+    if _schema(db) != _SCHEMA:
+        return "its tables are not those of the broker's records"
+    version = _version(db)
+    return None if version == VERSION else f"it is marked as format {version}, but has format {VERSION}"
 
 
 def check(path: str, db: sqlite3.Connection) -> None:
@@ -150,32 +145,13 @@ def check(path: str, db: sqlite3.Connection) -> None:
         raise Damaged(f"{path}: {found}", file=path)
 
 
-def _upgrade(path: str, db: sqlite3.Connection, version: int, name: Callable[[], str]) -> None:
-    """Convert the database to the present format, in one transaction."""
+def _create(db: sqlite3.Connection, name: Callable[[], str]) -> None:
+    """Make the table, with the state of no records, in one transaction; another process may have made it meanwhile."""
     db.execute("BEGIN IMMEDIATE")
-    present = schema(db)
-    if present == _SCHEMA:  # another process has converted it meanwhile
-        db.execute("ROLLBACK")
-        return
-    if not present and version == 0:
-        db.execute(_OLD_TABLE)
-    elif version == VERSION or [x[1] for x in present] != ["record"]:
-        raise Damaged(f"{path}: its tables are not those of the broker's records", file=path)
-    for statement in _COLUMNS:
-        db.execute(statement)
-    totals: dict[str, tuple[int, int]] = {}
-    for kind, key, value in db.execute("SELECT kind, key, value FROM record").fetchall():
-        octets = value.encode() if isinstance(value, str) else value
-        found, crc = checksums(kind, key, octets)
-        db.execute(
-            "UPDATE record SET value = ?, named = ?, crc = ? WHERE kind = ? AND key = ?",
-            (octets, found, crc, kind, key),
-        )
-        rows, sum_ = totals.get(kind, (0, 0))
-        totals[kind] = rows + 1, total([crc], sum_)
-    known = {k: totals[k] for k in sorted(totals) if k in KINDS}
-    put(db, encode_row(StateRecord(name(), version or VERSION, 1, known)))
-    db.execute(f"PRAGMA user_version={VERSION}")
+    if not _schema(db):
+        db.execute(TABLE)
+        put(db, encode_row(StateRecord(name(), 1)))
+        db.execute(f"PRAGMA user_version={VERSION}")
     db.execute("COMMIT")
 
 

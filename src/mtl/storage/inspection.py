@@ -16,12 +16,12 @@ import msgspec
 from mtl.errors import MtlError, StorageError
 from mtl.log.files import Disk
 from mtl.log.log import GOING, MAKING
-from mtl.storage.database import VERSION, WITH_MANIFESTS, is_current
+from mtl.storage.database import format_problem
 from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.keys import place_of
 from mtl.storage.orphans import Owner, read_orphan
 from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
-from mtl.storage.rows import Loaded, decode_value, incomplete, read_rows, state_of
+from mtl.storage.rows import Loaded, incomplete, read_rows, state_of
 
 
 class Finding(NamedTuple):
@@ -32,10 +32,9 @@ class Finding(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """The records that verify, the format of the data directory, and the problems of the file."""
+    """The records that verify, and the problems of the file."""
 
     records: Sequence[AnyRecord]
-    format: int
     findings: list[Finding]
 
 
@@ -47,13 +46,13 @@ def inspect_records(directory: Path) -> Inspection:
     if not path.exists():
         if mark is not None and mark.generation:
             findings.append(Finding("broker.db", "is not there"))
-        return Inspection((), VERSION, findings)
+        return Inspection((), findings)
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as db:
             db.text_factory = lambda octets: octets.decode("utf-8", "surrogateescape")
             return _inspect(db, mark, findings)
     except sqlite3.Error as error:
-        return Inspection((), VERSION, [*findings, Finding("broker.db", str(error))])
+        return Inspection((), [*findings, Finding("broker.db", str(error))])
 
 
 def _mark(directory: Path, findings: list[Finding]) -> GenerationMark | None:
@@ -66,38 +65,20 @@ def _mark(directory: Path, findings: list[Finding]) -> GenerationMark | None:
 
 def _inspect(db: sqlite3.Connection, mark: GenerationMark | None, findings: list[Finding]) -> Inspection:
     db.execute("BEGIN")  # everything as it is at one moment
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if not is_current(db):
-        if version >= WITH_MANIFESTS:
-            findings.append(Finding("broker.db", "its tables are not those of the broker's records"))
-        elif mark is not None and mark.generation:
-            findings.append(
-                Finding("broker.db", f"is an older copy: all {mark.generation} transactions are missing")
-            )
-        rows = db.execute("SELECT kind, key, value, NULL, NULL FROM record").fetchall() if version else []
-        return Inspection(_unchecked(rows), version, findings)
-    if version != VERSION:
-        findings.append(Finding("broker.db", f"is marked as format {version}, but has format {VERSION}"))
+    if (problem := format_problem(db)) is not None:
+        findings.append(Finding("broker.db", problem))
+        return Inspection((), findings)
     findings += [
         Finding("broker.db", str(problem))
         for (problem,) in db.execute("PRAGMA integrity_check(10)")
         if problem != "ok"
     ]
     loaded = read_rows(db.execute("SELECT kind, key, value, named, crc FROM record ORDER BY kind, key"))
-    format_ = _check_rows(loaded, mark, findings)
-    return Inspection(loaded.records, format_, findings)
+    _check_rows(loaded, mark, findings)
+    return Inspection(loaded.records, findings)
 
 
-def _unchecked(rows: Sequence[Sequence[object]]) -> list[AnyRecord]:
-    """The records of a format without checksums."""
-    found = (
-        decode_value(str(kind), value if isinstance(value, bytes) else str(value).encode())
-        for kind, _, value, *_ in rows
-    )
-    return [x for x in found if x is not None]
-
-
-def _check_rows(loaded: Loaded, mark: GenerationMark | None, findings: list[Finding]) -> int:
+def _check_rows(loaded: Loaded, mark: GenerationMark | None, findings: list[Finding]) -> None:
     for damage in loaded.damages:
         about = f"{damage.kind} {damage.key}" if damage.key is not None else "broker.db"
         findings.append(Finding(about, damage.reason))
@@ -108,7 +89,7 @@ def _check_rows(loaded: Loaded, mark: GenerationMark | None, findings: list[Find
     state = state_of(loaded)
     if state is None:
         findings.append(Finding("broker.db", "the row with the state of the records is missing or damaged"))
-        return VERSION
+        return
     try:
         gone = incomplete(loaded, state, "broker.db")
         findings += [Finding(f"records of kind {d.kind}", d.reason) for d in gone]
@@ -122,7 +103,6 @@ def _check_rows(loaded: Loaded, mark: GenerationMark | None, findings: list[Find
     elif state.generation < mark.generation:
         lost = mark.generation - state.generation
         findings.append(Finding("broker.db", f"is an older copy: the last {lost} transactions are missing"))
-    return state.format
 
 
 # --- records and logs ---------------------------------------------------------------------------------------
@@ -147,7 +127,7 @@ def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
         if place not in owners and place not in dropped and disk.exists(f"{directory}/{place}"):
             yield Finding(place, f"no record names it; {description}")
     for place, record in owners.items():
-        yield from _compare(directory, disk, place, record, manifests=found.format >= WITH_MANIFESTS)
+        yield from _compare(directory, disk, place, record)
 
 
 def _contents_of(directory: Path, disk: Disk) -> Iterator[tuple[str, str]]:
@@ -165,12 +145,10 @@ def _contents_of(directory: Path, disk: Disk) -> Iterator[tuple[str, str]]:
                 yield orphan.place, str(orphan)
 
 
-def _compare(directory: Path, disk: Disk, place: str, record: Owner, *, manifests: bool) -> Iterator[Finding]:
+def _compare(directory: Path, disk: Disk, place: str, record: Owner) -> Iterator[Finding]:
     if not disk.exists(f"{directory}/{place}"):
         if isinstance(record, ResourceRecord):
             yield Finding(place, f"the log of resource {record.name!r} of {record.vhost!r} is not there")
-        return
-    if not manifests:
         return
     try:
         owner = read_orphan(disk, str(directory), place).owner
@@ -181,8 +159,7 @@ def _compare(directory: Path, disk: Disk, place: str, record: Owner, *, manifest
         return  # a manifest that does not verify is found with the log
     if owner.earliest > record.earliest:
         yield Finding(place, f"the log begins at {owner.earliest}, and its record says {record.earliest}")
-    # An older version gave a new incarnation after an unclean stop ("<run>-<log>"), in the record first.
-    if owner.incarnation != record.incarnation and not record.incarnation.endswith(f"-{record.log}"):
+    if owner.incarnation != record.incarnation:
         yield Finding(
             place, f"the log is of incarnation {owner.incarnation}, its record of {record.incarnation}"
         )

@@ -22,11 +22,9 @@ from mtl.log.cache import ReadCache
 from mtl.log.change import Change, LogOptions, StagePart
 from mtl.log.chunk import NewChunk
 from mtl.log.files import Disk, failure
-from mtl.log.log import create_log, open_log, rebuild_manifest
-from mtl.log.manifest import MANIFEST
+from mtl.log.log import create_log, open_log
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport
-from mtl.log.segment import segment_base
 from mtl.log.stage import stage_parts
 from mtl.log.writer import LogWriter
 from mtl.storage import limits as storage_limits
@@ -49,11 +47,9 @@ from mtl.storage.api import (
     Trim,
     WriterAction,
 )
-from mtl.storage.database import WITH_MANIFESTS
 from mtl.storage.interrupted import barred
-from mtl.storage.keys import log_key, staged_log_keys
 from mtl.storage.orphans import Orphans, may_own
-from mtl.storage.records import AnyRecord, RecordDamage, ResourceRecord, RunRecord, StageRecord, encode_owner
+from mtl.storage.records import AnyRecord, RecordDamage
 from mtl.storage.sqlite import RecordStore
 from mtl.storage.tombstones import Tombstones
 from mtl.wire.packs import encode_pack
@@ -100,8 +96,6 @@ class Storage:
         self._settle()
         for damage in loaded.damages:
             log.warning("%s; `mtl recover %s` shows the affected data", damage, self._directory)
-        if self._records.format < WITH_MANIFESTS:
-            self._upgrade(loaded.records)
         records, damages = self._settle_orphans(loaded.records, loaded.damages)
         self._barred = barred(records, damages)
         return Restored(records, damages)
@@ -115,22 +109,6 @@ class Storage:
         except StorageError as e:
             log.warning("the records cannot be written: %s", e)
 
-    def _upgrade(self, records: Sequence[AnyRecord]) -> None:
-        """Format 4 (`sqlite`): give every log its manifest. The next start does it again if one of them failed."""
-        owned: list[tuple[LogKey, bytes, int | None]] = []
-        for record in records:
-            if isinstance(record, ResourceRecord):
-                owned.append((log_key(record), encode_owner(record), record.earliest))
-            elif isinstance(record, StageRecord):
-                owned += [(key, encode_owner(record), None) for key in staged_log_keys(record)]
-        try:
-            for key, owner, earliest in owned:
-                rebuild_manifest(self._disk, self._path(key), owner, earliest)
-        except StorageError as e:
-            log.error("the data directory is still of format %d: %s", self._records.format, e)
-        else:
-            self._records.upgraded()
-
     def _settle_orphans(
         self, records: Sequence[AnyRecord], damages: Sequence[RecordDamage]
     ) -> tuple[list[AnyRecord], list[RecordDamage]]:
@@ -141,9 +119,8 @@ class Storage:
         except OSError as e:
             raise failure(e, f"looking for logs in {self._directory}") from e
         whole = [kind for kind in whole if any(d.kind == kind and d.key is None for d in damages)]
-        runs = [r for r in records if isinstance(r, RunRecord)]
-        if rebuilt or runs or self._tombstones.has_removed_logs:
-            self._tombstones.save(rebuilt, runs)
+        if rebuilt or self._tombstones.has_removed_logs:
+            self._tombstones.save(rebuilt, ())
         if whole:
             self._records.complete(whole)
         keys = {(r.kind, r.key) for r in rebuilt}
@@ -230,9 +207,9 @@ class Storage:
 
     def _open_log(self, action: OpenLog) -> OpenedLog | None:
         path, staged = self._path(action.log), action.log.startswith("stages/")
-        if staged and not self._log_exists(path):
-            return None
         if not self._disk.exists(path):
+            if staged:
+                return None
             raise Damaged(f"{path} is missing: restore it from a copy", file=path)
         opened = self._open(
             action.log,
@@ -245,13 +222,6 @@ class Storage:
         )
         opened[0].share(self._cache)
         return opened
-
-    def _log_exists(self, path: str) -> bool:
-        """Whether a staged log exists. An older version may have left a directory with neither a segment nor a
-        manifest: nothing was confirmed in that log, and it is created again when it is needed.
-        """
-        names = self._disk.list_dir(path) if self._disk.exists(path) else ()
-        return any(name == MANIFEST or segment_base(name) is not None for name in names)
 
     def _open(
         self,

@@ -23,7 +23,7 @@ def record_key(*names: str) -> str:
 
 class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A resource. `log` names its directory; `earliest` is moved here, durably, before retention unlinks anything.
-    `owner` is the user that created it, whose quotas count it. Empty in older records.
+    `owner` is the user that created it, whose quotas count it.
     """
 
     kind: ClassVar[str] = "resource"
@@ -81,8 +81,7 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
     `id` is the writer of its dead letters, `buried` their last number. Contents below `ahead` may have been delivered;
     `deliveries` are pairs of content and number of its ended deliveries, if any. The log ended at `end` when this was
-    written, with a content of `log_epoch`; 0 in older records. `owner` is the user that created it, whose quotas count
-    it.
+    written, with a content of `log_epoch`. `owner` is the user that created it, whose quotas count it.
     """
 
     kind: ClassVar[str] = "queue"
@@ -109,7 +108,7 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A writer's name: its `id` in the logs, its present holder, and `epoch`, the number of holders so far. `owner` is
-    the user that used it first; empty in older records.
+    the user that used it first.
     """
 
     kind: ClassVar[str] = "writer"
@@ -128,8 +127,7 @@ class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 class StageRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A stage: contents that are durable and not yet visible. `incarnations` are those of its target resources,
-    `contents` the number for each when the stage was sealed, `owner` is the user that opened it (older versions wrote
-    neither).
+    `contents` the number for each when the stage was sealed, `owner` is the user that opened it.
     """
 
     kind: ClassVar[str] = "stage"
@@ -164,7 +162,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
     committed_us: int
     replays: int = 0
     digest: dict[str, str] = msgspec.field(name="content-digest", default_factory=dict)
-    """The description of the contents that the commit gave; empty in older records."""
+    """The description of the contents that the commit gave, if it gave one."""
     owner: str = ""
 
     @property
@@ -254,15 +252,6 @@ class SecretRecord(msgspec.Struct, frozen=True, rename="kebab"):
         return "SecretRecord()"
 
 
-class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """How a run of the broker ended: a record of older versions, which is not used and removed at the next start."""
-
-    kind: ClassVar[str] = "run"
-    boot: str
-    clean: bool
-    key: ClassVar[str] = "last"
-
-
 class ClockRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """The clocks at the time of this record: `counted_us` after the machine's boot `boot` the wall clock was at
     `wall_us`. `jumps` are jumps forward of the wall clock, from and to. Times before `since_us` count as `since_us`
@@ -295,15 +284,13 @@ class DroppedRecord(msgspec.Struct, frozen=True, rename="kebab"):
 class StateRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """The state of all records together; every transaction writes it again.
 
-    `database` names this database, `generation` counts its transactions. `format` is that of the data directory, which
-    is below the database's until the logs are upgraded, too. `totals` are per kind the number of rows and the sum of
-    their checksums. `incomplete` are kinds of which records were lost, and the reasons.
+    `database` names this database, `generation` counts its transactions. `totals` are per kind the number of rows and
+    the sum of their checksums. `incomplete` are kinds of which records were lost, and the reasons.
     """
 
     kind: ClassVar[str] = "state"
     database: str
-    format: int
-    generation: int = 0
+    generation: int
     totals: dict[str, tuple[int, int]] = {}
     incomplete: dict[str, str] = {}
     key: ClassVar[str] = "records"
@@ -319,7 +306,6 @@ AnyRecord = (
     | PublishRecord
     | UserRecord
     | SecretRecord
-    | RunRecord
     | ClockRecord
     | DroppedRecord
     | StateRecord
@@ -337,7 +323,6 @@ KINDS: dict[str, type[msgspec.Struct]] = {
         PublishRecord,
         UserRecord,
         SecretRecord,
-        RunRecord,
         ClockRecord,
         DroppedRecord,
         StateRecord,

@@ -195,8 +195,7 @@ def _state(
     names = [mark.database] if mark is not None else []
     names += [state.database] if state is not None else [os.urandom(4).hex()]
     generation = 1 + max(mark.generation if mark else 0, state.generation if state else 0)
-    format_ = state.format if state is not None else VERSION
-    return StateRecord(names[0], format_, generation, dict(loaded.totals), lost)
+    return StateRecord(names[0], generation, dict(loaded.totals), lost)
 
 
 def _finish(directory: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from mtl.errors import Damaged, OldRecords, StorageError
-from mtl.storage.database import VERSION, named, open_database, put
+from mtl.storage.database import named, open_database, put
 from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.precedence import Precedence
 from mtl.storage.records import KINDS, AnyRecord, RecordDamage, SecretRecord, StateRecord, UserRecord
@@ -38,14 +38,7 @@ _LOST = "the row that says how many there are is missing"
 
 
 class RecordStore(Protocol):
-    """A store of records; the simulator has one that can crash. `format` is that of the data directory: below VERSION
-    until `upgraded`.
-    """
-
-    format: int
-
-    def upgraded(self) -> None:
-        """Everything in the data directory is of format VERSION now; raises `StorageError`."""
+    """A store of records; the simulator has one that can crash."""
 
     def load(self) -> Loaded:
         """All saved records, and the damages of those that cannot be read. Raises `OldRecords`, `StorageFailed`."""
@@ -96,7 +89,7 @@ class SqliteStore:
             return None
 
     def _new_name(self, mark: GenerationMark | None, *, accept: bool) -> str:
-        """The name of a new or upgraded database; it is written to the generation file first."""
+        """The name of a new database; it is written to the generation file first."""
         if mark is not None and mark.generation and not accept:
             raise too_old(self._path, "has no transaction", mark)
         name = mark.database if mark is not None else secrets.token_hex(4)
@@ -119,7 +112,6 @@ class SqliteStore:
             self._restate(mark, state, accept=accept)
             state = self._state()
         assert state is not None
-        self.format = state.format
         self._file.write(GenerationMark(state.database, state.generation), sync=True, back=accept)
         self._data_version = self._version()
 
@@ -146,8 +138,7 @@ class SqliteStore:
             k for (k,) in self._db.execute("SELECT DISTINCT kind FROM record") if k in KINDS and k != "state"
         ]
         totals = {kind: count(self._db, kind) for kind in kinds}
-        before = VERSION if state is None else state.format
-        put(self._db, encode_row(StateRecord(name, before, generation, totals, lost)))
+        put(self._db, encode_row(StateRecord(name, generation, totals, lost)))
         self._db.execute("COMMIT")
 
     def _version(self) -> int:
@@ -246,12 +237,6 @@ class SqliteStore:
         """The present rows of these kinds count as complete from now on."""
         with self._transaction() as change:
             change.complete(kinds)
-
-    def upgraded(self) -> None:
-        """The data directory is of format VERSION from now on."""
-        with self._transaction() as change:
-            change.state = msgspec.structs.replace(change.state, format=VERSION)
-        self.format = VERSION
 
     def forget(self, kind: str, key: str) -> None:
         """Remove a record, whether or not it verifies."""

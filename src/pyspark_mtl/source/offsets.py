@@ -2,13 +2,12 @@
 
     {"resources": {"orders": {"e": "3.0a1b2c3d", "f": 1, "i": "9f2c", "n": 4001}}, "version": 1}
 
-`i` is the resource's incarnation, `n` the next sequence to read, and `e` the epoch of the content before `n`
-(PROTOCOL.md 5.1.1). `i` and `e` detect a broker with another copy of the data. Offsets from versions without epochs
-have no `e`, and are not checked until the query continues to read. `f` is the sequence at which reading began. Only
-the first offset that names the resource has it (or its new incarnation, or an earlier position after a change to
-another copy). So Spark's own log fixes the meaning of "latest", a time or a group's cursor at the start of the
-query. Keys are sorted and unchanged positions keep their text, so an idle query's offset never changes and causes
-no batch.
+`i` is the resource's incarnation, `n` the next sequence to read, and `e` the epoch of the content before `n`, if there
+is one (PROTOCOL.md 5.1.1). `i` and `e` detect a broker with another copy of the data. `f` is the sequence at which
+reading began. Only the first offset that names the resource has it (or its new incarnation, or an earlier position
+after a change to another copy). So Spark's own log fixes the meaning of "latest", a time or a group's cursor at the
+start of the query. Keys are sorted and unchanged positions keep their text, so an idle query's offset never changes
+and causes no batch.
 
 The offset of a query that has not begun is `{"new": true, "resources": {}, "version": 1}`. Only `initialOffset` returns
 it, and no checkpoint contains it. An offset without resources and without `new` is of a query that has begun and found

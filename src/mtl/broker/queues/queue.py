@@ -118,7 +118,7 @@ def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
     """The part of a record that is valid for the present log. If the log is another copy or has lost its end
     (PROTOCOL.md 5.1.1), it has other contents from some sequence on. They are delivered as new ones.
     """
-    reached = record.end or max((end for _, end in record.settled), default=record.low)
+    reached = record.end
     parting = resource.parting(reached, record.log_epoch)
     if parting is None:
         return record

@@ -91,14 +91,14 @@ class Committing:
 
     def last_of(self, vhost: str, application: str, query: str | None) -> ApplicationRecord | None:
         """The last commit of an application. A new application `<user>.<query>` continues from the application
-        `<query>` if that was this query's: queries had that name before users were added to it.
+        `<query>` if that was this query's (`_before_users`).
         """
         found = self._applications.get((vhost, application))
-        key = _former(vhost, application, query)
-        former = self._applications.get(key) if key is not None else None
-        if found is not None or former is None or former.query != query:
+        key = _before_users(vhost, application, query)
+        earlier = self._applications.get(key) if key is not None else None
+        if found is not None or earlier is None or earlier.query != query:
             return found
-        return msgspec.structs.replace(former, application=application)
+        return msgspec.structs.replace(earlier, application=application)
 
     def concerns(self, resource: Resource) -> bool:
         """Whether a commit is publishing to this resource: retention waits."""
@@ -167,12 +167,12 @@ class Committing:
         self._check_not_forgotten(key)
         last = self.last_of(vhost, request.application, request.query)
         self._check_readable(key)
-        former = _former(vhost, request.application, request.query)
-        if key not in self._applications and former is not None:
-            self._check_readable(former)
-            self._check_not_forgotten(former)
-            if former in self._commits:
-                raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} has not ended yet; try again")
+        earlier = _before_users(vhost, request.application, request.query)
+        if key not in self._applications and earlier is not None:
+            self._check_readable(earlier)
+            self._check_not_forgotten(earlier)
+            if earlier in self._commits:
+                raise Refused(503, w.OVERLOADED, f"a commit of {earlier[1]!r} has not ended yet; try again")
         if last is not None and self._replayed(last, request, answer):
             return
         if key not in self._applications:
@@ -336,8 +336,10 @@ def _check_owner(stage: Stage, request: w.StageCommit) -> None:
         raise stage_of_another(stage, request.application, request.version)
 
 
-def _former(vhost: str, application: str, query: str | None) -> ApplicationKey | None:
-    """The name of a query's application from the time before it began with a user's name."""
+def _before_users(vhost: str, application: str, query: str | None) -> ApplicationKey | None:
+    """The name that a query's application has as long as the broker has no users. An operator who adds users restarts
+    the query with one; a batch that was published just before the restart must not be published again.
+    """
     return (vhost, query) if query and application.endswith(f".{query}") else None
 
 

@@ -65,9 +65,9 @@ class Jump(NamedTuple):
 class Ages:
     """Computes ages. `compare_clocks` is called with every reading of the clocks, before an age is asked for.
 
-    `noted` is the last note of the previous run. Without it (an older version, a damaged record, a kill before the
-    first note) earlier jumps are unknown, and every stamp before this start counts as made now. `boot` identifies this
-    boot of the machine; it is empty where the system has no such id.
+    `noted` is the last note of the previous run. Without it (a damaged record, a kill before the first note) earlier
+    jumps are unknown, and every stamp before this start counts as made now. `boot` identifies this boot of the machine;
+    it is empty where the system has no such id.
     """
 
     def __init__(self, outbox: Outbox, noted: ClockRecord | None, boot: str) -> None:

@@ -20,12 +20,12 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
-from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed
+from mtl.errors import Damaged, StorageError, StorageFailed, UnknownFormat
 from mtl.storage.api import LogKey, LogOptions, OpenLog
 
 log = logging.getLogger("mtl.broker")
 
-_FOR_GOOD = (Damaged, NewerVersion)
+_FOR_GOOD = (Damaged, UnknownFormat)
 """Errors for which another attempt is useless."""
 
 

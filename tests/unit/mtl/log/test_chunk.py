@@ -93,13 +93,6 @@ def test_the_layout_of_a_header() -> None:
     assert data[88:] == bytes(40) + b"body" + bytes(60)
 
 
-def test_a_mark_is_encoded_as_a_chunk_without_contents() -> None:
-    header = ChunkHeader(0, 10, 20, 128, 0, 0, 0, 9)
-    mark = encode_header(header, 128)
-    assert len(mark) == HEADER_SIZE
-    assert decode_header(mark, 128, 9) == header
-
-
 def test_a_valid_header_of_a_later_version_is_distinguished_from_damage() -> None:
     fields = bytearray(encode_header(ChunkHeader(0, 0, 0, 0, 0, 0, 0, 9), 64)[:60])
     fields[4] = 2

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mtl.errors import Damaged, NewerVersion
+from mtl.errors import Damaged, UnknownFormat
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, checksum
 from mtl.log.limits import LOG_EPOCHS
@@ -56,12 +56,12 @@ def sealed(text: bytes) -> bytes:
         b"",
         b"[]",
         b"{}",
-        b'{"version":1}',
-        b'{"version":1,"earliest":0,"newest":1}',
-        b'{"version":1,"earliest":1,"newest":0}',
-        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"1.a"],[1,"2.b"]]}',
-        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"x.a"]]}',
-        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"\xae.a"]]}',
+        b'{"version":2}',
+        b'{"version":2,"earliest":0,"newest":1}',
+        b'{"version":2,"earliest":1,"newest":0}',
+        b'{"version":2,"earliest":1,"newest":1,"epochs":[[2,"1.a"],[1,"2.b"]]}',
+        b'{"version":2,"earliest":1,"newest":1,"epochs":[[2,"x.a"]]}',
+        b'{"version":2,"earliest":1,"newest":1,"epochs":[[2,"\xae.a"]]}',
     ],
 )
 def test_invalid_values_are_damage(text: bytes) -> None:
@@ -69,9 +69,10 @@ def test_invalid_values_are_damage(text: bytes) -> None:
         decode_manifest(sealed(text), "m")
 
 
-def test_a_later_version_is_refused_but_not_damage() -> None:
-    with pytest.raises(NewerVersion):
-        decode_manifest(sealed(b'{"version":3,"something":"else"}'), "m")
+@pytest.mark.parametrize(("version", "advice"), [(1, "use a new data directory"), (3, "use that version")])
+def test_another_version_is_refused_but_not_damage(version: int, advice: str) -> None:
+    with pytest.raises(UnknownFormat, match=f"^m .*format {version}.*{advice}"):
+        decode_manifest(sealed(b'{"version":%d,"something":"else"}' % version), "m")
 
 
 def test_an_epoch_replaces_those_at_or_above_its_start() -> None:

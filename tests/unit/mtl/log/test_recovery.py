@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mtl.errors import Damaged, NewerVersion, StorageError
+from mtl.errors import Damaged, StorageError, UnknownFormat
 from mtl.log.cache import ReadCache
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, RunEntry, padded
@@ -344,7 +344,7 @@ def test_a_later_version_is_refused_but_not_damage(
     newer = LogUnderTest(FaultyDisk(random.Random(2)))
     newer.close()
     monkeypatch.undo()
-    with pytest.raises(NewerVersion, match="newer version of this software"):
+    with pytest.raises(UnknownFormat, match="newer version of this software"):
         open_log(newer.disk, LOG, now_us=0)
 
 
@@ -354,7 +354,7 @@ def test_a_chunk_of_a_later_version_is_not_cut(log: LogUnderTest, monkeypatch: p
     log.append(chunk())
     monkeypatch.undo()
     log.disk.kill()
-    with pytest.raises(NewerVersion):
+    with pytest.raises(UnknownFormat):
         log.open()
 
 

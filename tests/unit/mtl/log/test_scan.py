@@ -16,16 +16,15 @@ from tests.support.faulty_disk import FaultyDisk, FaultyFile
 SEGMENT = SegmentHeader(base=100, time=5, salt=77)
 
 
-def file_of(*chunks: NewChunk | None) -> tuple[FaultyFile, int, list[int]]:
-    """A segment file without its head, and the offsets of its chunks; None makes a mark. Each attests all before it."""
+def file_of(*chunks: NewChunk) -> tuple[FaultyFile, int, list[int]]:
+    """A segment file without its head, and the offsets of its chunks. Each attests all before it."""
     file = FaultyDisk(random.Random(1)).open("/f", "create")
     at, sequence, offsets = SEGMENT.start, 0, []
     for chunk in chunks:
         place = ChunkPlace(sequence, 0, at, at, SEGMENT.salt)
         offsets.append(at)
-        mark = encode_header(ChunkHeader(0, sequence, 0, at, 0, 0, 0, SEGMENT.salt), at)
-        at += write_fully(file, [mark] if chunk is None else encode(chunk, place), at)
-        sequence += 0 if chunk is None else chunk.count
+        at += write_fully(file, encode(chunk, place), at)
+        sequence += chunk.count
     return file, at, offsets
 
 
@@ -43,23 +42,20 @@ chunks = st.builds(
 )
 
 
-@given(st.lists(st.none() | chunks, max_size=8))
-def test_a_scan_finds_every_chunk(wanted: list[NewChunk | None]) -> None:
+@given(st.lists(chunks, max_size=8))
+def test_a_scan_finds_every_chunk(wanted: list[NewChunk]) -> None:
     file, size, offsets = file_of(*wanted)
     found = scanned(file, size)
     assert all(isinstance(item, Found) for item in found)
     for item, chunk, offset in zip(found, wanted, offsets, strict=True):
         assert isinstance(item, Found)
         assert item.offset == offset
-        if chunk is None:
-            assert (item.header.contents, item.end) == (0, offset + 64)
-        else:
-            assert (item.header.contents, item.body(), tuple(item.runs())) == (
-                chunk.count,
-                chunk.body,
-                chunk.runs,
-            )
-            assert item.end == offset + chunk.stored
+        assert (item.header.contents, item.body(), tuple(item.runs())) == (
+            chunk.count,
+            chunk.body,
+            chunk.runs,
+        )
+        assert item.end == offset + chunk.stored
 
 
 @pytest.mark.parametrize(
@@ -89,6 +85,13 @@ def test_a_scan_stops_at_a_wrong_sequence() -> None:
     write_fully(file, encode(NewChunk(1, b""), ChunkPlace(3, 0, size, 0, SEGMENT.salt)), size)
     *_, bad = scanned(file, size + 64)
     assert bad == Bad(size, "a chunk of relative sequence 3 instead of 2")
+
+
+def test_a_scan_stops_at_a_chunk_without_contents() -> None:
+    file, size, _ = file_of(NewChunk(2, b""))
+    write_fully(file, [encode_header(ChunkHeader(0, 2, 0, size, 0, 0, 0, SEGMENT.salt), size)], size)
+    *_, bad = scanned(file, size + 64)
+    assert bad == Bad(size, "a chunk without contents")
 
 
 def test_a_scan_reads_chunks_larger_than_a_block() -> None:

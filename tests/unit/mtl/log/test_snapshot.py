@@ -73,7 +73,7 @@ def test_searches_agree_with_a_linear_search(log: LogUnderTest, data: st.DataObj
     end = data.draw(st.integers(start, reader.next))
     inside = [ref for ref in refs if ref.end > start and ref.base < end]
     stored = sum(ref.stored for ref in inside)
-    # Headers of segments and marks between the chunks count.
+    # Headers of segments between the chunks count.
     assert stored <= reader.snapshot().stored_between(start, end) <= stored + 128 * (len(inside) + 1)
 
     contents = data.draw(st.integers(1, 50))
@@ -103,7 +103,7 @@ def test_end_within_a_number_of_octets(twin: FaultyDisk) -> None:
     assert reader.snapshot().end_within(24, octets=10**9) == reader.snapshot().end_within(25, octets=1) == 25
 
 
-def test_octets_that_end_at_a_mark_include_the_chunk_before_it(twin: FaultyDisk) -> None:
+def test_octets_that_end_with_a_chunk_include_it(twin: FaultyDisk) -> None:
     log = LogUnderTest(twin)
     log.append(NewChunk(2, BODY))
     log.append(NewChunk(2, BODY))

@@ -30,8 +30,8 @@ def log() -> LogUnderTest:
     return log
 
 
-def problems(disk: Disk, *, manifest: bool = True) -> list[str]:
-    reports = verify_log(disk, LOG, manifest=manifest)
+def problems(disk: Disk) -> list[str]:
+    reports = verify_log(disk, LOG)
     return [problem.message for report in reports for problem in report.problems]
 
 
@@ -93,12 +93,6 @@ def test_a_missing_or_damaged_manifest_is_a_problem(log: LogUnderTest) -> None:
     log.disk.unlink(f"{LOG}/{MANIFEST}")
     (message,) = problems(log.disk)
     assert "the file is missing" in message
-
-
-def test_a_log_of_a_format_without_manifest_may_have_none(log: LogUnderTest) -> None:
-    for each in (log, LogUnderTest(FaultyDisk(random.Random(3)))):  # the second one is empty
-        each.disk.unlink(f"{LOG}/{MANIFEST}")
-        assert not problems(each.disk, manifest=False)
 
 
 class _Meanwhile(FaultyDisk):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Damaged, MtlError, StorageFailed, StorageFull
-from mtl.storage.database import VERSION, named, open_database, schema
+from mtl.storage.database import VERSION, format_problem, named, open_database
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -20,7 +20,7 @@ def test_a_database_is_created_or_opened(tmp_path: Path) -> None:
     for _ in range(2):
         db = opened(path)
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
-        assert [x[1] for x in schema(db)] == ["record"]
+        assert format_problem(db) is None
         db.close()
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from mtl.log.files import RealDisk
-from mtl.storage.database import VERSION
 from mtl.storage.inspection import Finding, compare, inspect_records
-from mtl.storage.records import DroppedRecord, ResourceRecord, RunRecord
+from mtl.storage.records import DroppedRecord, ResourceRecord
 from mtl.storage.salvage import open_records
 from tests.unit.mtl.storage.test_recovering import CURSOR, STAGE, change, made
 
@@ -27,17 +25,7 @@ def test_intact_records_have_no_findings(data: Path) -> None:
 
 
 def test_an_empty_directory_has_no_findings(tmp_path: Path) -> None:
-    assert inspect_records(tmp_path) == ((), VERSION, [])
-
-
-def test_records_of_an_older_format_are_read(tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / "broker.db")
-    db.execute("CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID")
-    db.execute("INSERT INTO record VALUES ('run', 'last', '{\"boot\":\"b\",\"clean\":true}')")
-    db.execute("PRAGMA user_version=3")
-    db.commit()
-    db.close()
-    assert inspect_records(tmp_path) == ([RunRecord("b", clean=True)], 3, [])
+    assert inspect_records(tmp_path) == ((), [])
 
 
 def test_differences_between_records_and_logs_are_findings(data: Path) -> None:

@@ -37,16 +37,13 @@ from mtl.storage.api import (
     Save,
     Trim,
 )
-from mtl.storage.database import VERSION
 from mtl.storage.keys import log_key
 from mtl.storage.local import Storage
 from mtl.storage.records import (
     DroppedRecord,
     PublishRecord,
     ResourceRecord,
-    RunRecord,
     StageRecord,
-    decode_owner,
     encode_owner,
 )
 from mtl.storage.sqlite import SqliteStore
@@ -60,7 +57,6 @@ from tests.support.logs import files
 LOG, STAGE = "resources/l1", "stages/s1/0"
 RESOURCE = ResourceRecord("/", "a", "i1", "l1")
 STAGED = StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)
-HALF_MADE = StageRecord("/", "s2", "app", 1, {"a": "i1"}, 0)
 OWNER = encode_owner(RESOURCE)
 NOW = 1_700_000_000_000_000
 
@@ -207,8 +203,7 @@ def test_roll_trim_and_forget(desk: Desk) -> None:
 def test_a_save_changes_the_records(desk: Desk) -> None:
     assert desk.perform(Save, (RESOURCE, STAGED), ()) is None
     assert desk.perform(Save, (), (STAGED,)) is None
-    kept = [r for r in desk.store.load().records if not isinstance(r, RunRecord)]
-    assert kept == [DroppedRecord("stages/s1"), RESOURCE]
+    assert desk.store.load().records == [DroppedRecord("stages/s1"), RESOURCE]
 
 
 def test_saves_together_are_one_transaction_with_the_outcome_of_all_in_order(desk: Desk) -> None:
@@ -217,8 +212,7 @@ def test_saves_together_are_one_transaction_with_the_outcome_of_all_in_order(des
     saves = [Save(1, (RESOURCE, STAGED)), Save(2, (), (RESOURCE,)), Save(3, (again,)), Save(4, (), (STAGED,))]
     assert desk.storage.save(saves) == [None] * 4
     assert desk.store.saves == before + 1
-    kept = [r for r in desk.store.load().records if not isinstance(r, RunRecord)]
-    assert kept == [DroppedRecord("stages/s1"), again]
+    assert desk.store.load().records == [DroppedRecord("stages/s1"), again]
 
 
 def test_a_save_that_fails_does_not_fail_those_it_was_together_with(desk: Desk) -> None:
@@ -603,9 +597,6 @@ def test_restore_opens_no_log(desk: Desk) -> None:
 
 def test_opening_a_staged_log_that_was_never_created_returns_none(desk: Desk) -> None:
     assert desk.open_log(STAGE) is None
-    desk.disk.make_dir("/data/stages/s1")
-    desk.disk.make_dir(f"/data/{STAGE}")
-    assert desk.open_log(STAGE) is None
     assert isinstance(desk.open_log(LOG), Damaged), "a resource's log was made before its record"
 
 
@@ -665,57 +656,6 @@ def test_an_unfinished_write_without_contents_is_not_logged(
     desk.disk.put(path, desk.disk.content(path) + b"half a header")
     desk.open()
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
-
-
-# --- an older format ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def older(desk: Desk) -> Desk:
-    """A data directory of format 3: a resource, a stage, and an unfinished staged log."""
-    desk.store.save((msgspec.structs.replace(RESOURCE, earliest=2), STAGED, HALF_MADE), ())
-    for log in (LOG, STAGE):
-        desk.create(log)
-        desk.append(log, plain(b"x"))
-        desk.append(log, plain(b"y"))
-        desk.disk.unlink(f"/data/{log}/{MANIFEST}")
-    for path in ("/data/stages/s2", "/data/stages/s2/0"):
-        desk.disk.make_dir(path)
-    desk.store.format = 3
-    return desk
-
-
-def test_logs_of_an_older_format_get_manifests(older: Desk) -> None:
-    logs = older.open()
-    assert set(logs) == {LOG, STAGE}
-    assert all(isinstance(opened, tuple) for opened in logs.values())
-    manifest = Store(older.disk, f"/data/{LOG}").manifest()
-    assert (manifest.earliest, manifest.newest, decode_owner(manifest.owner)) == (2, 1, RESOURCE)
-    assert decode_owner(Store(older.disk, f"/data/{STAGE}").manifest().owner) == STAGED
-    assert older.store.format == VERSION
-
-
-def test_a_missing_manifest_is_damage_after_the_upgrade(older: Desk) -> None:
-    older.open()
-    older.disk.unlink(f"/data/{LOG}/{MANIFEST}")
-    assert isinstance(older.open()[LOG], Damaged)
-
-
-@pytest.mark.parametrize("op", ["create", "write", "sync", "rename", "fsync_dir"])
-def test_a_failed_write_of_a_manifest_is_repeated_at_the_next_start(older: Desk, op: str) -> None:
-    older.disk.fail(op, when=lambda path: MANIFEST in path or path.endswith("l1"))
-    assert isinstance(older.open()[STAGE], StorageError)
-    assert older.store.format == 3
-    older.disk.heal()
-    assert all(isinstance(opened, tuple) for opened in older.open().values())
-    assert older.store.format == VERSION
-
-
-def test_run_records_of_older_versions_are_removed(desk: Desk) -> None:
-    desk.store.save((RunRecord("boot", clean=False),), ())
-    desk.storage.close()
-    desk.open()
-    assert not [r for r in desk.store.load().records if isinstance(r, RunRecord)]
 
 
 def test_close_syncs_logs_of_durability_os(desk: Desk) -> None:

@@ -21,7 +21,6 @@ from mtl.storage.records import (
     DroppedRecord,
     PublishRecord,
     ResourceRecord,
-    RunRecord,
     StageRecord,
     encode_owner,
 )
@@ -73,7 +72,7 @@ def records(data: Path) -> list[AnyRecord]:
     try:
         loaded = store.load()
         assert not loaded.damages
-        return [r for r in loaded.records if not isinstance(r, RunRecord | DroppedRecord)]
+        return [r for r in loaded.records if not isinstance(r, DroppedRecord)]
     finally:
         store.close()
 

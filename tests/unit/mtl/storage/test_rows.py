@@ -63,7 +63,7 @@ A, B = CursorRecord("/", "a", "r", "i", 1), CursorRecord("/", "b", "r", "i", 1)
 
 
 def state(*records: AnyRecord) -> StateRecord:
-    return StateRecord("db", 4, 1, dict(read_rows([encode_row(r) for r in records]).totals))
+    return StateRecord("db", 1, dict(read_rows([encode_row(r) for r in records]).totals))
 
 
 def read(*records: AnyRecord) -> Loaded:
@@ -79,7 +79,7 @@ def test_missing_and_surplus_rows_are_damage() -> None:
 
 
 def test_a_kind_known_as_incomplete_stays_incomplete() -> None:
-    known = StateRecord("db", 4, 1, {}, {"queue": "lost"})
+    known = StateRecord("db", 1, {}, {"queue": "lost"})
     assert incomplete(read(), known, "") == [RecordDamage("queue", None, "lost")]
 
 

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from mtl.errors import Damaged, NewerVersion, OldRecords, OptionError, StorageFailed, StorageFull
+from mtl.errors import Damaged, OldRecords, OptionError, StorageFailed, StorageFull, UnknownFormat
 from mtl.storage.database import VERSION
 from mtl.storage.records import (
     KINDS,
     AnyRecord,
+    ClockRecord,
     CursorRecord,
-    RunRecord,
     StateRecord,
     UserRecord,
     WriterRecord,
@@ -27,6 +26,7 @@ from mtl.storage.sqlite import SqliteStore
 from tests.unit.mtl.storage.test_records import RECORDS
 
 OLD_TABLE = "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+CLOCK = ClockRecord("boot", 1, 2)
 SOME: list[AnyRecord] = [
     WriterRecord("/", "a", 1, 1),
     CursorRecord("/", "g", "r", "i", 5),
@@ -78,10 +78,10 @@ def test_a_failed_save_is_atomic(store: SqliteStore, path: str) -> None:
     store._db.execute("CREATE TRIGGER no BEFORE INSERT ON record WHEN NEW.kind = 'writer' BEGIN "
                       "SELECT RAISE(ABORT, 'no'); END")  # fmt: skip
     with pytest.raises(Damaged):
-        store.save((RunRecord("boot", clean=True), WriterRecord("/", "a", 1, 1)), ())
+        store.save((CLOCK, WriterRecord("/", "a", 1, 1)), ())
     store._db.execute("DROP TRIGGER no")
     assert records_of(path) == []
-    store.save((RunRecord("boot", clean=True),), ())
+    store.save((CLOCK,), ())
     assert len(records_of(path)) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_newer_format_is_refused_unchanged(path: str) -> None:
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version={VERSION + 1}")
     db.close()
-    with pytest.raises(NewerVersion, match=f"format {VERSION + 1}"):
+    with pytest.raises(UnknownFormat, match=f"format {VERSION + 1}"):
         SqliteStore(path)
 
 
@@ -135,8 +135,8 @@ def test_a_commit_that_fails_is_rolled_back(store: SqliteStore, path: str) -> No
         store.save(SOME, ())
     store._db = db
     assert not db.in_transaction
-    store.save((RunRecord("boot", clean=False),), ())
-    assert records_of(path) == [RunRecord("boot", clean=False)]
+    store.save((CLOCK,), ())
+    assert records_of(path) == [CLOCK]
 
 
 def test_a_failed_rollback_is_repeated_later(store: SqliteStore, path: str) -> None:
@@ -148,8 +148,8 @@ def test_a_failed_rollback_is_repeated_later(store: SqliteStore, path: str) -> N
     store._db = db
     with pytest.raises(StorageFailed, match="within a transaction"):
         store.save(SOME, ())
-    store.save((RunRecord("boot", clean=False),), ())
-    assert records_of(path) == [RunRecord("boot", clean=False)]
+    store.save((CLOCK,), ())
+    assert records_of(path) == [CLOCK]
 
 
 # --- users: changes by another process ----------------------------------------------------------------------
@@ -392,30 +392,23 @@ def test_saves_of_another_process_count_in_the_generation(saved: str, tmp_path: 
     assert len(loaded(saved).records) == 5
 
 
-# --- older formats ------------------------------------------------------------------------------------------
+# --- other formats ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_database_of_an_older_format_gets_its_checksums(path: str, version: int) -> None:
+def test_a_format_that_was_never_released_is_refused_unchanged(path: str, version: int) -> None:
     db = sqlite3.connect(path)
-    db.execute("PRAGMA journal_mode=WAL")
     db.execute(OLD_TABLE)
-    for record in SOME:
-        db.execute(
-            "INSERT INTO record VALUES (?, ?, ?)", (record.kind, record.key, msgspec.json.encode(record))
-        )
     db.execute(f"PRAGMA user_version={version}")
     db.commit()
     db.close()
-    store = SqliteStore(path)
-    assert store.format == version
-    assert not store.load().damages
-    store.upgraded()
-    store.close()
-    store = SqliteStore(path)
-    assert store.format == VERSION
-    assert sorted(store.load().records, key=repr) == sorted(SOME, key=repr)
-    store.close()
+    before = Path(path).read_bytes()
+    for accept in (False, True):
+        with pytest.raises(
+            UnknownFormat, match=f"format {version}, from before the first release.*use a new data"
+        ):
+            SqliteStore(path, accept=accept)
+    assert Path(path).read_bytes() == before
 
 
 def test_a_database_marked_with_another_format_is_damage(saved: str) -> None:

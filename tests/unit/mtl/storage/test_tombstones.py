@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mtl.errors import StorageFailed
-from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, RunRecord, StageRecord
+from mtl.storage.records import AnyRecord, ClockRecord, DroppedRecord, ResourceRecord, StageRecord
 from mtl.storage.tombstones import Tombstones
 from tests.support.faulty_store import FaultyStore, refuse
 
 RESOURCE = ResourceRecord("/", "a", "i1", "l1")
 STAGE = StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)
-RUN = RunRecord("boot", clean=False)
+CLOCK = ClockRecord("boot", 1, 2)
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def test_a_record_leaves_a_tombstone_until_its_logs_are_gone(
     assert kept(store) == [DroppedRecord("resources/l1"), DroppedRecord("stages/s1")]
     tombstones.removed("resources/l1")
     tombstones.removed("resources/never-heard-of")
-    tombstones.save((RUN,), ())
-    assert kept(store) == [DroppedRecord("stages/s1"), RUN]
+    tombstones.save((CLOCK,), ())
+    assert kept(store) == [CLOCK, DroppedRecord("stages/s1")]
     again = Tombstones(store)
     again.restore(kept(store))
     again.removed("stages/s1")
-    again.save((), (RUN,))
+    again.save((), (CLOCK,))
     assert kept(store) == []
 
 

@@ -26,7 +26,7 @@ from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.idle_memory import IdleDetector
 from mtl.broker.runtime.server import Server, clock, secret
 from mtl.broker.runtime.users import Users
-from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
+from mtl.errors import DirectoryInUse, OldRecords, OptionError, StorageFailed, UnknownFormat
 from mtl.net.origin import NO_ORIGIN
 from mtl.net.ports import Port
 from mtl.net.router import BindFailed
@@ -184,7 +184,7 @@ def test_a_failed_start_on_a_newer_format_releases_the_directory(tmp_path: Path)
     store._db.execute(f"PRAGMA user_version={VERSION + 1}")
     store.close()
     for _ in range(2):
-        with pytest.raises(NewerVersion):
+        with pytest.raises(UnknownFormat):
             Server(config(tmp_path))
 
 

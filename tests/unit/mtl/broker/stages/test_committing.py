@@ -473,7 +473,7 @@ def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
 
 
 def test_a_query_continues_under_a_name_prefixed_by_its_user(rig: Rig, client: Client) -> None:
-    """Its checkpoint is older than names prefixed by a user: its commits are recognised."""
+    """The broker had no users before: the query's commits are recognised."""
     client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
     rig.restart()
     client = rig.client()
