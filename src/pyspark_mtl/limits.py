@@ -16,6 +16,10 @@ WATCH_WAIT_S = 30.0
 that it accepts (mtl.limits.MAX_WAIT_S). A request costs client and broker 2 ms of processor time, which is much for
 an idle query if repeated every few seconds."""
 
+PARALLEL_REQUESTS = 8
+"""Requests for single resources that the driver of a query has with the broker at a time, each on a session of its own
+(mtl.client.sessions). The broker stores cursors of requests that come together in one transaction."""
+
 STOPPED_RETRY_S = 0.5
 """Seconds between requests for a resource whose log the broker cannot open. The broker tries to open it at the same
 interval."""

@@ -341,9 +341,9 @@ class FakeClient:
 
     def cursors(self, *, group: str | None = None, resource: str | None = None) -> list[Any]:
         return [
-            SimpleNamespace(position=position, incarnation=self.logs[name].incarnation)
+            SimpleNamespace(resource=name, position=position, incarnation=self.logs[name].incarnation)
             for (owner, name), position in self.positions.items()
-            if (owner, name) == (group, resource)
+            if owner == group and resource in {None, name}
         ]
 
     def check(self, resource: str, start: int, *, incarnation: str | None, log_epoch: str | None) -> None:

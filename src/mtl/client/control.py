@@ -107,6 +107,11 @@ class Channel:
 
     # --- for the rest of the loop ----------------------------------------------------------------------
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is without its answer."""
+        return bool(self._calls)
+
     def submit(self, call: Call) -> None:
         """Send the request after all earlier ones are answered."""
         if self._closed or not self._loop.running:

@@ -15,7 +15,11 @@ from mtl.net.endpoint import Curve
 from mtl.wire import control as w
 
 _IDLE_CHANNELS = 8
-"""Control sessions kept for the next reader or writer."""
+"""Control sessions kept for the next reader, writer or request."""
+
+_PARALLEL = 8
+"""Requests with the broker at a time, each on a session of its own; those above it wait for the main session. More of
+them would not be answered sooner: the broker's loop and this process then have work all the time."""
 
 
 class ClientSessions:
@@ -29,29 +33,37 @@ class ClientSessions:
         self._curve = curve
         self._idle: dict[str, deque[Channel]] = {}
         self._lent: set[Channel] = set()
+        self._asking = 0
+        """Requests without a patience on sessions of their own."""
         self._open = True
 
     def ask(self, call: Call) -> Callable[[], None]:
         """The operation that sends a request; with None only the session is made ready. The call's `done` is called
-        once. A request that the broker may hold for a `patience` has its own session, so that others do not wait.
-        Raises the errors of `check_request`.
+        once. A request has a session of its own if the broker may hold it for a `patience`, so that others do not wait,
+        and if the main session is busy, up to _PARALLEL of them. Raises the errors of `check_request`.
         """
         if call.request is not None:
             w.check_request(call.request)
-        if not call.patience:
-            return lambda: self.main.submit(call)
 
         def lent() -> None:
             channel, done = self.lend(), call.done
+            self._asking += not call.patience
 
             def answered(outcome: w.Reply | MtlError) -> None:
+                self._asking -= not call.patience
                 self.release(channel)
                 done(outcome)
 
             call.done = answered
             channel.submit(call)
 
-        return lent
+        def submitted() -> None:
+            if call.request is None or not self.main.is_busy or self._asking >= _PARALLEL - 1:
+                self.main.submit(call)
+            else:
+                lent()
+
+        return lent if call.patience else submitted
 
     def cancel(self, call: Call) -> None:
         """Drop a call whose application was interrupted. In the loop."""

@@ -11,23 +11,28 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description, Epochs, Located
 from mtl.wire.history import History
 from pyspark_mtl.connections import connection
-from pyspark_mtl.limits import RELEASE_S
+from pyspark_mtl.limits import PARALLEL_REQUESTS, RELEASE_S
 from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings
+from pyspark_mtl.source.ends import Place
 from pyspark_mtl.source.holdings import Holdings
 from pyspark_mtl.source.offsets import Position
 from pyspark_mtl.source.resource_watch import Known, ResourceWatch, describe
 
 if TYPE_CHECKING:
     from mtl.client.connection import Connection
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
 """The reasons of refusals to hold a resource that was read earlier: there is no content left to confirm."""
@@ -95,20 +100,34 @@ class Driver:
 
     # --- locating -------------------------------------------------------------------------------------------
 
-    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
-        """The sequence of `place` in a resource, whose state is the one that `find` returned.
+    def locate(self, wanted: Sequence[Place], *, create_cursors: bool = False) -> list[int]:
+        """The sequences of places, in resources whose state is the one that `find` returned.
 
-        A group without a cursor begins at the earliest content; `create_cursor` creates the cursor. A time after all
+        A group without a cursor begins at the earliest content; `create_cursors` creates the cursors. A time after all
         contents is an OptionError, or the end with startingOffsetsByTimestampStrategy=latest.
         """
-        if place.kind == "earliest":
-            return found.earliest
-        if place.kind == "latest":
-            return found.next
-        if place.kind == "sequence":
-            return place.value
-        if place.kind == "group":
-            return self._locate_group(found, create=create_cursor)
+        if create_cursors:
+            open_cursor = self._open_cursor
+        else:
+            positions = self._cursors() if any(place.kind == "group" for _, place in wanted) else {}
+
+            def open_cursor(found: Description) -> int:
+                return positions.get((found.resource, found.incarnation), found.earliest)
+
+        def located(item: Place) -> int:
+            found, place = item
+            return open_cursor(found) if place.kind == "group" else self._locate_time(found, place)
+
+        known: dict[str, Callable[[Place], int]] = {
+            "earliest": lambda item: item[0].earliest,
+            "latest": lambda item: item[0].next,
+            "sequence": lambda item: item[1].value,
+        }
+        asked = [item for item in wanted if item[1].kind not in known]
+        answers = iter(in_parallel(located, asked))
+        return [known[item[1].kind](item) if item[1].kind in known else next(answers) for item in wanted]
+
+    def _locate_time(self, found: Description, place: ReadPlace) -> int:
         sequence, matched = self._broker.locate_time(found.resource, place.value)
         if not matched and not self._settings.late_start_is_latest:
             raise OptionError(
@@ -117,21 +136,49 @@ class Driver:
             )
         return sequence if matched else found.next
 
-    def locate_end(self, found: Description, place: ReadPlace) -> int:
-        """The end (exclusive) of reading; for a time after all contents the end of the resource."""
-        if place.kind == "time":
+    def _open_cursor(self, found: Description) -> int:
+        return self._broker.cursor_open(self._group, found.resource, incarnation=found.incarnation).position
+
+    def _cursors(self) -> dict[tuple[str, str], int]:
+        """The positions of the group, by resource and incarnation."""
+        cursors = self._broker.cursors(group=self._group)
+        return {(cursor.resource, cursor.incarnation): cursor.position for cursor in cursors}
+
+    @property
+    def _group(self) -> str:
+        group = self._settings.group
+        assert group is not None, "options check that startingOffsets=group comes with a group"
+        return group
+
+    def locate_ends(self, wanted: Sequence[Place]) -> list[int]:
+        """The ends (exclusive) of reading; for a time after all contents the end of the resource."""
+
+        def end(item: Place) -> int:
+            found, place = item
             sequence, matched = self._broker.locate_time(found.resource, place.value)
             return min(sequence, found.next) if matched else found.next
-        return found.next if place.kind == "latest" else place.value
 
-    def end_within(self, resource: str, first: int, octets: int) -> int:
-        """The end of the contents within `octets` stored octets from `first` on: at least one chunk."""
-        return self._broker.locate_end(resource, first, bytes=octets)
+        answers = iter(in_parallel(end, [item for item in wanted if item[1].kind == "time"]))
+        ends = {"latest": lambda found, _: found.next, "time": lambda *_: next(answers)}
+        return [ends.get(place.kind, lambda _, at: at.value)(found, place) for found, place in wanted]
 
-    def unread(self, found: Description, first: int, end: int) -> Located | None:
-        """Octets and age of the contents in [first, end) that retention has kept; None if the resource does not
-        exist any more.
+    def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
+        """For each resource, first sequence and number of octets: the end of the contents within so many stored octets
+        from there on, at least one chunk.
         """
+        return in_parallel(
+            lambda item: self._broker.locate_end(item[0], item[1], bytes=item[2]),
+            wanted,
+        )
+
+    def unread(self, wanted: Sequence[tuple[Description, int, int]]) -> list[Located | None]:
+        """Octets and age of the contents from a first sequence up to an end (exclusive) that retention has kept; None
+        for a resource that does not exist any more.
+        """
+        return in_parallel(self._unread, wanted)
+
+    def _unread(self, item: tuple[Description, int, int]) -> Located | None:
+        found, first, end = item
         start = max(first, found.earliest)
         try:
             return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
@@ -139,17 +186,6 @@ class Driver:
             if refused.reason not in _GONE:
                 raise
             return None
-
-    def _locate_group(self, found: Description, *, create: bool) -> int:
-        group = self._settings.group
-        assert group is not None, "options check that startingOffsets=group comes with a group"
-        if create:
-            opened = self._broker.cursor_open(group, found.resource, incarnation=found.incarnation)
-            return opened.position
-        for cursor in self._broker.cursors(group=group, resource=found.resource):
-            if cursor.incarnation == found.incarnation:
-                return cursor.position
-        return found.earliest
 
     # --- holding and confirming -----------------------------------------------------------------------------
 
@@ -205,6 +241,17 @@ class Driver:
         releasing = threading.Thread(target=self._holdings.close, daemon=True)
         releasing.start()
         releasing.join(RELEASE_S)
+
+
+def in_parallel(ask: Callable[[T], R], wanted: Sequence[T]) -> list[R]:
+    """The answers for all of `wanted`, in order, from PARALLEL_REQUESTS requests at a time. Raises the first error."""
+    if len(wanted) < 2:
+        return [ask(item) for item in wanted]
+    pool = ThreadPoolExecutor(min(PARALLEL_REQUESTS, len(wanted)))
+    try:
+        return list(pool.map(ask, wanted))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def driver_id() -> str:

@@ -7,14 +7,17 @@ answer to the same request never changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mtl.errors import OptionError
 from mtl.wire.control import Description
 from pyspark_mtl.options.kinds import LATEST, ReadPlace, ReadPlaces
 
-Locate = Callable[[Description, ReadPlace], int]
-"""Returns the end (exclusive) for a place, at most `next`. For a time after all contents it is `next`."""
+Place = tuple[Description, ReadPlace]
+"""A place in a resource."""
+
+Locate = Callable[[Sequence[Place]], list[int]]
+"""Returns the end (exclusive) for each place, at most `next`. For a time after all contents it is `next`."""
 
 
 class Ends:
@@ -24,14 +27,30 @@ class Ends:
         self._places = places
         self._locate = locate
         self._found: dict[tuple[str, str], int] = {}
+        self._present: dict[str, int] = {}
+        """The last located end of each resource."""
 
     def known_end(self, resource: str, incarnation: str) -> int | None:
         """The end (exclusive), if it is known_end already. Sends no request."""
         place = self._places.of(resource, LATEST)
         return place.value if place.kind == "sequence" else self._found.get((resource, incarnation))
 
+    def look_up(self, found: Sequence[Description]) -> None:
+        """Locate the ends of these resources together, for `bound`."""
+        wanted = [(description, self._places.of(description.resource, LATEST)) for description in found]
+        unknown = [
+            (description, place)
+            for description, place in wanted
+            if place.kind != "latest"
+            and self.known_end(description.resource, description.incarnation) is None
+        ]
+        for (description, _), end in zip(unknown, self._locate(unknown), strict=True):
+            if end < description.next:
+                self._found[description.resource, description.incarnation] = end
+            self._present[description.resource] = end
+
     def bound(self, found: Description) -> int | None:
-        """The present end (exclusive); None without an end.
+        """The present end (exclusive), after a `look_up` with the same description; None without an end.
 
         An end by time below `next` is final, because new contents are only appended. It is kept.
         """
@@ -39,12 +58,7 @@ class Ends:
         if place.kind == "latest":
             return None
         known = self.known_end(found.resource, found.incarnation)
-        if known is not None:
-            return known
-        end = self._locate(found, place)
-        if end < found.next:
-            self._found[found.resource, found.incarnation] = end
-        return end
+        return self._present[found.resource] if known is None else known
 
 
 def ends_too_early(resource: str, first: int, until: int) -> OptionError:

@@ -6,7 +6,7 @@ The broker is behind a small interface and time is an argument, so that tests ne
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from mtl.errors import DataLoss, Refused
@@ -16,7 +16,7 @@ from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, ReadPlace, matches
 from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
-from pyspark_mtl.source.ends import Ends, ends_too_early
+from pyspark_mtl.source.ends import Ends, Place, ends_too_early
 from pyspark_mtl.source.offsets import Offset, Position
 from pyspark_mtl.source.planning import OR_ANOTHER_BROKER, parted
 
@@ -39,14 +39,16 @@ class BrokerRequests(Protocol):
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
 
-    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
-        """The sequence of `place`."""
+    def locate(self, wanted: Sequence[Place], *, create_cursors: bool = False) -> list[int]:
+        """The sequence of each place."""
 
-    def locate_end(self, found: Description, place: ReadPlace) -> int:
-        """The end (exclusive) of reading; for a time after all contents the end of the resource."""
+    def locate_ends(self, wanted: Sequence[Place]) -> list[int]:
+        """The end (exclusive) of reading for each place; for a time after all contents the end of the resource."""
 
-    def end_within(self, resource: str, first: int, octets: int) -> int:
-        """The end of the contents within `octets` stored octets from `first` on."""
+    def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
+        """For each resource, first sequence and number of octets: the end of the contents within so many stored octets
+        from there on.
+        """
 
 
 class Progress:
@@ -63,7 +65,7 @@ class Progress:
         self._known_next: dict[str, int] = {}
         self._reported_losses: set[tuple[str, str]] = set()
         self._deleted: list[str] = []  # found by the pattern earlier: only the offset has their names
-        self._ends = Ends(settings.ending, broker.locate_end)
+        self._ends = Ends(settings.ending, broker.locate_ends)
         self.has_polled = False
         self.latest: dict[str, Description] = {}
         """The resources that the last `find` returned; valid if `has_polled` (there may be none)."""
@@ -90,7 +92,12 @@ class Progress:
         """
         found = self._found(start, self._patience(now, wait))
         self._histories = self._broker.histories(self._of_other_epochs(start, found))
-        positions = {name: self._position(start, name, description) for name, description in found.items()}
+        beginnings = self._beginnings(start, found)
+        positions = {
+            name: beginnings[name] if name in beginnings else self._position(start, name, description)
+            for name, description in found.items()
+        }
+        self._ends.look_up([found[name] for name, at in positions.items() if at.next < found[name].next])
         waiting = [self._waiting(positions[name].next, description) for name, description in found.items()]
         limits = Limits() if unlimited else self._settings.limits
         total = sum(resource.count for resource in waiting)
@@ -102,8 +109,8 @@ class Progress:
             self._last_batch = now
         self._held_back = held_back and total > 0
         admitted = {allowance.resource for allowance in allowed}
-        for allowance in allowed:
-            before, until = positions[allowance.resource], self._end(allowance)
+        for allowance, until in zip(allowed, self._batch_ends(allowed), strict=True):
+            before = positions[allowance.resource]
             began = None if before == start.resources.get(allowance.resource) else before.began
             epoch = self._epoch(found[allowance.resource], until)
             positions[allowance.resource] = Position(before.incarnation, until, began, epoch)
@@ -216,12 +223,27 @@ class Progress:
             before.incarnation,
         )
 
+    def _beginnings(self, start: Offset, found: Mapping[str, Description]) -> dict[str, Position]:
+        """The positions at which reading begins, in the resources that are new to the query."""
+        wanted = []
+        for name, description in found.items():
+            before = self._reached(start, name)
+            if before is None or (
+                name not in start.resources and before.incarnation == description.incarnation
+            ):
+                wanted.append((description, self._place(start, name)))
+        located = self._broker.locate(wanted, create_cursors=True)
+        beginnings = {}
+        for (description, place), sequence in zip(wanted, located, strict=True):
+            began = self._first_sequence(description, place, sequence)
+            epoch = description.log_epoch if began == description.next else None
+            beginnings[description.resource] = Position(description.incarnation, began, began, epoch)
+        return beginnings
+
     def _position(self, start: Offset, name: str, found: Description) -> Position:
-        """The position at which reading continues in a resource, or begins in a new one."""
+        """The position at which reading continues in a resource."""
         before = self._reached(start, name)
-        if before is None or (name not in start.resources and before.incarnation == found.incarnation):
-            began = self._first_sequence(found, self._place(start, name))
-            return Position(found.incarnation, began, began, found.log_epoch if began == found.next else None)
+        assert before is not None, "else it begins"
         if self._is_complete(name, before):
             return before
         if before.incarnation != found.incarnation:
@@ -288,8 +310,7 @@ class Progress:
             return starting.of(name, EARLIEST)
         return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
 
-    def _first_sequence(self, found: Description, place: ReadPlace) -> int:
-        began = self._broker.locate(found, place, create_cursor=True)
+    def _first_sequence(self, found: Description, place: ReadPlace, began: int) -> int:
         end = self._ends.known_end(found.resource, found.incarnation) or LARGEST
         if began > end and place.kind not in {"time", "group"}:
             raise ends_too_early(found.resource, began, end)
@@ -324,11 +345,14 @@ class Progress:
         end = self._ends.bound(found) if waiting.count else None
         return waiting if end is None else capped(waiting, end)
 
-    def _end(self, allowed: Allowance) -> int:
-        if allowed.max_bytes is None:
-            return allowed.end
-        within = self._broker.end_within(allowed.resource, allowed.first, allowed.max_bytes)
-        return max(allowed.first + 1, min(allowed.end, within))
+    def _batch_ends(self, allowed: Sequence[Allowance]) -> list[int]:
+        """The end of the batch in each resource."""
+        limited = [(entry, entry.max_bytes) for entry in allowed if entry.max_bytes is not None]
+        within = self._broker.ends_within([(entry.resource, entry.first, most) for entry, most in limited])
+        ends = {entry.resource: end for (entry, _), end in zip(limited, within, strict=True)}
+        return [
+            max(entry.first + 1, min(entry.end, ends.get(entry.resource, entry.end))) for entry in allowed
+        ]
 
 
 def _history(found: Description) -> History:

@@ -189,7 +189,7 @@ class BatchReader(DataSourceReader):
             if name not in found:
                 raise absent(name)
         ranges = [
-            offset_range for name in sorted(found) if (offset_range := self._range(driver, found[name])).count
+            part for part in self._ranges(driver, [found[name] for name in sorted(found)]) if part.count
         ]
         kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
         split = Split(self._settings.min_partitions, self._settings.max_records)
@@ -199,16 +199,15 @@ class BatchReader(DataSourceReader):
         """On an executor: the rows of a partition, as record batches."""
         return _rows(self._settings, self._shape, partition)
 
-    def _range(self, driver: Driver, found: Description) -> OffsetRange:
-        starting = self._settings.starting.of(found.resource, EARLIEST)
-        ending = self._settings.ending.of(found.resource, LATEST)
-        first, until = driver.locate(found, starting), driver.locate_end(found, ending)
-        if until < first:
-            if "time" in {starting.kind, ending.kind}:
-                until = first  # no content lies between the two times
-            else:
-                raise ends_too_early(found.resource, first, until)
-        return OffsetRange(found.resource, found.incarnation, first, until)
+    def _ranges(self, driver: Driver, found: Sequence[Description]) -> Iterator[OffsetRange]:
+        starts = [(each, self._settings.starting.of(each.resource, EARLIEST)) for each in found]
+        ends = [(each, self._settings.ending.of(each.resource, LATEST)) for each in found]
+        places = zip(starts, driver.locate(starts), ends, driver.locate_ends(ends), strict=True)
+        for (each, starting), first, (_, ending), until in places:
+            if until >= first:
+                yield OffsetRange(each.resource, each.incarnation, first, until)
+            elif "time" not in {starting.kind, ending.kind}:  # else no content lies between the two times
+                raise ends_too_early(each.resource, first, until)
 
 
 def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql.streaming.datasource import (
@@ -53,18 +54,21 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
             return None
         if self._report is None:
             found = self._progress.latest
-            self._report = {
-                "resources": {name: self._report_of(found[name]) for name in sorted(found)},
-                "version": offsets.VERSION,
-            }
+            self._report = {"resources": self._reports([found[name] for name in sorted(found)])}
+            self._report["version"] = offsets.VERSION
         return self._report
 
-    def _report_of(self, found: Description) -> dict[str, Any]:
+    def _reports(self, found: Sequence[Description]) -> dict[str, dict[str, Any]]:
         driver, progress = self._query()
-        end, reached = progress.last_to_read(found), self._end.resources.get(found.resource)
-        report: dict[str, Any] = {"i": found.incarnation, "n": end}
-        if reached is not None and reached.incarnation == found.incarnation and reached.next < end:
-            unread = driver.unread(found, reached.next, end)
+        reports: dict[str, dict[str, Any]] = {}
+        behind = []
+        for description in found:
+            name, end = description.resource, progress.last_to_read(description)
+            reports[name] = {"i": description.incarnation, "n": end}
+            reached = self._end.resources.get(name)
+            if reached is not None and reached.incarnation == description.incarnation and reached.next < end:
+                behind.append((description, reached.next, end))
+        for (description, _, _), unread in zip(behind, driver.unread(behind), strict=True):
             if unread is not None:
-                report |= {"bytes": unread.bytes, "since": unread.timestamp}
-        return report
+                reports[description.resource] |= {"bytes": unread.bytes, "since": unread.timestamp}
+        return reports

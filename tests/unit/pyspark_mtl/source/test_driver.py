@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Fenced, OptionError, Refused
+from pyspark_mtl.limits import PARALLEL_REQUESTS
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.driver import Driver, driver_id
@@ -49,31 +50,56 @@ def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
 def test_positions_are_located(client: FakeClient, place: ReadPlace, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
-    assert driver.locate(driver.find()["a"], place) == sequence
+    assert driver.locate([(driver.find()["a"], place)]) == [sequence]
 
 
 def test_a_time_after_all_contents_is_an_error_unless_latest_is_chosen() -> None:
     at = ReadPlace("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
-        driver.locate(driver.find()["a"], at)
+        driver.locate([(driver.find()["a"], at)])
     late = settings(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
-    assert Driver(late).locate(driver.find()["a"], at) == 51
-    assert driver.locate_end(driver.find()["a"], at) == 51
+    assert Driver(late).locate([(driver.find()["a"], at)]) == [51]
+    assert driver.locate_ends([(driver.find()["a"], at)]) == [51]
 
 
 def test_a_group_starts_at_its_cursor_which_is_created_on_request(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
     found = driver.find()["a"]
-    assert driver.locate(found, GROUP) == 7
+    assert driver.locate([(found, GROUP)]) == [7]
     assert client.positions == {}
-    assert driver.locate(found, GROUP, create_cursor=True) == 7
+    assert driver.locate([(found, GROUP)], create_cursors=True) == [7]
     client.positions["g", "a"] = 33
-    assert [driver.locate(found, GROUP, create_cursor=create) for create in (False, True)] == [33, 33]
+    for create in (False, True):
+        assert driver.locate([(found, GROUP)], create_cursors=create) == [33]
 
 
 def test_octets_are_located_by_the_broker() -> None:
-    assert Driver(settings()).end_within("a", 10, 200) == 30
+    assert Driver(settings()).ends_within([("a", 10, 200), ("b", 1, 50)]) == [30, 6]
+
+
+def test_places_of_all_kinds_are_located_together_and_in_order(client: FakeClient) -> None:
+    client.times[5] = 30
+    driver = Driver(settings(group="g"))
+    found, at = driver.find()["a"], ReadPlace("time", 5)
+    client.positions["g", "a"] = 33
+    places = [(found, place) for place in (LATEST, at, GROUP, EARLIEST, at, ReadPlace("sequence", 20))]
+    assert driver.locate(places) == [51, 30, 33, 7, 30, 20]
+    assert driver.locate_ends([(found, place) for place in (at, LATEST, at)]) == [30, 51, 30]
+
+
+def test_requests_for_many_resources_are_with_the_broker_together(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(PARALLEL_REQUESTS, timeout=30)
+
+    def locate(_resource: str, start: int, *, bytes: int) -> int:  # noqa: A002 as the client's
+        together.wait()
+        return start + bytes
+
+    monkeypatch.setattr(client, "locate_end", locate)
+    wanted = [("a", first, 10) for first in range(2 * PARALLEL_REQUESTS)]
+    assert Driver(settings()).ends_within(wanted) == [first + 10 for _, first, _ in wanted]
 
 
 # --- holding and confirming ---------------------------------------------------------------------------------

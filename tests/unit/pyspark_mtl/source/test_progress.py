@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -73,16 +73,21 @@ class FakeBroker:
         self.asked += asked
         return {name: History(self.logs[name].epochs, self.logs[name].next) for name in asked}
 
-    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
+    def locate(
+        self, wanted: Sequence[tuple[Description, ReadPlace]], *, create_cursors: bool = False
+    ) -> list[int]:
+        return [self._locate(found, place) for found, place in wanted]
+
+    def _locate(self, found: Description, place: ReadPlace) -> int:
         if place.kind == "group":
             return self.cursors.setdefault(found.resource, found.earliest)
         return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
 
-    def locate_end(self, found: Description, place: ReadPlace) -> int:
-        return min(self.since.get(found.resource, found.next), found.next)
+    def locate_ends(self, wanted: Sequence[tuple[Description, ReadPlace]]) -> list[int]:
+        return [min(self.since.get(found.resource, found.next), found.next) for found, _ in wanted]
 
-    def end_within(self, resource: str, first: int, octets: int) -> int:
-        return first + max(4, octets // 10 // 4 * 4)
+    def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
+        return [first + max(4, octets // 10 // 4 * 4) for _, first, octets in wanted]
 
 
 def settings(**options: str) -> ReadSettings:
