@@ -69,7 +69,6 @@ TESTED_ELSEWHERE = {
     "mtl.client.consuming": "tests/unit/mtl/client/test_consumer.py, tests/unit/mtl/client/aio/test_consumer.py",
     "mtl.client.questions": "tests/unit/mtl/client/test_resources.py",
     "mtl.client.reading": "tests/unit/mtl/client/test_reader.py, tests/unit/mtl/client/aio/test_reader.py",
-    "mtl.client.sessions": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.writing": "tests/unit/mtl/client/test_writer.py, tests/unit/mtl/client/aio/test_writer.py",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",
     "mtl.net.network": "tests/unit/mtl/net/test_link.py",

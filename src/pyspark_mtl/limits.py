@@ -69,6 +69,10 @@ one of them."""
 DEAD_LETTER_REASON = 500
 """Characters of a dead letter's reason that are kept: properties are short, and some reasons quote the body."""
 
+DEAD_LETTER_PATH = 16
+"""Resources of a dead letter's path that are kept: a chain of so many reads, each of the dead letters of the one
+before, is seen to come back to its beginning. Their names have 4 KiB at most, a small part of the properties."""
+
 LAST_QUERIES = 1000
 """Queries whose last lag the listener keeps: more than a driver runs at a time. Bounds the memory of a driver that
 starts queries all the time."""

@@ -10,16 +10,18 @@ repeated with another minPartitions), the user changes, or the name was unused f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from mtl.client.settings import Settings
 from mtl.errors import Fenced, FieldError, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE
 from mtl.wire.fields import Value, decode_table, encode_properties
 from pyspark_mtl.connections import connection
-from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
+from pyspark_mtl.limits import DEAD_LETTER_PATH, DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
 from pyspark_mtl.rows.bodies.shape import Shape
 from pyspark_mtl.rows.typed import BadContent
 from pyspark_mtl.source.offsets import OffsetRange
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 PREFIX = "dead-letter-"
 """Prefix of the properties with a dead letter's origin and reason, as in the broker's queues."""
+
+PATH = f"{PREFIX}path"
+"""The property with the resources before `dead-letter-resource`, as a list in JSON, of a letter that was bad again."""
 
 
 def writer_name(contents: OffsetRange, shape: Shape) -> str:
@@ -45,7 +50,7 @@ def writer_name(contents: OffsetRange, shape: Shape) -> str:
 
 
 def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:
-    """The content's own properties and its coordinates; only its coordinates if both exceed a table."""
+    """The content's own properties, its coordinates and its path; only these two if all exceed a table."""
     origin: dict[str, Value] = {
         f"{PREFIX}resource": contents.resource,
         f"{PREFIX}incarnation": contents.incarnation,
@@ -53,6 +58,8 @@ def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:
         f"{PREFIX}reason": bad.reason[:DEAD_LETTER_REASON],
     }
     own = decode_table(bad.properties) if bad.properties else {}
+    if path := _path(own):
+        origin[PATH] = msgspec.json.encode(path[-DEAD_LETTER_PATH:]).decode()
     both = {name: value for name, value in own.items() if not name.startswith(PREFIX)} | origin
     try:
         encode_properties(both)
@@ -61,9 +68,15 @@ def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:
     return both
 
 
-def _origin(bad: BadContent) -> Value:
-    """The resource from which a content came as a dead letter; None if it is no dead letter."""
-    return decode_table(bad.properties).get(f"{PREFIX}resource") if bad.properties else None
+def _path(own: Mapping[str, Value]) -> list[str]:
+    """The resources that a content was in before, as a bad body or a dead letter: the first of them first."""
+    origin, before = own.get(f"{PREFIX}resource"), own.get(PATH, "[]")
+    if not isinstance(origin, str):
+        return []
+    try:
+        return [*msgspec.json.decode(str(before), type=list[str]), origin]
+    except msgspec.DecodeError:  # other programs may write such properties
+        return [origin]
 
 
 class DeadLetterWriter:
@@ -83,10 +96,10 @@ class DeadLetterWriter:
     def write(self, letters: Sequence[BadContent]) -> None:
         """Append these letters, except those that another attempt has written, and wait until they are durable.
 
-        A bad body that was a dead letter of the target before is in it already. It would go round without end between
-        two reads, each of which reads the dead letters of the other.
+        A bad body that came from the target, by dead letters of this read or of others, is in it already. It would go
+        round without end, through reads of which each reads the dead letters of the one before.
         """
-        letters = [letter for letter in letters if _origin(letter) != self._target]
+        letters = [letter for letter in letters if not self._came_from_target(letter)]
         if self._target is None or not letters:
             return
         for left in reversed(range(FENCED_DEAD_LETTERS)):
@@ -98,6 +111,9 @@ class DeadLetterWriter:
                 if not left:
                     raise
         self._count += len(letters)
+
+    def _came_from_target(self, letter: BadContent) -> bool:
+        return bool(letter.properties) and self._target in _path(decode_table(letter.properties or b""))
 
     def _write(self, target: str, letters: Sequence[BadContent]) -> None:
         writer = self._open(target)

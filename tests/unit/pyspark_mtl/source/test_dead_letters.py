@@ -5,8 +5,8 @@ import pytest
 
 from mtl.errors import Fenced
 from mtl.limits import MAX_TABLE
-from mtl.wire.fields import encode_table
-from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
+from mtl.wire.fields import Value, encode_table
+from pyspark_mtl.limits import DEAD_LETTER_PATH, DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
 from pyspark_mtl.rows.typed import BadContent
 from pyspark_mtl.source.dead_letters import DeadLetterWriter, properties, writer_name
 from pyspark_mtl.source.offsets import OffsetRange
@@ -82,6 +82,35 @@ def test_a_body_that_was_a_dead_letter_of_the_target_is_not_written_to_it_again(
         found.write([letter(1), letter(2, returned), letter(3, of_another)])
         found.write([letter(4, returned)])
     assert client.logs["dead"].bodies == [b"1", b"3"]
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3, 5, DEAD_LETTER_PATH])
+def test_a_body_does_not_go_round_through_reads_of_each_others_dead_letters(
+    client: FakeClient, reads: int
+) -> None:
+    """Read n has the dead letters of read n - 1 as its resource, and the first one those of the last."""
+    for read in range(reads):
+        client.logs[f"r{read}"] = FakeLog()
+    table: bytes | None = encode_table({"k": "v"})
+    targets = [f"r{(read + 1) % reads}" for read in range(reads)]
+    for read, target in enumerate(targets):
+        contents = OffsetRange(f"r{read}", "i1", 1, 11)
+        with DeadLetterWriter(DEFAULT, contents, shape([("id", pa.int64())], dead_letter=target)) as found:
+            found.write([letter(7, table)])
+        written = client.logs[target].bodies
+        if read < reads - 1:
+            assert written == [b"7"]
+            table = encode_table(client.letters[-1])
+            assert client.letters[-1]["k"] == "v"
+        else:
+            assert written == ([] if reads > 1 else [b"7"])  # options refuse a read of its own dead letters
+
+
+@pytest.mark.parametrize("path", [7, "no JSON", "{}", '["a", 7]'])
+def test_a_foreign_path_is_ignored(client: FakeClient, path: Value) -> None:
+    with letters() as found:
+        found.write([letter(1, encode_table({"dead-letter-resource": "x", "dead-letter-path": path}))])
+    assert client.logs["dead"].bodies == [b"1"]
 
 
 def test_another_attempt_continues_after_written_dead_letters(client: FakeClient) -> None:
