@@ -218,12 +218,14 @@ class Read(Answered[Any]):
 
     `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. Contents
     that retention removed meanwhile cannot be read: the broker asks again when the log begins later than the snapshot.
+    `share` is the user that asks: users take turns.
     """
 
     id: int
     log: LogKey
     snapshot: Snapshot
     question: Question
+    share: str = ""
 
 
 WriterAction = Append | Publish | Trim | Roll | ForgetWriters

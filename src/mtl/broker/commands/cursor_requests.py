@@ -85,11 +85,13 @@ class CursorRequests:
                 except Refused as unreadable:
                     answer(unreadable)
                     return
-            self._describe(records, page.last, answer)
+            self._describe(caller, records, page.last, answer)
 
         self._cursors.flush(flushed)
 
-    def _describe(self, records: list[CursorRecord], last: CursorKey | None, answer: Answer) -> None:
+    def _describe(
+        self, caller: Caller, records: list[CursorRecord], last: CursorKey | None, answer: Answer
+    ) -> None:
         """Ask the log of each cursor with unconfirmed contents for their octets and their time."""
         behind: dict[int, tuple[Resource, RangeFrom]] = {}
         for at, record in enumerate(records):
@@ -107,7 +109,7 @@ class CursorRequests:
             entries, end = fitting(infos, [key_of(r) for r in records], last)
             answer(w.CursorList(cursors=entries, continue_=continued(end)))
 
-        self._reads.ask_all(list(behind.values()), answered)
+        self._reads.ask_all(list(behind.values()), answered, caller.principal)
 
     def reset(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
         """Move a cursor forward or back; from a live holder only with `force`."""

@@ -70,10 +70,11 @@ def describe(
     reads: Reads,
     found: Sequence[Resource],
     then: Callable[[list[w.Description]], None],
+    principal: str,
     *,
     history: bool = False,
 ) -> None:
-    """Describe resources, with the epochs of their logs if asked for.
+    """Describe resources to a principal, with the epochs of their logs if asked for.
 
     The time of the oldest content may have to be read. An error is left out here; readers get it.
     """
@@ -83,7 +84,7 @@ def describe(
         times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if isinstance(x, Range)}
         then([r.describe(times.get(r), history=history) for r in found])
 
-    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], answered)
+    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], answered, principal)
 
 
 class Listing:
@@ -181,6 +182,7 @@ class Listing:
 
     def describe_resources(
         self,
+        caller: Caller,
         found: tuple[Sequence[Resource], ResourceKey | None],
         then: Callable[[list[w.Description], ResourceKey | None], None],
         *,
@@ -192,7 +194,7 @@ class Listing:
         def described(entries: list[w.Description]) -> None:
             then(*fitting(entries, [r.key for r in resources], last))
 
-        describe(self._reads, resources, described, history=history)
+        describe(self._reads, resources, described, caller.principal, history=history)
 
     def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
         """Queue.Describe. Raises `Refused` 503 while it is unknown whether a resource of the request exists."""

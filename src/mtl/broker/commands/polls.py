@@ -194,7 +194,7 @@ class Polls:
             poll.answer(w.DescriptionList(resources=entries, state=state, continue_=continued(last)))
 
         found = self._listing.page(poll.caller, poll.request)
-        self._listing.describe_resources(found, described, history=poll.request.history)
+        self._listing.describe_resources(poll.caller, found, described, history=poll.request.history)
 
     def _changed(self, poll: _Poll) -> _Changed | None:
         """The first page of the changes since the state in the request. None if it has no state, or an unknown one."""
@@ -218,7 +218,7 @@ class Polls:
             state = changed.state if last is None else self._changes.state(changed.names[last[1]])
             poll.answer(w.DescriptionList(resources=entries, removed=removed, state=state))
 
-        self._listing.describe_resources((found, None), described, history=poll.request.history)
+        self._listing.describe_resources(poll.caller, (found, None), described, history=poll.request.history)
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:

@@ -166,6 +166,7 @@ class Requests:
                     self._reads,
                     [outcome],
                     lambda found: answer(w.ResourceCreated(resource=found[0])),
+                    caller.principal,
                 )
 
         self._resources.create(caller.vhost, request, created, caller)
@@ -176,7 +177,7 @@ class Requests:
         def described(entries: list[w.Description], last: ResourceKey | None) -> None:
             answer(w.DescriptionList(resources=entries, continue_=continued(last)))
 
-        self._listing.describe_resources(self._listing.page(caller, request), described)
+        self._listing.describe_resources(caller, self._listing.page(caller, request), described)
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""

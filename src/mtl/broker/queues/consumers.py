@@ -294,7 +294,7 @@ class Consumers:
             self.wake(queue)
 
         question = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
-        self._reads.read(queue.resource, question, answered)
+        self._reads.read(queue.resource, question, answered, lease.terms.principal)
 
     def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
         """Settle contents durably before they are sent to a consumer without confirmation: at most once."""

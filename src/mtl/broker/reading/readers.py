@@ -288,7 +288,7 @@ class Readers:
 
         place_from = limits.LOCAL_FROM if lease.local else None
         question = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
-        self._reads.read(lease.resource, question, answered)
+        self._reads.read(lease.resource, question, answered, lease.terms.principal)
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
         """The contents (first, last) of a chunk that are sent to a plain reader: as many as its window allows, at

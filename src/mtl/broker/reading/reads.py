@@ -26,14 +26,14 @@ class Reads:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    def ask(self, resource: Resource, question: Question, then: Then) -> None:
+    def ask(self, resource: Resource, question: Question, then: Then, share: str = "") -> None:
         """Ask the log of a resource; `then` is called at once if the answer is in memory. Raises `Refused` 503 for a
-        log that is not open.
+        log that is not open. Users (`share`) take turns with reads.
         """
         try:
             answer = resource.readable().answer_from_memory(question)
         except NotInMemory:
-            self.read(resource, question, then)
+            self.read(resource, question, then, share)
         except StorageError as e:
             then(e)
         else:
@@ -62,7 +62,7 @@ class Reads:
         """As `request`, for the first chunk appended at or after `us` (µs since 1970)."""
         self.request(resource, ByTime(us, self._outbox.now.wall_us), refused, then)
 
-    def read(self, resource: Resource, question: Question, then: Then) -> None:
+    def read(self, resource: Resource, question: Question, then: Then, share: str = "") -> None:
         """Read the answer to a question from the disk, because it is not in memory. Raises the errors of `ask`."""
         log = resource.readable()
         snapshot = log.snapshot()
@@ -70,14 +70,19 @@ class Reads:
         def answered(result: Result) -> None:
             removed = resource.log is log and log.earliest > snapshot.earliest
             if isinstance(result, StorageError) and removed:  # retention was faster than the read
-                self.read(resource, question, then)
+                self.read(resource, question, then, share)
             else:
                 then(result)
 
-        self._outbox.read(lambda number: Read(number, resource.intake.key, snapshot, question), answered)
+        self._outbox.read(
+            lambda number: Read(number, resource.intake.key, snapshot, question, share), answered
+        )
 
     def ask_all(
-        self, questions: Sequence[tuple[Resource, Question]], then: Callable[[list[Result]], None]
+        self,
+        questions: Sequence[tuple[Resource, Question]],
+        then: Callable[[list[Result]], None],
+        share: str = "",
     ) -> None:
         """Ask several questions; `then` gets all answers, in the order of the questions. Raises the errors of
         `ask`.
@@ -92,7 +97,7 @@ class Reads:
                 then(answers)
 
         for at, (resource, question) in enumerate(questions):
-            self.ask(resource, question, partial(answered, at))
+            self.ask(resource, question, partial(answered, at), share)
         if not questions:
             then(answers)
 

@@ -144,7 +144,7 @@ class ThreadWorkers:
 
 class _Lane:
     """The threads of a lane, and its waiting actions, which a shutdown cancels if the lane `cancels`. Users take turns
-    with the logs that they have made; all other actions are performed in order.
+    with the logs that they have made, and with reads; all other actions are performed in order.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class _Lane:
     def append(self, action: StorageAction) -> None:
         """Append an action to the lane."""
         with self._lock:
-            self._waiting.append(action.share if isinstance(action, CreateLog) else "", action)
+            self._waiting.append(action.share if isinstance(action, CreateLog | Read) else "", action)
         self.pool.submit(self._next)
 
     def _next(self) -> None:

@@ -12,7 +12,7 @@ operations never wait for each other.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from typing import Any, Protocol
@@ -30,31 +30,47 @@ log = logging.getLogger("mtl.broker")
 
 
 class Sender(Protocol):
-    """The lease of contents. `confirmed_flow` says whether it numbers and confirms them."""
+    """The lease of contents. `confirmed_flow` says whether it numbers and confirms them, `share` is the user that they
+    count for.
+    """
 
+    share: str
     key: WriterKey
     confirmed_flow: bool
 
 
 class Inbound:
-    """Octets in all logs that are accepted and neither durable nor dropped: the memory cost of a slow disk."""
+    """Octets in all logs that are accepted and neither durable nor dropped: the memory cost of a slow disk. They are
+    counted for each user that sent them, so that the contents of one user leave room for those of others.
+    """
 
     def __init__(self) -> None:
         self.octets = 0
+        self._of: Counter[str] = Counter()
 
     @property
     def full(self) -> bool:
         """Whether further contents have to be refused for now."""
         return self.octets > broker_limits.INBOUND_OCTETS
 
-    def add(self, octets: int) -> None:
+    def fits(self, share: str, more: int = 0) -> bool:
+        """Whether so many octets of a user can be accepted: in all, and beside the reserve for others."""
+        most = broker_limits.INBOUND_OCTETS
+        own = most - most // broker_limits.INBOUND_RESERVE
+        return self.octets + more <= most and self._of[share] + more <= own
+
+    def add(self, share: str, octets: int) -> None:
         """Octets were accepted."""
         self.octets += octets
+        self._of[share] += octets
 
-    def subtract(self, octets: int) -> None:
+    def subtract(self, share: str, octets: int) -> None:
         """Octets became durable, or were dropped."""
         self.octets -= octets
-        assert self.octets >= 0, "contents were dropped twice"
+        self._of[share] -= octets
+        assert self._of[share] >= 0, "contents were dropped twice"
+        if not self._of[share]:
+            del self._of[share]
 
 
 class Arrival:
@@ -159,7 +175,7 @@ class Intake:
     def add(self, arrival: Arrival) -> None:
         """Accept contents; their group starts with the next `start`."""
         self._pending.append(arrival)
-        self._inbound.add(arrival.cost)
+        self._inbound.add(arrival.lease.share, arrival.cost)
         if arrival.lease.confirmed_flow:
             self.numbers.accept(arrival.lease.key, arrival.last)
         if self._busy and arrival.properties is None and arrival.size >= broker_limits.PREPARED:
@@ -347,8 +363,8 @@ class Intake:
 
     def _confirm_group(self, group: list[Arrival]) -> None:
         """A group is durable, and with it the echoes of its contents."""
-        self._inbound.subtract(sum(x.cost for x in group))
         for arrival in group:
+            self._inbound.subtract(arrival.lease.share, arrival.cost)
             arrival.settle()
             if arrival.lease.confirmed_flow:
                 self.numbers.set_durable(arrival.lease.key, arrival.last)
@@ -371,7 +387,8 @@ class Intake:
         in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
         for key in keys:
             self.numbers.drop(key, in_flight.get(key, 0))
-        self._inbound.subtract(sum(x.cost for x in given_up.values()))
+        for given in given_up.values():
+            self._inbound.subtract(given.lease.share, given.cost)
         echoes = [x for x in self._echoes if x.last > self.numbers.accepted(x.lease.key)]
         self._echoes = [x for x in self._echoes if x.last <= self.numbers.accepted(x.lease.key)]
         if given_up or echoes:

@@ -87,6 +87,7 @@ class WriterLease(Lease):
     ) -> None:
         super().__init__(terms, packed=packed)
         self.key = key
+        self.share = terms.principal
         self.only = only
         self.route = route
         self.stage = stage
@@ -160,7 +161,7 @@ class Writers:
             return 0
         fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(usual.properties))
         arrival = Arrival(lease, first, len(fit), fit, usual.properties)
-        if not fit or self._inbound.octets + arrival.cost > broker_limits.INBOUND_OCTETS:
+        if not fit or not self._inbound.fits(lease.share, arrival.cost):
             return 0
         lease.resumed = lease.gapped = False
         self._accept_arrival(lease, intake, arrival)
@@ -213,7 +214,7 @@ class Writers:
 
     def _full(self, lease: WriterLease, intake: Intake) -> bool:
         return (
-            self._inbound.full
+            not self._inbound.fits(lease.share)
             or intake.stopped is not None
             or len(lease.unconfirmed) >= broker_limits.MAX_UNCONFIRMED
         )

@@ -32,7 +32,7 @@ class Log:
 
 
 def lease(key: int | str = 1, *, confirmed: bool = True) -> WriterLease:
-    return cast(WriterLease, SimpleNamespace(key=key, confirmed_flow=confirmed))
+    return cast(WriterLease, SimpleNamespace(key=key, share="etl", confirmed_flow=confirmed))
 
 
 class Desk:
@@ -305,7 +305,7 @@ def test_octets_are_counted_until_durable_or_failed() -> None:
 
 def test_releasing_octets_twice_is_an_error() -> None:
     with pytest.raises(AssertionError):
-        Inbound().subtract(1)
+        Inbound().subtract("etl", 1)
 
 
 def test_a_stopped_log_fails_all_waiting_contents() -> None:
@@ -447,3 +447,14 @@ def test_a_log_in_creation_accepts_contents_and_writes_them_later() -> None:
     desk.intake.start()
     desk.answer(["change"])
     assert desk.intake.idle
+
+
+def test_no_user_takes_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "INBOUND_OCTETS", 100)
+    inbound = Inbound()
+    inbound.add("greedy", 75)
+    assert not inbound.fits("greedy", 1)
+    assert inbound.fits("modest", 25)
+    assert not inbound.fits("modest", 26), "more than all have together"
+    inbound.subtract("greedy", 75)
+    assert inbound.fits("greedy", 75)

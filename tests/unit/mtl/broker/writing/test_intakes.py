@@ -14,7 +14,7 @@ from mtl.storage.api import Append, LogView
 from mtl.wire.fields import EMPTY
 
 READER = cast(LogView, SimpleNamespace(next=1, epoch=None))
-SENDER = SimpleNamespace(key=1, confirmed_flow=True)
+SENDER = SimpleNamespace(key=1, share="", confirmed_flow=True)
 
 
 @pytest.fixture
