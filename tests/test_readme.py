@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from documentation import examples, generated, headline, settings
+from documentation import examples, generated, headline, pools, settings
 
 from mtl import errors
 from mtl.broker.runtime.config import BrokerConfig
@@ -27,6 +27,12 @@ MOST_BARS = 8
 def test_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
     how = "run ./scripts/docs, or: PYTHONPATH=src:scripts python -m documentation.generated"
     assert generated.current(page) == page.read_text(encoding="utf-8"), how
+
+
+def test_every_limit_is_in_a_table_of_pools() -> None:
+    assert not pools.unnamed(), (
+        "scripts/documentation/pools.py: who fills it, whose share is it, what do others see?"
+    )
 
 
 def test_a_default_is_shown_as_a_valid_value() -> None:

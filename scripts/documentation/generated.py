@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from documentation import command_line, examples, settings
+from documentation import command_line, examples, pools, settings
 from pyspark_mtl.options.table import OPTIONS, Use
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +64,11 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     DOCS / "reference" / "protocol-examples.md": {
         "data-commands": examples.data_commands,
         "requests": examples.requests,
+    },
+    DOCS / "explanation" / "security-model.md": {
+        "quotas": pools.quotas,
+        "shared-pools": pools.shared,
+        "single-bounds": pools.single,
     },
 }
 """The parts that are generated from the code: page, name of the part, and its function."""
