@@ -30,7 +30,7 @@ from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, Rea
 from mtl.doors.reactive.streams import ReactiveReader, ReactiveWriter, Stream
 from mtl.doors.reactive.subscribing import Elements
 from mtl.doors.reactive.transports import StreamTransport, Transport
-from mtl.errors import ClientFailed, Closed, MtlError, OptionError, Refused, Unreachable
+from mtl.errors import ClientFailed, Closed, Malformed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RETRY_DEADLINE_S
 
 log = logging.getLogger("mtl.client")
@@ -119,8 +119,13 @@ class ReactiveConnection:
             async for event in self._link.events():
                 if isinstance(event, ConnectionEnded):
                     reason = event.reason
+                    if event.malformed:
+                        self._fail(_malformed(self.endpoint, reason))
                 else:
                     self._handle(event)
+        except Malformed as wrong:
+            self._link.session.send_goodbye(str(wrong))
+            self._fail(_malformed(self.endpoint, str(wrong)))
         except Exception as error:
             log.exception("an exception has ended the connection to %s", self.endpoint)
             self._fail(ClientFailed(self.endpoint, error))
@@ -181,6 +186,11 @@ class ReactiveConnection:
         self._fail(self.error or Closed("the connection is closed"))
         await self._link.close("")
         await asyncio.wait({self._task})
+
+
+def _malformed(endpoint: str, words: str) -> Refused:
+    """The error for a peer that does not keep to the protocol."""
+    return Refused(400, "malformed", f"{endpoint} did not send Reactive Streams: {words}")
 
 
 def connect(

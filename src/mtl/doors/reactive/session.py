@@ -51,9 +51,12 @@ class HelloArrived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The connection is over with all its streams: send the rest of `pop_output`, then close it."""
+    """The connection is over with all its streams: send the rest of `pop_output`, then close it. `malformed`: the peer
+    did not keep to the protocol.
+    """
 
     reason: str
+    malformed: bool = False
 
 
 Event: TypeAlias = (
@@ -133,7 +136,7 @@ class ReactiveSession:
         """End after malformed input, without waiting for the peer's goodbye."""
         self.send_goodbye(reason)
         self._end(ReactiveState.CLOSED)
-        return ConnectionEnded(reason)
+        return ConnectionEnded(reason, malformed=True)
 
     # --- one per state --------------------------------------------------------------------------------------
 

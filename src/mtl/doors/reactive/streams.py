@@ -12,7 +12,7 @@ from mtl.doors.limits import RS_PART
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import SEQUENCE_OCTETS
 from mtl.doors.received import Received
-from mtl.errors import Closed, ContentTooLarge, MtlError
+from mtl.errors import Closed, ContentTooLarge, Malformed, MtlError
 from mtl.limits import MAX_CONTENT
 from mtl.wire.fields import Buffer
 
@@ -92,7 +92,11 @@ class ReactiveReader(ContentReader, Stream):
         self._loop.call_soon(settle, self.opened)
 
     def handle_elements(self, elements: tuple[bytes, ...]) -> None:
-        """Contents, each behind its sequence."""
+        """Contents, each behind its sequence. Raises `Malformed` for an element without one."""
+        if any(len(element) < SEQUENCE_OCTETS for element in elements):
+            raise Malformed(
+                f"an element of less than {SEQUENCE_OCTETS} octets, those of a content's sequence"
+            )
         self._inbox.put_all(
             [
                 Received(
