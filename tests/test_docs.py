@@ -122,6 +122,31 @@ def test_files_named_on_the_contributors_page_exist() -> None:
     assert not missing
 
 
+def test_every_promise_of_the_security_page_names_tests_that_exist() -> None:
+    """The last cell of a promise has scenarios of tests/hostile, and tests as FILE::NAME."""
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+
+    def exists(name: str) -> bool:
+        file, _, function = name.rpartition("::")
+        return any(
+            re.search(rf"^(?:async )?def {function}\(", text, re.MULTILINE)
+            for path, text in tests.items()
+            if (path.name == file if file else path.parent.name == "scenarios")
+        )
+
+    section = page.partition("## Promises")[2].partition("## What a peer can do")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "shown by" not in line]
+    assert len(rows) > 15
+    for row in rows:
+        shown = row.rstrip(" |").rpartition(" | ")[2]
+        named = [name for name in re.findall(r"`([^`]+)`", shown) if "/" not in name]
+        assert named or shown == "all scenarios", row
+        assert not [name for name in named if not exists(name)], row
+    for name in re.findall(r"test_\w+\.py::\w+", page):
+        assert exists(name), name
+
+
 def tracked_files() -> list[Path]:
     ignored = {".git", ".venv", "build", "__pycache__", "node_modules"}
     return [
