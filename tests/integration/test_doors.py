@@ -77,10 +77,11 @@ def test_a_door_has_no_python_thread_except_its_event_loop(mtl_broker: RunningBr
     ("arguments", "words"),
     [
         (["nonsense"], b"there is no door"),
-        (["mc0", "--listen", "tcp://256.0.0.1:2", "--insecure"], b"cannot listen"),
+        (["mc0", "--listen", "ipc:///none/mc0"], b"cannot listen"),
         (["mc0", "--listen", "0.0.0.0:0"], b"nothing is encrypted"),
-        (["mbws", "--key-file", "key.pem"], b"belong together"),
-        (["mc0", "--certificate-file", "c.pem", "--key-file", "key.pem"], b"certificate-file has no meaning"),
+        (["mc0", "--page"], b"page has no meaning"),
+        (["mc0", "--config", "/dev/null"], b"/dev/null has no table [doors.mc0]"),
+        (["mc0", "--config", "none.toml"], b"cannot read none.toml"),
         *(([name, "--listen", "127.0.0.1:99999"], b"not HOST:PORT") for name in DOORS),
     ],
 )
@@ -149,9 +150,13 @@ def test_an_error_of_a_configured_door_names_the_door(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_curve_for_mc0_is_a_command_line_option(mtl_broker: RunningBroker, keys: Path) -> None:
-    arguments = ["mc0", "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
-    with door_process(*arguments, "--curve-key-file", f"{keys}/door.key") as process:
+async def test_a_door_has_its_table_of_a_file_and_options_replace_members(
+    mtl_broker: RunningBroker, keys: Path
+) -> None:
+    config = keys / "doors.toml"
+    config.write_text(f'[doors.mc0]\nlisten = "127.0.0.1:1"\ncurve-key-file = "{keys}/door.key"\n')
+    arguments = ["mc0", "--config", str(config), "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
+    with door_process(*arguments) as process:
         assert process.stdout is not None
         place = await_line(process.stdout.fileno(), r"mtl door mc0 ready at (\S+) ")
         key = read_public(f"{keys}/door.pub").decode()

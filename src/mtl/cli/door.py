@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -11,7 +12,8 @@ import typer
 from mtl.cli.common import settings
 from mtl.cli.logs import Format, Level, LogFormat, LogLevel, write_lines
 from mtl.cli.queued_output import never_wait
-from mtl.doors.config import DoorConfig, parse
+from mtl.client.settings import Settings
+from mtl.doors.config import parse, read_tables
 from mtl.doors.places import DEFAULTS
 from mtl.errors import MtlError, OptionError
 from mtl.limits import DEFAULT_ENDPOINT
@@ -21,22 +23,22 @@ def _defaults() -> str:
     return ", ".join(f"{name} {place}" for name, place in DEFAULTS.items())
 
 
-def _keys(pairs: list[str] | None) -> dict[str, list[str]] | None:
-    """The keys of each user, from arguments USER=KEY. A key may contain `=`, a user must not."""
-    if pairs is None:
-        return None
-    keys: dict[str, list[str]] = {}
-    for pair in pairs:
-        user, separator, key = pair.partition("=")
-        if not separator or not user or not key:
-            raise OptionError(f"--peer-key {pair!r} is not USER=KEY, a CURVE public key or its file")
-        keys.setdefault(user, []).append(key)
-    return keys
+def _table(name: str, config: Path | None) -> dict[str, Any]:
+    """The table of the door of this name in a configuration file; raises `OptionError`."""
+    if config is None:
+        return {}
+    tables = read_tables(config)
+    if name not in tables:
+        raise OptionError(f"{config} has no table [doors.{name}]")
+    return tables[name]
 
 
 def door(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The door: mbws, mc0, micromessage or reactive.")],
+    config: Annotated[
+        Path | None, typer.Option(help="A file such as conf/broker.toml: the door is its table [doors.NAME].")
+    ] = None,
     connect: Annotated[
         str | None,
         typer.Option(help="The broker's control endpoint.", show_default=DEFAULT_ENDPOINT),
@@ -55,53 +57,12 @@ def door(
             show_default="none is created",
         ),
     ] = None,
-    max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
-    curve_key_file: Annotated[
-        str | None,
-        typer.Option(help="mc0: encrypt by CURVE, with the door's private key of this file (`mtl keys`)."),
-    ] = None,
-    peer_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="mc0: USER=KEY, a CURVE public key or its file, with the broker's user for it; other keys are "
-            "refused. May be repeated."
-        ),
-    ] = None,
-    certificate_file: Annotated[
-        str | None, typer.Option(help="TLS (not for mc0): the certificates, as PEM.")
-    ] = None,
-    key_file: Annotated[str | None, typer.Option(help="Their private key.")] = None,
-    client_authority_file: Annotated[
-        str | None,
-        typer.Option(
-            help="Mutual TLS: the authority of client certificates, as PEM. Their common name is the user."
-        ),
-    ] = None,
-    basic: Annotated[
-        bool | None,
-        typer.Option(
-            "--basic",
-            help="WebSocket: peers log in by HTTP Basic, as users of the broker with their passwords.",
-        ),
-    ] = None,
-    tokens_file: Annotated[
-        str | None,
-        typer.Option(help="WebSocket: a private file with lines USER TOKEN, the accepted bearer tokens."),
-    ] = None,
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Listen beyond this machine without encryption or credentials."),
-    ] = None,
-    origins: Annotated[
-        list[str] | None,
-        typer.Option("--origin", help="The origin of pages that may use a WebSocket door; '*': any."),
-    ] = None,
     page: Annotated[
-        bool | None, typer.Option("--page", help="Serve a page for trying a WebSocket door in a browser.")
+        bool | None, typer.Option("--page", help="mbws: serve a page for trying the door in a browser.")
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
-    config: Annotated[
+    table: Annotated[
         str | None, typer.Option(hidden=True, help="The door's table as JSON, from `mtl broker`.")
     ] = None,
     until_eof: Annotated[
@@ -110,37 +71,22 @@ def door(
 ) -> None:
     """Run a door for another protocol. Prints one line when it is ready; stops cleanly on SIGTERM.
 
-    Beyond this machine it requires encryption and authenticated peers, unless --insecure is given. Each peer is a user
-    of the broker and has that user's grants. The door needs a user of its own, by the options before `door`, which may
-    act as its peers' users by `mtl grant DOOR --act-as PATTERN`.
+    All settings of a door are in its table of a configuration file; an option replaces the member of this name. Beyond
+    this machine a door requires encryption and authenticated peers, unless it has insecure = true. Each peer is a user
+    of the broker and has that user's grants. The door needs a user of its own, by its table or the options before
+    `door`, which may act as its peers' users by `mtl grant DOOR --act-as PATTERN`.
     """
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 
     write_lines(never_wait(), log_level or Level.INFO, log_format or Format.TEXT)
-    if config is not None:
-        given, broker = parse(name, msgspec.json.decode(config), connect or DEFAULT_ENDPOINT)
+    members: dict[str, Any] = {"listen": listen, "create": create, "page": page}
+    members = {member: value for member, value in members.items() if value is not None}
+    if table is not None:
+        members, own = msgspec.json.decode(table), Settings(connect or DEFAULT_ENDPOINT)
     else:
-        broker = settings(context, connect)
-        members = {
-            "listen": listen,
-            "create": create,
-            "max-sessions": max_sessions,
-            "curve-key-file": curve_key_file,
-            "certificate-file": certificate_file,
-            "key-file": key_file,
-            "peer-keys": _keys(peer_key),
-            "client-authority-file": client_authority_file,
-            "basic": basic,
-            "tokens-file": tokens_file,
-            "insecure": insecure,
-            "origins": origins,
-            "page": page,
-        }
-        try:
-            given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)
-        except msgspec.ValidationError as wrong:
-            raise OptionError(str(wrong)) from wrong
+        members, own = _table(name, config) | members, settings(context, connect)
     try:
+        given, broker = parse(name, members, own)
         asyncio.run(serve(name, given, broker, print, until_eof=until_eof))
     except MtlError as error:
-        raise OptionError(f"[doors.{name}]: {error}") if config is not None else error from error
+        raise OptionError(f"[doors.{name}]: {error}") if table is not None else error from error

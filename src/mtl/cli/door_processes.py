@@ -47,7 +47,7 @@ class DoorProcesses:
                 "--until-eof",
             ]
             command += ["--log-level", self._log.level, "--log-format", self._log.format]
-            command += ["--config", msgspec.json.encode(table).decode()]
+            command += ["--table", msgspec.json.encode(table).decode()]
             # A session of its own: an interrupt at the terminal reaches only the broker, which stops the doors first.
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
 

@@ -1,8 +1,9 @@
-"""Configuration of a door: `[doors.<name>]` in broker.toml, or options of `mtl door`."""
+"""Configuration of a door: the table `[doors.<name>]` in broker.toml."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,6 @@ from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
 from mtl.doors.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.errors import OptionError
-from mtl.limits import DEFAULT_ENDPOINT
 from mtl.net.ipc import SocketMode
 
 
@@ -151,18 +151,19 @@ _BROKER = {
 }
 """Members of a door's table for its own connection to the broker, and the settings that they are."""
 
+_USUAL = Settings()
 
-def parse(
-    door: str, table: Mapping[str, Any], endpoint: str = DEFAULT_ENDPOINT
-) -> tuple[DoorConfig, Settings]:
-    """A door's table: the door's configuration, and the settings of its own connection to the broker at `endpoint`.
 
-    Raises `OptionError`.
+def parse(door: str, table: Mapping[str, Any], usual: Settings = _USUAL) -> tuple[DoorConfig, Settings]:
+    """A door's table: the door's configuration, and the settings of its own connection to the broker, which are `usual`
+    where the table has none. Raises `OptionError`.
     """
     login = {setting: table[member] for member, setting in _BROKER.items() if member in table}
     own = {member: value for member, value in table.items() if member not in _BROKER}
+    if wrong := [member for member in _BROKER if not isinstance(table.get(member, ""), str)]:
+        raise OptionError(f"{wrong[0]} has to be a text")
+    broker = replace(usual, **login)
     try:
-        broker = msgspec.convert({"endpoint": endpoint, **login}, Settings)
         config = msgspec.convert(own, DoorConfig)
     except msgspec.ValidationError as error:
         raise OptionError(str(error)) from error
@@ -176,18 +177,23 @@ def load(path: Path | None) -> dict[str, dict[str, Any]]:
     """
     if path is None:
         return {}
-    try:
-        tables = msgspec.toml.decode(path.read_bytes(), type=_File).doors
-    except OSError as error:
-        raise OptionError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise OptionError(f"{path}: {error}") from error
+    tables = read_tables(path)
     for door, table in tables.items():
         try:
             parse(door, table)
         except OptionError as error:
             raise OptionError(f"{path}: [doors.{door}]: {error}") from error
     return tables
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of the doors in a file, by door, not checked. Raises `OptionError`."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=_File).doors
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise OptionError(f"{path}: {error}") from error
 
 
 class _File(msgspec.Struct, frozen=True):

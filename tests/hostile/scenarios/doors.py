@@ -104,7 +104,9 @@ def basic_door(broker: RunningBroker, user: str) -> Iterator[tuple[str, int]]:
     password.touch(0o600)
     password.write_text(f"{PASSWORD}\n")
     own = ["--user", user, "--password-file", str(password)]
-    command = ["mbws", "--connect", broker.endpoint, "--basic", "--listen", "127.0.0.1:0"]
+    config = broker.data.parent / "doors.toml"
+    config.write_text("[doors.mbws]\nbasic = true\n")
+    command = ["mbws", "--config", str(config), "--connect", broker.endpoint, "--listen", "127.0.0.1:0"]
     with door_process(*command, before=own) as process:
         assert process.stdout is not None
         host, port = await_line(process.stdout.fileno(), r"ready at ws://(\S+) ").split(":")

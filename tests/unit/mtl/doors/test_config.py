@@ -118,11 +118,12 @@ def test_members_of_the_inner_connection_are_client_settings() -> None:
         "curve-server-key": "broker.pub",
         "curve-client-key-file": "client.key",
     }
-    config, broker = parse("mc0", table, "ipc://there")
+    config, broker = parse("mc0", table, Settings("ipc://there", virtual_host="main", retry_deadline=2.5))
     assert config == DoorConfig(curve_key_file="door.key")
     assert broker == Settings(
         "ipc://there",
         virtual_host="other",
+        retry_deadline=2.5,
         user="door",
         curve_server_key="broker.pub",
         curve_key_file="client.key",
