@@ -27,13 +27,18 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        described, hints = _described(function)
-        for name, value in described.bind(*args, **kwargs).arguments.items():
-            if name in hints:
-                check_argument(f"{function.__name__}: {name}", value, hints[name])
+        check_arguments(function.__name__, function, *args, **kwargs)
         return function(*args, **kwargs)
 
     return call
+
+
+def check_arguments(named: str, function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """Raises as `checked` for the arguments of a call of `function`, which errors call `named`."""
+    described, hints = _described(function)
+    for name, value in described.bind(*args, **kwargs).arguments.items():
+        if name in hints:
+            check_argument(f"{named}: {name}", value, hints[name])
 
 
 def check_argument(name: str, value: object, hint: Any) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from mtl.client import connecting
 from mtl.client.arguments import checked
 from mtl.client.connecting import opens
 from mtl.client.connection_loop import ConnectionLoop
@@ -267,4 +266,4 @@ def open_connection(settings: Settings) -> Connection:
     return connection
 
 
-connect = opens(connecting.connect, open_connection)
+connect = opens(Settings, open_connection)

@@ -1,10 +1,10 @@
-"""The settings of a connection: endpoint, timeouts, credentials. The one type for all that connect to a broker."""
+"""The settings of a connection: endpoint, timeouts, credentials. The only list of the arguments of `connect`."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from mtl.errors import OptionError
@@ -18,35 +18,44 @@ _ENDPOINT = re.compile(r"(?:tcp://[^\s/]+:\d{1,5}|ipc://\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of `mtl.connect`, of the command line, of a door's table and of a Spark source, checked together.
-    Times are in seconds. Files and environment variables are read when a connection is made.
+    """The arguments of `mtl.connect`, which connects to the broker at `endpoint`: use the result as a context manager,
+    or close it. The options of the command line, of a door's table and of a Spark source are such settings, too.
 
-    `request_timeout` bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts together; after
-    it `Unreachable` is raised. After `heartbeat` without a message in either direction of a data flow the client pings
-    the broker, and gives it up after three times as long without an answer (MTL-99 to 104). None means the broker's
-    value in the 202, or `limits.HEARTBEAT_S` if it has none; 0 means no Pings. With `local_reads` packs of a broker on
-    this machine are read from its files if possible; with `local_writes` packs for it are written to memory that it
-    shares (PROTOCOL.md 5.6, 5.7).
+    `virtual_host` is the name space of resources (default: the broker's first), `profile` the one of `log` (durable and
+    replayable), `queue` (competing consumers) or `test` (the RFC only) in which the connection works.
 
-    The password is a value, the first line of a file, or the value of an environment variable. File and variable are
-    read at every login, so that a changed password is found. `curve_server_key` is the broker's public CURVE key in
-    Z85, or its file, and turns encryption on. `curve_key_file` is the file of the client's private key, by which the
-    broker may authenticate it; None: a new pair for each connection. `acting_as` is another user, whose rights the
-    connection is to have (`mtl grant --act-as`).
+    `request_timeout` (seconds) bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts
+    together. `heartbeat` is the silence, in seconds, after which readers and writers ping the broker; after three times
+    as long without an answer they connect again (default: the broker's setting; 0: never). With `local_reads` packs of
+    a broker on this machine are read from its files if this process has the right; with `local_writes` packs for it are
+    written to memory that it shares with this process (PROTOCOL.md 5.6, 5.7).
+
+    `user` authenticates by a password: `password`, the first line of `password_file`, or the environment variable
+    `password_env`. File and variable are read at every login, so that a changed password is found. `sasl_mechanism` is
+    the only mechanism to use (default: the strongest that client and broker support; PLAIN on an unencrypted tcp
+    connection only if it is named here). `curve_server_key`, the broker's public key (40 characters of Z85) or a file
+    with it, turns encryption on. `curve_key_file` is a file with a private key, by which the broker may authenticate
+    the client without a password (default: a new key for this connection). `acting_as` is another user, whose rights
+    the connection has instead of those of `user` (`mtl grant USER --act-as`).
+
+    Raises `OptionError` for options that contradict each other or files that cannot be read. `connect` raises
+    `Unreachable` if there is no answer until the deadline, and `Refused` if the login fails or the broker has no such
+    virtual host or profile.
     """
 
     endpoint: str = DEFAULT_ENDPOINT
+    _: KW_ONLY
     virtual_host: str | None = None
     profile: str = "log"
     request_timeout: float = REQUEST_TIMEOUT_S
     retry_deadline: float = RETRY_DEADLINE_S
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    password_file: str | None = None
+    password_file: str | os.PathLike[str] | None = None
     password_env: str | None = None
     sasl_mechanism: str | None = None
-    curve_server_key: str | None = None
-    curve_key_file: str | None = None
+    curve_server_key: str | os.PathLike[str] | None = None
+    curve_key_file: str | os.PathLike[str] | None = None
     heartbeat: float | None = None
     local_reads: bool = True
     local_writes: bool = True

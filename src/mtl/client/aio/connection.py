@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from mtl.client import connecting
 from mtl.client.aio.consumer import Consumer
 from mtl.client.aio.loop import EventLoop
 from mtl.client.aio.opening import Opening
@@ -160,5 +159,5 @@ def open_connection(settings: Settings) -> Opening[Connection]:
     return Opening(opened)
 
 
-connect = opens(connecting.connect, open_connection)
+connect = opens(Settings, open_connection)
 """Connect, with the arguments of `mtl.connect`. Use it with `async with`, or await it and close the result."""

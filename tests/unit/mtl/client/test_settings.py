@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-import inspect
+import pydoc
 import traceback
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtl.client.connection import connect
+import mtl
+from mtl import aio
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 
@@ -15,11 +17,17 @@ KEY: dict[str, Any] = {"curve_server_key": "s" * 40}
 KEYS: dict[str, Any] = {**KEY, "curve_key_file": "my.key"}
 
 
-def test_settings_are_the_arguments_of_connect() -> None:
-    made, called = (inspect.signature(function).parameters for function in (Settings, connect))
-    assert [(parameter.name, parameter.default) for parameter in made.values()] == [
-        (parameter.name, parameter.default) for parameter in called.values()
-    ]
+@pytest.mark.parametrize("connect", [mtl.connect, aio.connect])
+def test_the_help_on_connect_has_each_setting_with_its_default_and_meaning(connect: Any) -> None:
+    helped = pydoc.plain(pydoc.render_doc(connect))
+    assert helped.splitlines()[2].startswith(
+        "connect(endpoint: 'str' = 'tcp://127.0.0.1:5975', *, virtual_host:"
+    )
+    for member in fields(Settings):
+        assert f"{member.name}: " in helped
+        assert f"`{member.name}`" in connect.__doc__, "virtual_host and profile, too"
+    with pytest.raises(TypeError, match="connect: heartbeat has to be float or None"):
+        connect(heartbeat="1")
 
 
 @pytest.mark.parametrize(
