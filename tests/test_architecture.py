@@ -56,7 +56,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.listening": "tests/integration/test_door_tls.py, tests/unit/mtl/doors/test_websocket.py",
     "mtl.doors.mbws.door": "tests/integration/test_door_mbws.py",
     "mtl.doors.mbws.peering": "tests/integration/test_door_mbws_peering.py",
-    "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",
     "mtl.doors.micromessage.door": "tests/integration/test_door_micromessage.py",
     "mtl.doors.reactive.door": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.peer": "tests/integration/test_door_reactive.py",

@@ -68,6 +68,7 @@ PARTS: dict[Path, dict[str, Callable[[], str]]] = {
     DOCS / "explanation" / "security-model.md": {
         "quotas": pools.quotas,
         "shared-pools": pools.shared,
+        "door-pools": pools.doors_pools,
         "single-bounds": pools.single,
     },
 }

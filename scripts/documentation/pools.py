@@ -1,7 +1,8 @@
 """The tables of what peers can fill: everything in the broker and its doors that grows by what peers do, and its share.
 
-The quotas come from `QUOTAS`, all numbers from the modules of limits. `SHARED` has the pools without a quota, `SINGLE`
-the bounds of one object, which no peer shares with others. Together they have every bound of these modules.
+The quotas come from `QUOTAS`, the pools of the doors from `DOOR_POOLS`, all numbers from the modules of limits.
+`SHARED` has the broker's pools without a quota, `SINGLE` the bounds of one object, which no peer shares with others.
+Together they have every bound of these modules.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mtl.broker import limits as broker
 from mtl.broker.queues import limits as queues
 from mtl.broker.quotas.quotas import DEFAULTS, QUOTAS, highest, total_of
 from mtl.doors import limits as doors
+from mtl.doors.pools import DOOR_POOLS
 from mtl.net import limits as net
 from mtl.net import open_connections, pace
 
@@ -24,9 +26,6 @@ MODULES: Final[dict[str, ModuleType]] = {
     "pace": pace,
     "doors": doors,
 }
-
-
-DOOR: Final = "the door, first come, first served"
 
 
 class Pool(NamedTuple):
@@ -140,50 +139,8 @@ SHARED: Final = (
         "none: these processes are trusted",
         "packs of further writers pass the socket",
     ),
-    Pool(
-        "connections of a door",
-        ("doors.DOOR_SESSIONS",),
-        "peers of the door",
-        DOOR,
-        "further peers are refused",
-    ),
-    Pool(
-        "users of a door",
-        ("doors.DOOR_USERS",),
-        "peers that log in",
-        "the user: one place each; an idle one leaves",
-        "a user without a place is refused while all are busy",
-    ),
-    Pool(
-        "log-ins at a door",
-        ("doors.DOOR_LOGINS", "doors.DOOR_LOGINS_ADDRESS"),
-        "any peer of a door with HTTP Basic",
-        "its address; addresses take turns",
-        "they wait for log-ins under way, some milliseconds each",
-    ),
-    Pool(
-        "subscriptions of a door",
-        ("doors.DOOR_SUBSCRIPTIONS",),
-        "peers of the door",
-        DOOR,
-        "further ones fail",
-    ),
-    Pool(
-        "unconfirmed octets of a door",
-        ("doors.DOOR_INBOUND", "doors.DOOR_WRITER_OCTETS"),
-        "peers that publish",
-        "first come, first served; a resource has a window of its own",
-        "the door reads from them when the broker has confirmed contents",
-    ),
-    Pool(
-        "open writers of a door",
-        ("doors.DOOR_WRITERS",),
-        "peers that publish",
-        "none: the longest unused one is closed",
-        "a content costs one more request",
-    ),
 )
-"""The pools without a quota (`QUOTAS` has the others)."""
+"""The broker's pools without a quota: `QUOTAS` has the others, `DOOR_POOLS` those of the doors."""
 
 SINGLE: Final[dict[str, str]] = {
     "broker.MAX_PATTERN_COST": "a pattern",
@@ -219,7 +176,7 @@ SINGLE: Final[dict[str, str]] = {
     "net.BURST_BODIES": "a read of a socket",
     "net.DRAIN_MESSAGES": "a read of a socket",
     "net.QUEUED_OCTETS": "a connection",
-    "doors.DOOR_FAILURES": "a user at an address",
+    "doors.DOOR_WRITER_OCTETS": "a writer of a door",
     "doors.DOOR_RUN_CONTENTS": "a turn of a peer",
     "doors.DOOR_RUN_OCTETS": "a turn of a peer",
     "doors.DOOR_READER_CONTENTS": "a subscription",
@@ -241,6 +198,7 @@ NOT_FILLED: Final = frozenset({
     "net.MAX_SOCKETS",
     "net.ZERO_COPY",
     "net.DESCRIPTORS",
+    "doors.DOOR_SESSIONS",
 })  # fmt: skip
 """Defaults, and numbers that no peer reaches."""
 
@@ -277,6 +235,32 @@ def shared() -> str:
     return "\n".join(lines)
 
 
+def doors_pools() -> str:
+    """A row for each pool of the doors."""
+    lines = [
+        "| pool | doors | limit of all | share | counts against | others, when an owner has its share |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {pool.unit} | {pool.place} | {_named(pool.total)} | {_named(pool.share) or 'a quarter'} | {pool.owner} "
+        f"| {pool.others} |"
+        for pool in DOOR_POOLS.values()
+    ]
+    return "\n".join(lines)
+
+
+def _named(names: str) -> str:
+    """Names of limits with their values; of options, and words, as they are."""
+    return ", ".join(
+        f"`{name}` = {number(f'doors.{name}')}"
+        if name.isupper()
+        else f"`{name}`"
+        if name.partition(".")[0] in {"max-sessions", "quotas"}
+        else name
+        for name in names.split(", ")
+    )
+
+
 def single() -> str:
     """A row for each bound of one object."""
     lines = ["| bound of | limit | value |", "|---|---|---|"]
@@ -299,6 +283,9 @@ def unnamed() -> list[str]:
     """The limits that no table names: all numbers of the modules but times, and of the doors those of all doors."""
     named = {bound for pool in SHARED for bound in pool.bounds} | SINGLE.keys() | NOT_FILLED
     named |= {f"broker.{terms.total}" for terms in QUOTAS.values()}
+    named |= {
+        f"doors.{name}" for pool in DOOR_POOLS.values() for name in f"{pool.total}, {pool.share}".split(", ")
+    }
     return [
         f"{module}.{name}"
         for module, limits in MODULES.items()

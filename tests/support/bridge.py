@@ -1,4 +1,4 @@
-"""A door's bridge without a broker."""
+"""A peer's session at a door without a broker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import cast
 
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
-from mtl.doors.bridge import Bridge
 from mtl.doors.failure_log import PeerAddress
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.runs import ContentRun
 from mtl.wire.fields import Buffer, Value
 
@@ -44,15 +44,22 @@ class ConfirmingBridge:
     not done.
     """
 
+    peer = PeerAddress()
+    ended = False
+
     def __init__(self) -> None:
         self.appends: list[tuple[str, bytes]] = []
         self.unconfirmed: list[asyncio.Future[None]] = []
         self.subscriptions: list[QuietSubscription] = []
 
     @property
-    def bridge(self) -> Bridge:
-        """The same as a `Bridge`."""
-        return cast("Bridge", self)
+    def session(self) -> PeerSession:
+        """The same as a `PeerSession`."""
+        return cast("PeerSession", self)
+
+    def end(self) -> None:
+        """The peer has gone."""
+        self.ended = True
 
     async def publish(
         self,
@@ -74,7 +81,6 @@ class ConfirmingBridge:
 
     async def subscribe(
         self,
-        peer: PeerAddress,
         resource: str,
         start: Start,
         incarnation: str | None = None,

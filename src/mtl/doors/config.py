@@ -13,6 +13,7 @@ from mtl.client.settings import Settings
 from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
 from mtl.doors.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
+from mtl.doors.pools import DoorQuota, shares_of
 from mtl.errors import OptionError
 from mtl.net.ipc import SocketMode
 
@@ -50,6 +51,8 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     peers: Annotated[dict[str, PeerConfig], msgspec.Meta(max_length=MBWS_PEERS)] = {}
     """mbws: other brokers that contents are sent to. The keys are local names of these brokers."""
     max_sessions: int = DOOR_SESSIONS
+    quotas: dict[DoorQuota, int] = {}
+    """The shares of a user in what all peers use together; a quarter each by default, three quarters at most."""
     socket_mode: SocketMode = "600"
     """The mode of the socket file of an ipc:// address, as of the broker's."""
 
@@ -57,6 +60,10 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """Check the rules that types cannot express."""
         if self.max_sessions < 1:
             raise OptionError("max-sessions has to be above 0")
+        try:
+            shares_of(self.quotas, self.max_sessions)
+        except ValueError as error:
+            raise OptionError(str(error)) from error
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionError("certificate-file and key-file belong together")
         if self.client_authority_file is not None and self.certificate_file is None:

@@ -17,12 +17,13 @@ log = logging.getLogger("mtl.doors")
 
 class PeerAddress(NamedTuple):
     """A peer: its `address` (empty if the transport has none), its port (0 if unknown), and its `user` at the broker
-    (None without authentication).
+    (None without authentication). `number` distinguishes its connection where the port is unknown.
     """
 
     address: str = ""
     port: int = 0
     user: str | None = None
+    number: int = 0
 
     @classmethod
     def at(cls, name: object, user: str | None) -> PeerAddress:

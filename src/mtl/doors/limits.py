@@ -5,8 +5,21 @@ from __future__ import annotations
 from mtl.limits import MAX_CONTENT
 
 DOOR_SESSIONS = 1_000
-"""Default number of peers that one door serves at once; further ones are refused. A peer without subscriptions
-needs about 10 KB."""
+"""Default number of peers that one door serves at once (`max-sessions`); further ones are refused. A peer without
+subscriptions needs about 10 KB. The share of a user is `quotas.sessions`."""
+
+DOOR_PENDING = 1_000
+"""Connections to one door before their log-in, over all addresses; above it the address with the most loses its oldest
+one. As many as DOOR_SESSIONS, because all peers reconnect at once after a restart. TLS needs about 50 KB for each."""
+
+DOOR_PENDING_ADDRESS = 250
+"""The same for each address; above it its oldest one is closed. A peer needs milliseconds to log in, so only silent
+ones are closed, also where many peers are behind one address."""
+
+DOOR_LOGIN_S = 5.0
+"""How long a peer may take from the begin of its connection until it has logged in: the handshake of TLS, and the first
+message of the protocol. Some round trips, also by satellite; the door's own time for a password check is DOOR_CHECK_S.
+"""
 
 DOOR_USERS = 200
 """Users that one door acts as at once, a session and some sockets each; above it the longest idle one is closed."""
@@ -16,13 +29,14 @@ DOOR_LOGINS = 8
 (SCRAM_ITERATIONS)."""
 
 DOOR_CHECK_S = 5.0
-"""HTTP Basic: deadline of a password check; the deadline of the WebSocket's handshake is WS_OPEN_S."""
+"""HTTP Basic: deadline of a password check. The WebSocket's handshake takes DOOR_LOGIN_S more (WS_OPEN_S)."""
 
 DOOR_LOGINS_ADDRESS = 2
 """The same for each address of peers, so that a guesser leaves places for the peers at other addresses."""
 
 DOOR_SUBSCRIPTIONS = 2_000
-"""Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
+"""Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS). The
+share of a user is `quotas.subscriptions`."""
 
 DOOR_FAILURES = 20
 """Burst of logged failed subscriptions per user and peer address: enough for a client with all its resources
@@ -33,7 +47,7 @@ DOOR_FAILURES_PER_S = 0.1
 
 DOOR_INBOUND = 64 << 20
 """Unconfirmed octets of contents of one door; above it the door stops reading from its peers. A few times as much as a
-broker at full speed has under way."""
+broker at full speed has under way, also a quarter of it, which is the share of a user (`quotas.inbound-octets`)."""
 
 DOOR_WRITERS = 256
 """Resources that one door keeps a writer open for; any other resource costs an additional request."""
@@ -65,11 +79,8 @@ runs."""
 DOOR_INTERRUPT_S = 1.0
 """The same after Ctrl-C: a command ends within two seconds, also if the broker does not answer."""
 
-TLS_OPEN_S = 10.0
-"""How long a connection to a door on TCP may take for the handshake of TLS."""
-
-WS_OPEN_S = 10.0
-"""WebSocket: how long a connection may take for its handshake."""
+WS_OPEN_S = DOOR_LOGIN_S + DOOR_CHECK_S
+"""WebSocket: how long a connection may take for its handshake, with the check of its password."""
 
 WS_CLOSE_S = 2.0
 """WebSocket: how long to wait for the answer to a Close."""
@@ -118,12 +129,23 @@ MC0_INBOX = 1_000
 """mc0: messages that are read at once (and BURST_BODIES octets), by the door and by the client. One peer's messages of
 one read are one turn of its task; with a second turn waiting the socket is not read."""
 
+MC0_UNHANDLED = 16 << 20
+"""mc0: octets of messages that were read and wait for their turn, of all peers; an owner may have a quarter. One socket
+serves all peers, so the messages of a peer that waits must not stay in it. A quarter holds the largest message."""
+
+MC0_STALL_S = 1.0
+"""mc0: how long the door waits for a peer whose owner has its share of MC0_UNHANDLED, in which it reads from no peer;
+then the peer is disconnected. A broker confirms contents within milliseconds, a slow disk within some tenths."""
+
+MC0_REFUSED_S = 1.0
+"""mc0: how long a refused peer keeps its connection: until it has read the ERROR."""
+
 MC0_BACKLOG = 10_000
 """mc0: answers that wait for one peer's full queue; above it the peer does not read and is disconnected."""
 
 MC0_ABSENT = 1_000
-"""mc0: remembered identities of disconnected silent peers, up to 255 octets each; as many as DOOR_SESSIONS. A peer
-whose identity is forgotten gets no ERROR about its lost subscriptions when it returns."""
+"""mc0: remembered identities of disconnected silent peers, up to 255 octets each; as many as DOOR_SESSIONS, a quarter
+for each user. A peer whose identity is forgotten gets no ERROR about its lost subscriptions when it returns."""
 
 MC0_CLIENT_WINDOW = 1_000
 """mc0, the client: unanswered PUTs, and unread contents."""
@@ -151,7 +173,7 @@ MM2_TERMS = 32
 MM2_SUBSCRIPTIONS = 1_000
 """micromessage: subscriptions of one peer."""
 
-MM2_HANDSHAKE_S = 10.0
+MM2_HANDSHAKE_S = DOOR_LOGIN_S
 """micromessage: how long a peer may take for its two steps of the handshake."""
 
 MM2_READ = 64 << 10
@@ -190,7 +212,7 @@ elements, of any size."""
 RS_BACKLOG = 1 << 20
 """Reactive Streams: octets buffered for a slow peer; above it the peer's socket is not read either."""
 
-RS_HELLO_S = 10.0
+RS_HELLO_S = DOOR_LOGIN_S
 """Reactive Streams: deadline for a connection's hello; then it is closed."""
 
 RS_GOODBYE_S = 2.0
@@ -211,8 +233,8 @@ MBWS_WINDOW = 1_000
 about 100 octets each, and no bodies."""
 
 MBWS_RETAINED = 1_000
-"""MBWS: failed connections that wait for their clients; above it the oldest is forgotten. About 100 KB each with a
-full window, 2 KB with a quick client; as many as DOOR_SESSIONS."""
+"""MBWS: failed connections that wait for their clients; above it the oldest is forgotten, and of one user above a
+quarter its oldest. About 100 KB each with a full window, 2 KB with a quick client; as many as DOOR_SESSIONS."""
 
 MBWS_RETAINED_S = 600.0
 """MBWS: how long a failed connection waits. It covers a change of network, but not the sleep of a laptop; the contents
@@ -238,8 +260,8 @@ MBWS_KEPT_S = 3600.0
 """MBWS: retention age of `mbws.connections`, if a door created it: well above MBWS_RETAINED_S, so that no waiting
 connection is removed before its time is over."""
 
-MBWS_CONNECT_S = 10.0
-"""MBWS: how long a client may take to send Connect."""
+MBWS_CONNECT_S = DOOR_LOGIN_S
+"""MBWS: how long a client may take to send Connect, after its log-in."""
 
 MBWS_ADDRESSES = 100
 """MBWS: addresses that one client reads; each is a subscription."""

@@ -1,35 +1,170 @@
-"""Listening: the configured address and TLS of a door, and its TCP server."""
+"""Listening: the configured address and TLS of a door, its sockets, and its TCP server.
+
+Every accepted connection passes the `Entrance`, before TLS: connections that do not log in are few and short.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from mtl.doors.config import DoorConfig
 from mtl.doors.identity import user_of_certificate
-from mtl.doors.limits import TLS_OPEN_S
+from mtl.doors.limits import (
+    DOOR_FAILURES_PER_S,
+    DOOR_LOGIN_S,
+    DOOR_PENDING,
+    DOOR_PENDING_ADDRESS,
+)
 from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.places import ListenPlace
 from mtl.errors import OptionError
+from mtl.net.entrance import Entrance
+from mtl.net.pace import Pace
 from mtl.net.router import BindFailed
 from mtl.wire.control import NOT_AUTHORIZED
+
+log = logging.getLogger("mtl.doors")
+
+
+def door_entrance() -> Entrance:
+    """The entrance of one door. It logs an address that has too many connections, from time to time."""
+    pace = Pace(time.monotonic, 1, DOOR_FAILURES_PER_S)
+
+    def report(address: str) -> None:
+        if pace.admits(address):
+            log.warning(
+                "connections of %s that did not log in are closed: their limit is %d (DOOR_PENDING_ADDRESS), and %d of "
+                "all addresses (DOOR_PENDING)",
+                address or "a peer without an address",
+                DOOR_PENDING_ADDRESS,
+                DOOR_PENDING,
+            )
+
+    call_later = asyncio.get_running_loop().call_later
+    return Entrance(DOOR_PENDING, DOOR_PENDING_ADDRESS, DOOR_LOGIN_S, call_later, report)
+
+
+class _Accepted(socket.socket):
+    """A connection, which leaves the entrance when it is closed."""
+
+    entrance: Entrance
+
+    def close(self) -> None:
+        """Close it."""
+        self.entrance.leave(self.fileno())
+        super().close()
+
+    def end(self) -> None:
+        """End it: its reader gets the end of its input."""
+        with suppress(OSError):  # the peer has ended it
+            self.shutdown(socket.SHUT_RDWR)
+
+
+class ListeningSocket(socket.socket):
+    """A listening socket. asyncio makes the handshake of TLS itself and reports a connection only after it, so the
+    connections pass the entrance here.
+    """
+
+    entrance: Entrance
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection. Raises `BlockingIOError` if there is none."""
+        plain, name = super().accept()
+        accepted = _Accepted(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        accepted.entrance = self.entrance
+        self.entrance.enter(accepted.fileno(), str(name[0]), accepted.end)
+        return accepted, name
+
+
+def logged_in(entrance: Entrance, transport: asyncio.BaseTransport | asyncio.StreamWriter) -> None:
+    """The peer of this connection has logged in."""
+    entrance.leave(transport.get_extra_info("socket").fileno())
+
+
+def listening_sockets(place: ListenPlace, entrance: Entrance) -> list[ListeningSocket]:
+    """A socket for each address of the place's host; with port 0 all have the same. Raises `BindFailed`.
+
+    It looks a name up without another thread: the door does not serve yet.
+    """
+    opened: list[ListeningSocket] = []
+    missing: OSError | None = None
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, name in dict.fromkeys(found):
+            port = opened[0].getsockname()[1] if opened else place.port
+            try:
+                opened.append(_listening(family, kind, protocol, (name[0], port, *name[2:]), entrance))
+            except OSError as error:
+                if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                    raise
+                missing = error  # a name of two families on a machine with one
+        if missing is not None and not opened:
+            raise missing
+    except OSError as error:
+        for each in opened:
+            each.close()
+        raise bind_error(place, error) from error
+    return opened
+
+
+def _listening(
+    family: int, kind: int, protocol: int, name: tuple[object, ...], entrance: Entrance
+) -> ListeningSocket:
+    listening = ListeningSocket(family, kind, protocol)
+    listening.entrance = entrance
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(name)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class TcpServer:
+    """The servers of the addresses of one place."""
+
+    def __init__(self, servers: list[asyncio.Server]) -> None:
+        self._servers = servers
+
+    @property
+    def endpoint(self) -> str:
+        """The first address, HOST:PORT."""
+        return bound(self._servers[0])
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        for server in self._servers:
+            server.close()
 
 
 async def serve_tcp(
     config: DoorConfig,
     place: ListenPlace,
+    entrance: Entrance,
     accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
-) -> asyncio.Server:
+) -> TcpServer:
     """Start a TCP server at a place, with TLS if it is configured. Raises `OptionError`, `BindFailed`."""
     secure = tls(config)
-    patience = TLS_OPEN_S if secure is not None else None
-    try:
-        return await asyncio.start_server(
-            accepted, place.host, place.port, ssl=secure, ssl_handshake_timeout=patience
-        )
-    except OSError as error:
-        raise bind_error(place, error) from error
+    start = partial(
+        asyncio.start_server,
+        accepted,
+        ssl=secure,
+        ssl_handshake_timeout=None if secure is None else DOOR_LOGIN_S,
+    )
+    sockets = listening_sockets(place, entrance)
+    return TcpServer([await start(sock=each) for each in sockets])
 
 
 def bind_error(place: ListenPlace, error: OSError) -> BindFailed:

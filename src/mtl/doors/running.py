@@ -17,6 +17,7 @@ from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig
 from mtl.doors.limits import DOOR_INTERRUPT_S, DOOR_STOP_S
 from mtl.doors.logins import Logins
+from mtl.doors.pools import Shares
 from mtl.doors.users import Bridges
 from mtl.errors import OptionError
 
@@ -81,7 +82,8 @@ async def running(
     by default DOOR_STOP_S.
     """
     config.check(name, connection.settings)
-    bridges = Bridges(connection, Logins(connection.settings), config.create)
+    shares = Shares(config.max_sessions, config.quotas, local=config.place(name).local)
+    bridges = Bridges(connection, Logins(connection.settings), shares, config.create)
     try:
         listen: Listen = import_module(DOORS[name]).listen
         door = await listen(config, bridges)

@@ -12,35 +12,46 @@ from collections.abc import Sequence
 from functools import partial
 
 from mtl.client.aio import Connection
-from mtl.doors.bridge import Bridge, Shares
+from mtl.doors.bridge import Bridge
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import DOOR_USERS
 from mtl.doors.logins import Logins
 from mtl.doors.peer_messages import DoorRefusal
+from mtl.doors.peer_session import PeerSession
+from mtl.doors.pools import Shares
 from mtl.wire.control import OVERLOADED
 
 
 class Bridges:
     """`own` is for peers without credentials, if the door requires none: they have the door's grants."""
 
-    def __init__(self, connection: Connection, logins: Logins, create: Sequence[str] = ()) -> None:
+    def __init__(
+        self, connection: Connection, logins: Logins, shares: Shares, create: Sequence[str] = ()
+    ) -> None:
         async def get_connection() -> Connection:
             return connection
 
-        self._shares = Shares()
-        self.own = Bridge(get_connection, create, self._shares)
+        self.shares = shares
+        self.own = Bridge(get_connection, create)
         self.logins = logins
         self._create = create
         self._users: dict[str, Bridge] = {}  # least recently used first
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, user: str | None) -> Bridge:
-        """The bridge of a user; it connects at its first use. Raises `DoorRefusal` when too many users are busy."""
+    def admit(self, peer: PeerAddress) -> PeerSession:
+        """The session of a peer that has logged in. Raises `DoorRefusal` when its owner or the door has too many, or
+        too many users are busy.
+        """
+        return PeerSession(self._of(peer.user), self.shares, peer)
+
+    def _of(self, user: str | None) -> Bridge:
+        """The bridge of a user; it connects at its first use."""
         if user is None:
             return self.own
         bridge = self._users.pop(user, None)
         if bridge is None:
             self._evict_idle()
-            bridge = Bridge(partial(self.logins.connect_as, user), self._create, self._shares)
+            bridge = Bridge(partial(self.logins.connect_as, user), self._create)
         self._users[user] = bridge
         return bridge
 
@@ -50,7 +61,9 @@ class Bridges:
         idle = next((user for user, bridge in self._users.items() if bridge.idle), None)
         if idle is None:
             raise DoorRefusal(
-                503, OVERLOADED, f"{DOOR_USERS} users at once are this door's limit; try again later"
+                503,
+                OVERLOADED,
+                f"{DOOR_USERS} users at once are this door's limit DOOR_USERS; try again later",
             )
         leaving = asyncio.create_task(self._users.pop(idle).leave())
         self._closing.add(leaving)

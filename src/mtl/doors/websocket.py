@@ -28,9 +28,20 @@ from websockets.typing import DataLike, Subprotocol
 
 from mtl.doors.authentication import AccessDenied, PeerAuthenticator
 from mtl.doors.config import DoorConfig
-from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
-from mtl.doors.listening import bind_error, bound, tls
-from mtl.doors.peer_messages import peer_message
+from mtl.doors.failure_log import PeerAddress
+from mtl.doors.limits import (
+    DOOR_LOGIN_S,
+    WS_CLOSE_S,
+    WS_KEEPALIVE_S,
+    WS_OPEN_S,
+    WS_PING_S,
+    WS_QUEUE,
+    WS_SILENT_S,
+    WS_WRITE,
+)
+from mtl.doors.listening import bound, door_entrance, listening_sockets, logged_in, tls
+from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.places import ListenPlace
 from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
@@ -106,11 +117,11 @@ class DoorSocket(BatchedWebSocket, ServerConnection):
     the door processes that first.
     """
 
-    def __init__(self, *args: Any, open_sockets: set[DoorSocket], **kwargs: Any) -> None:
+    session: PeerSession
+    """The peer's session at the door, from its log-in on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._open_sockets = open_sockets
-        self.user: str | None = None
-        """The peer's user at the broker; None without authentication."""
         self._holding = True
         self._stopped = False
         self._wrong: Violation | None = None
@@ -228,12 +239,12 @@ class DoorSocket(BatchedWebSocket, ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Enable TCP keepalive: it finds dead peers without taking a slow reader for dead."""
         keep_alive(transport.get_extra_info("socket"))
-        self._open_sockets.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove it from the server's connections."""
-        self._open_sockets.discard(self)
+        """End the session of a peer that leaves before it is served."""
+        if hasattr(self, "session"):
+            self.session.end()
         super().connection_lost(exc)
 
     def process_event(self, event: Event) -> None:
@@ -267,14 +278,16 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 class WebSocketServer:
-    """Listens from `listen` to `close`. `serve` handles one connection and ends it by returning. `page` is served to
-    browsers at `/` if the configuration enables that.
+    """Listens from `listen` to `close`. `admit` begins the session of a peer that has logged in, or raises
+    `DoorRefusal`. `serve_one` handles its connection and ends it by returning. `page` is served to browsers at `/` if
+    the configuration enables that.
     """
 
     def __init__(
         self,
         config: DoorConfig,
         authenticator: PeerAuthenticator,
+        admit: Callable[[PeerAddress], PeerSession],
         serve_one: Callable[[DoorSocket], Awaitable[None]],
         *,
         subprotocols: Sequence[str],
@@ -284,72 +297,78 @@ class WebSocketServer:
         self.endpoint = ""
         self._config = config
         self._authenticator = authenticator
+        self._admit = admit
         self._serve_one = serve_one
         self._subprotocols = subprotocols
         self._largest = largest
         self._page = page.encode() if page is not None and config.page else None
         self._secure = tls(config)
-        self._sockets: set[DoorSocket] = set()
-        self._open = 0
+        self._entrance = door_entrance()
 
     async def listen(self, place: ListenPlace) -> None:
         """Begin. Raises `BindFailed`."""
-        try:
-            self._server = await serve(
-                self._serve_connection,
-                place.host,
-                place.port,
-                ssl=self._secure,
-                ssl_handshake_timeout=None if self._secure is None else WS_OPEN_S,
-                create_connection=cast(
-                    "type[ServerConnection]", partial(DoorSocket, open_sockets=self._sockets)
-                ),
-                process_request=self._check_request,
-                subprotocols=[Subprotocol(name) for name in self._subprotocols],
-                select_subprotocol=self._select_subprotocol,
-                compression=None,  # bodies are often compressed already; a window costs 64 KiB per connection
-                max_size=self._largest,
-                max_queue=WS_QUEUE,
-                write_limit=WS_WRITE,
-                open_timeout=WS_OPEN_S,
-                close_timeout=WS_CLOSE_S,
-                ping_interval=WS_PING_S,
-                ping_timeout=WS_SILENT_S,
-                server_header=None,
-                logger=log,
-            )
-        except OSError as error:
-            raise bind_error(place, error) from error
-        self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._server.server)}"
+        start = partial(
+            serve,
+            self._serve_connection,
+            ssl=self._secure,
+            ssl_handshake_timeout=None if self._secure is None else DOOR_LOGIN_S,
+            create_connection=cast("type[ServerConnection]", DoorSocket),
+            process_request=self._check_request,
+            subprotocols=[Subprotocol(name) for name in self._subprotocols],
+            select_subprotocol=self._select_subprotocol,
+            compression=None,  # bodies are often compressed already; a window costs 64 KiB per connection
+            max_size=self._largest,
+            max_queue=WS_QUEUE,
+            write_limit=WS_WRITE,
+            open_timeout=WS_OPEN_S,
+            close_timeout=WS_CLOSE_S,
+            ping_interval=WS_PING_S,
+            ping_timeout=WS_SILENT_S,
+            server_header=None,
+            logger=log,
+        )
+        sockets = listening_sockets(place, self._entrance)
+        self._servers = [await start(sock=each) for each in sockets]
+        self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._servers[0].server)}"
 
     def close(self) -> None:
         """Admit no more connections, also none that a browser opened in advance."""
-        self._server.close(close_connections=False)
-        for connection in list(self._sockets):
-            if connection.state is State.CONNECTING:
-                connection.drop()
+        for server in self._servers:
+            server.close(close_connections=False)
+        self._entrance.close()
 
     async def closed(self) -> None:
         """Wait until all connections have ended."""
-        await self._server.wait_closed()
+        await asyncio.gather(*(server.wait_closed() for server in self._servers))
 
     async def _serve_connection(self, connection: ServerConnection) -> None:
         assert isinstance(connection, DoorSocket)
-        self._open += 1
         try:
             await self._serve_one(connection)
         finally:
-            self._open -= 1
+            connection.session.end()
 
     async def _check_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """None, or a refusal. Origins are checked first: a browser adds stored credentials to any page's request."""
+        assert isinstance(connection, DoorSocket)
+        self._entrance.heard(connection.transport.get_extra_info("socket").fileno())
         paged = self._page is not None and request.path == "/" and "Upgrade" not in request.headers
         refusal = None if paged else self._check_origin(connection, request)
-        if refusal is None:
-            refusal = await self._authenticate(connection, request)
-        if refusal is None and paged:
-            return self._page_response(connection)
-        return refusal
+        if refusal is not None:
+            return refusal
+        try:
+            user = await self._authenticate(connection, request)
+            if paged:
+                return self._page_response(connection)
+            if connection.connection_lost_waiter.done():
+                return None  # the peer left while its password was checked
+            connection.session = self._admit(PeerAddress.at(connection.remote_address, user))
+        except AccessDenied as denied:
+            return _denial(connection, denied)
+        except DoorRefusal as full:
+            return _refusal(connection, full)
+        logged_in(self._entrance, connection.transport)
+        return None
 
     def _page_response(self, connection: ServerConnection) -> Response:
         """The page."""
@@ -361,26 +380,17 @@ class WebSocketServer:
         response.body = self._page
         return response
 
-    async def _authenticate(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The refusal of a peer that fails to authenticate, or None."""
-        assert isinstance(connection, DoorSocket)
+    async def _authenticate(self, connection: DoorSocket, request: Request) -> str | None:
+        """The user of a peer, None without authentication. Raises `AccessDenied`."""
         credentials = request.headers.get_all("Authorization")
         if len(credentials) > 1:
-            return connection.respond(HTTPStatus.BAD_REQUEST, "at most one Authorization\n")
+            raise AccessDenied(HTTPStatus.BAD_REQUEST, "at most one Authorization")
         tls = connection.transport.get_extra_info("ssl_object")
-        try:
-            connection.user = await self._authenticator.authenticate(
-                credentials[0] if credentials else None, address_of(connection), tls
-            )
-        except AccessDenied as turned:
-            response = connection.respond(turned.status, f"{turned.words}\n")
-            for challenge in turned.challenges:
-                response.headers["WWW-Authenticate"] = challenge
-            return response
-        return None
+        given = credentials[0] if credentials else None
+        return await self._authenticator.authenticate(given, address_of(connection), tls)
 
     def _check_origin(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The refusal of a page from a foreign origin, and of any peer at a full door, or None."""
+        """The refusal of a page from a foreign origin, or None."""
         origins = request.headers.get_all("Origin")
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or len(origins) > 1:
@@ -388,9 +398,6 @@ class WebSocketServer:
         origin = origins[0] if origins else None
         if not admits(origin, hosts[0], self._config.origins, secure=self._secure is not None):
             return connection.respond(HTTPStatus.FORBIDDEN, f"the origin {origin} is not admitted here\n")
-        if self._open >= self._config.max_sessions:
-            words = f"{self._config.max_sessions} clients are this door's limit; try again later\n"
-            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, words)
         return None
 
     def _select_subprotocol(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
@@ -399,6 +406,19 @@ class WebSocketServer:
             if name in self._subprotocols:
                 return name
         raise NegotiationError(f"Sec-WebSocket-Protocol is one of {', '.join(self._subprotocols)}")
+
+
+def _denial(connection: ServerConnection, denied: AccessDenied) -> Response:
+    response = connection.respond(denied.status, f"{denied.words}\n")
+    for challenge in denied.challenges:
+        response.headers["WWW-Authenticate"] = challenge
+    return response
+
+
+def _refusal(connection: ServerConnection, full: DoorRefusal) -> Response:
+    """The answer to a peer that is one too many: for its user, or for the door."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if full.reason == OVERLOADED else HTTPStatus.TOO_MANY_REQUESTS
+    return connection.respond(status, f"{full.message}\n")
 
 
 def address_of(connection: ServerConnection) -> str:

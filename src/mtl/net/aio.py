@@ -17,7 +17,8 @@ from mtl.net import limits as net_limits
 from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve
-from mtl.net.open_connections import OpenConnections
+from mtl.net.entrance import Entrance
+from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection
 from mtl.net.pace import Pace
 from mtl.net.router import BindFailed, RouterSocket, SendOutcome, messages, seed_identities
@@ -108,8 +109,9 @@ class AsyncRouter:
     """A bound ROUTER. `send` never waits: it returns whether the queue was full or the peer gone.
 
     `hwm`, `max_queued` (octets) and `max_waiting` are those of `RouterSocket`. `curve_secret` is the secret CURVE key
-    in Z85, `admits` decides which client keys in Z85 may connect (None: any). `lost` is called as soon as a connection
-    has ended: another peer may have its identity from then on. Raises `BindFailed`.
+    in Z85, `admits` decides which client keys in Z85 may connect (None: any). A connection that has sent no message yet
+    is in the `entrance`, and an address may have `most_open` connections. `lost` is called as soon as a connection has
+    ended: another peer may have its identity from then on. Raises `BindFailed`.
     """
 
     def __init__(
@@ -122,13 +124,14 @@ class AsyncRouter:
         max_waiting: int | None = None,
         curve_secret: bytes | None = None,
         admits: Callable[[str], bool] | None = None,
+        entrance: Entrance | None = None,
+        most_open: int = CONNECTIONS_OPEN,
         lost: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         seed_identities()
-        # A context of its own: a context has one ZAP handler.
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        opened = OpenConnections()
-        judge = (admits or _admit_all) if curve_secret is not None else None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()  # a context has one ZAP handler
+        opened = OpenConnections(most_open)
+        judge = _judge(curve_secret, admits)
         self._zap = ZapHandler(self._context, judge, Pace(time.monotonic), opened=opened)
         try:
             self._router = RouterSocket(
@@ -141,15 +144,14 @@ class AsyncRouter:
                 secret=curve_secret,
                 zap=True,
                 opened=opened,
+                entrance=entrance,
             )
         except BindFailed:
             self._end()
             raise
         assert self._router.monitor is not None
-        self.endpoint = self._router.endpoint
-        self._lost = lost
-        self._over: list[Connection] = []
-        self._closed = False
+        self.endpoint, self._entrance = self._router.endpoint, entrance
+        self._lost, self._over, self._closed = lost, list[Connection](), False
         self._watch = _Watch(self._find_event, self._router.socket, self._router.monitor, self._zap.socket)
 
     async def receive(self, most: int) -> list[Arrived]:
@@ -182,12 +184,15 @@ class AsyncRouter:
 
     def cut(self, connection: Connection) -> None:
         """End a connection whose peer is silent, so that its identity can be used again."""
-        self._router.cut(connection)
+        if not self._closed:
+            self._router.cut(connection)
 
     def close(self) -> None:
         """Stop listening; sent messages leave within the linger. Harmless when repeated."""
         if not self._closed:
             self._closed = True
+            if self._entrance is not None:
+                self._entrance.close()
             self._watch.close()
             self._router.close()
             self._end()
@@ -205,6 +210,11 @@ class AsyncRouter:
         while _events(self._zap.socket) & _IN:
             self._zap.answer()
         return bool(self._over) or bool(_events(self._router.socket) & _IN)
+
+
+def _judge(secret: bytes | None, admits: Callable[[str], bool] | None) -> Callable[[str], bool] | None:
+    """Decides which CURVE keys may connect; None without CURVE."""
+    return None if secret is None else admits or _admit_all
 
 
 def _admit_all(_key: str) -> bool:

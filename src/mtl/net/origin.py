@@ -17,6 +17,11 @@ def key_of(connection: Connection) -> str:
     return connection.partition(" ")[2]
 
 
+def number_of(connection: Connection) -> int:
+    """The number of a connection; 0 where the transport has none."""
+    return int(connection.partition(" ")[0] or 0)
+
+
 class Origin(NamedTuple):
     """`address` is the peer's (empty where the transport has none)."""
 

@@ -24,8 +24,9 @@ import zmq
 from mtl.errors import MtlError
 from mtl.net import limits as net_limits
 from mtl.net.curve import as_server
+from mtl.net.entrance import Entrance
 from mtl.net.ipc import claimed
-from mtl.net.open_connections import OpenConnections
+from mtl.net.open_connections import OpenConnections, peer_address
 from mtl.net.origin import Connection, Origin
 from mtl.net.zap import DOMAIN
 from mtl.wire.fields import Buffer
@@ -185,7 +186,7 @@ class RouterSocket:
 
     With `secret`, a CURVE key in Z85, it accepts encrypted connections only. With `zap` the context's ZAP handler
     decides about every connection and numbers it, and `opened` counts the connections of each address. Without `zap`
-    all connections look the same.
+    all connections look the same. A connection leaves the `entrance` with its first message.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class RouterSocket:
         secret: bytes | None = None,
         zap: bool = False,
         opened: OpenConnections | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         self.socket = bind_router(
             context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret, zap=zap
@@ -212,6 +214,7 @@ class RouterSocket:
         self.monitor = _monitor(context, self.socket) if zap else None
         """Readable when connections have begun or ended; `ended` returns those that have ended."""
         self._opened = opened or OpenConnections()
+        self._entrance = entrance
         self._by_descriptor: dict[int, Connection] = {}
         self._connections: dict[Connection, str] = {}
         self._ended: list[Connection] = []
@@ -298,8 +301,11 @@ class RouterSocket:
         if connection and connection not in self._connections:
             # A descriptor is reused only after the monitor has reported the end of its former connection.
             self._drain_monitor()
-            self._by_descriptor[int(frame.get(_SOURCE))] = connection
+            descriptor = int(frame.get(_SOURCE))
+            self._by_descriptor[descriptor] = connection
             self._connections[connection] = _address(frame)
+            if self._entrance is not None:
+                self._entrance.leave(descriptor)
         return connection
 
     def ended(self) -> list[Connection]:
@@ -313,8 +319,11 @@ class RouterSocket:
         would keep the identity until TCP gives up. Does nothing for a connection that has ended.
         """
         descriptor = next((d for d, c in self._by_descriptor.items() if c == connection), None)
-        if descriptor is None:
-            return
+        if descriptor is not None:
+            self._shut(descriptor, lambda: connection in self._connections)
+
+    def _shut(self, descriptor: int, is_open: Callable[[], bool]) -> None:
+        """End the connection with this descriptor, if `is_open` says so after all reported ends."""
         try:
             copy = sockets.socket(fileno=os.dup(descriptor))
         except OSError:
@@ -322,7 +331,7 @@ class RouterSocket:
         with copy:
             # The end is reported before the descriptor is closed: if it was not, the copy is of this connection.
             self._drain_monitor()
-            if connection in self._connections:
+            if is_open():
                 with suppress(OSError):
                     copy.shutdown(sockets.SHUT_RDWR)
 
@@ -340,12 +349,22 @@ class RouterSocket:
             event, descriptor = _EVENT.unpack(message)
             if event == _BEGAN:
                 self._opened.opened(self.endpoint, descriptor)
+                self._enter(descriptor)
                 continue
             self._opened.ended(self.endpoint, descriptor)
+            if self._entrance is not None:
+                self._entrance.leave(descriptor)
             connection = self._by_descriptor.pop(descriptor, None)
             if connection is not None:
                 self._connections.pop(connection, None)
                 self._ended.append(connection)
+
+    def _enter(self, descriptor: int) -> None:
+        """A connection was accepted."""
+        entrance = self._entrance
+        if entrance is None or (address := peer_address(descriptor)) is None:
+            return
+        entrance.enter(descriptor, address, lambda: self._shut(descriptor, lambda: descriptor in entrance))
 
     def _receive_rest(self) -> tuple[bytes, zmq.Frame | None]:
         """The frames after an identity; the body is None when there are not exactly two."""

@@ -6,32 +6,25 @@ others: no single user can fill it (`quotas.QUOTAS`).
 
 from __future__ import annotations
 
-from collections import Counter
-
 from mtl.broker.quotas.quotas import QUOTAS, Quota, Quotas, total_of
 from mtl.errors import Refused
+from mtl.shares import Uses
 from mtl.wire.control import OVERLOADED
 
 
-class Pool:
+class Pool(Uses):
     """The uses of one quantity. `owner` is the principal that a use counts for (`Quotas.owner`)."""
 
     def __init__(self, quotas: Quotas, quota: Quota) -> None:
+        super().__init__()
         self._quotas = quotas
         self._quota = quota
-        self._of_owner: Counter[str] = Counter()
-        self.used = 0
-        """The uses of all owners together."""
-
-    def of(self, owner: str) -> int:
-        """The uses of one owner."""
-        return self._of_owner[owner]
 
     def check(self, principal: str, more: int = 1) -> None:
         """Raises `Refused` 403 when the principal would be above its quota, 503 when all together would be above the
         total.
         """
-        self._quotas.check(principal, self._quota, self._of_owner[self._quotas.owner(principal)], more)
+        self._quotas.check(principal, self._quota, self.of(self._quotas.owner(principal)), more)
         total = total_of(self._quota)
         if total is not None and more > 0 and self.used + more > total:
             terms = QUOTAS[self._quota]
@@ -40,15 +33,3 @@ class Pool:
                 OVERLOADED,
                 f"the broker has {self.used} {terms.unit}, and its limit {terms.total} is {total}: {terms.remedy}",
             )
-
-    def add(self, owner: str, amount: int = 1) -> None:
-        """Count further uses."""
-        self._of_owner[owner] += amount
-        self.used += amount
-
-    def remove(self, owner: str, amount: int = 1) -> None:
-        """The uses have ended."""
-        self._of_owner[owner] -= amount
-        self.used -= amount
-        if not self._of_owner[owner]:
-            del self._of_owner[owner]

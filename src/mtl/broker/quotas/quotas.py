@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
+from mtl.shares import default_share, highest_share
 from mtl.wire.control import QUOTA
 
 
@@ -47,12 +48,6 @@ class QuotaTerms(NamedTuple):
     remedy: str
     default: int | None = None
 
-
-SHARE: Final = 4
-"""A user's default quota is one part of this number of the total: no few users can take all of it."""
-
-RESERVE: Final = 4
-"""No configured quota exceeds the total less one part of this number: the rest is for the other users."""
 
 QUOTAS: Final[Mapping[Quota, QuotaTerms]] = {
     Quota.SESSIONS: QuotaTerms(
@@ -105,7 +100,7 @@ def total_of(quota: Quota) -> int | None:
 
 def _default(quota: Quota, terms: QuotaTerms) -> int:
     total = total_of(quota)
-    share = None if total is None else total // SHARE
+    share = None if total is None else default_share(total)
     default = terms.default if share is None else share
     assert default is not None, "a quota has a total or a default"
     return default
@@ -114,7 +109,7 @@ def _default(quota: Quota, terms: QuotaTerms) -> int:
 def highest(quota: Quota) -> int | None:
     """The highest quota that a user may have; None where the disk is the bound."""
     total = total_of(quota)
-    return None if total is None else total - total // RESERVE
+    return None if total is None else highest_share(total)
 
 
 DEFAULTS: Final[dict[Quota, int]] = {quota: _default(quota, terms) for quota, terms in QUOTAS.items()}

@@ -16,8 +16,8 @@ Peers cannot use its name at this door. A stored state grants no rights: name, o
 connection, and its addresses are read with the current grants of the user.
 
 Limits: MBWS_RETAINED_S from the stop on, or the rest of it for a client that was already away, and MBWS_RETAINED
-waiting connections; the contents are removed after MBWS_KEPT_S. A failure to store or read prevents the recovery: it is
-logged, and the client begins a new connection.
+waiting connections, a quarter of one user's; the contents are removed after MBWS_KEPT_S. A failure to store or read
+prevents the recovery: it is logged, and the client begins a new connection.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from mtl.doors.mbws.connection_records import (
     encode,
 )
 from mtl.doors.mbws.recovery import Client
+from mtl.doors.remembered import Remembered
 from mtl.errors import Malformed, MtlError, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description, Retention
 
@@ -57,7 +58,7 @@ class ConnectionStore:
         self._incarnation: str | None = None
         self._position: int
         """The next sequence to read, of this incarnation."""
-        self._known: dict[str, ConnectionRecord] = {}
+        self._known: Remembered[ConnectionRecord] = Remembered(MBWS_RETAINED)
         self._claim: str | None = None
         self._won: ConnectionRecord | None = None
         """Connections that this door claimed first."""
@@ -106,7 +107,7 @@ class ConnectionStore:
         """Read the contents that were not read yet."""
         description = await self._describe_resource(make=False)
         if description is None or description.incarnation != self._incarnation:
-            self._known.clear()
+            self._known = Remembered(MBWS_RETAINED)
             self._position, self._incarnation = 1, None
         if description is None:
             return
@@ -122,7 +123,10 @@ class ConnectionStore:
                 self._apply(content.body)
         self._position = end
         now = self._clock()
-        self._known = {key: connection for key, connection in self._known.items() if connection.until > now}
+        for key in list(self._known):
+            record = self._known.get(key)
+            if record is not None and record.until <= now:
+                self._known.pop(key)
 
     def _apply(self, body: bytes) -> None:
         try:
@@ -130,11 +134,9 @@ class ConnectionStore:
         except Malformed as wrong:
             log.warning("a content of %s is ignored: %s", CONNECTIONS, wrong)
             return
-        found = self._known.pop(record.connection, None)
+        found = self._known.pop(record.connection)
         if isinstance(record, ConnectionRecord):
-            self._known[record.connection] = record
-            if len(self._known) > MBWS_RETAINED:
-                del self._known[next(iter(self._known))]
+            self._known.add(record.connection, record.client.owner(record.connection), record)
         elif record.claim == self._claim:
             self._won = found
 

@@ -15,7 +15,6 @@ from mtl.doors.mbws.peer import MbwsPeer, PeerConnection
 from mtl.doors.mbws.peering import Peering
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
-from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.users import Bridges
 from mtl.doors.websocket import DoorSocket, WebSocketServer
 
@@ -41,6 +40,7 @@ class MbwsDoor:
         self._server = WebSocketServer(
             config,
             PeerAuthenticator(config, bridges.logins.check),
+            bridges.admit,
             self._serve,
             subprotocols=(MBWS, MBLWS),
             largest=LARGEST,
@@ -58,12 +58,7 @@ class MbwsDoor:
         self._peering.start()
 
     async def _serve(self, socket: DoorSocket) -> None:
-        try:
-            bridge = self._bridges.of(socket.user)
-        except DoorRefusal as full:
-            await socket.refuse(full)
-            return
-        peer = MbwsPeer(socket, bridge, self._connections, self._store, self._retain)
+        peer = MbwsPeer(socket, self._connections, self._store, self._retain)
         self.peers.add(peer)
         try:
             await peer.serve()

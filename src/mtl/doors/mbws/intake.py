@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.connection_records import CONNECTIONS
 from mtl.doors.mbws.contents import TableEncoder, from_message
 from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.properties import BAD_PROPERTIES
 from mtl.doors.runs import ContentRun
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
@@ -48,12 +48,12 @@ class _Batch:
 class MbwsIntake:
     """One connection's messages. All messages up to number `confirmed`, counted from 1, are durable."""
 
-    def __init__(self, bridge: Bridge, confirmed: int = 0) -> None:
+    def __init__(self, peer: PeerSession, confirmed: int = 0) -> None:
         self.confirmed = confirmed
         self.error: BaseException | None = None
         self.changed = asyncio.Event()
         """Set whenever `confirmed` or `error` changes; the waiting task clears it."""
-        self._bridge = bridge
+        self._peer = peer
         self._tables = TableEncoder()
         self._batches: deque[_Batch] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class MbwsIntake:
             return
         batch = self._add_batch(len(messages), len(messages))
         try:
-            settled = await self._bridge.publish_run(run)
+            settled = await self._peer.publish_run(run)
         except MtlError as error:
             await self._handle_failure(batch, messages, run.resource, error)
         else:
@@ -110,7 +110,7 @@ class MbwsIntake:
                 await self._send_dead_letter(batch, message, address, RESERVED_RESOURCE)
                 continue
             try:
-                settled = await self._bridge.publish(address, message.body, from_message(message))
+                settled = await self._peer.publish(address, message.body, from_message(message))
             except MtlError as error:
                 await self._handle_failure(batch, (message,), address, error)
             else:
@@ -176,12 +176,12 @@ class MbwsIntake:
 
     async def _publish_dead_letter(self, message: Message, reason: dict[str, Value]) -> asyncio.Future[None]:
         try:
-            return await self._bridge.publish(DEAD, message.body, {**from_message(message), **reason})
+            return await self._peer.publish(DEAD, message.body, {**from_message(message), **reason})
         except (Refused, FieldError) as wrong:
             if isinstance(wrong, Refused) and wrong.reason != BAD_PROPERTIES:
                 raise
             # The properties are invalid, or have no room for the reason.
-            return await self._bridge.publish(DEAD, message.body, reason)
+            return await self._peer.publish(DEAD, message.body, reason)
 
     def _handle_dead_letter_result(
         self, batch: _Batch, address: str, error: BaseException, done: asyncio.Future[None]

@@ -9,8 +9,6 @@ from contextlib import suppress
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
 from mtl.doors.mbws.connection_records import CONNECTIONS, restore
@@ -19,6 +17,7 @@ from mtl.doors.mbws.intake import RESERVED_RESOURCE, MbwsIntake
 from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_name
 from mtl.doors.mbws.session import MbwsRole, MbwsSession, MbwsState
 from mtl.doors.mbws.subscription_query import SubscriptionQuery, parse
+from mtl.doors.peer_session import PeerSession, Subscription
 from mtl.doors.websocket import DoorSocket, Violation
 from mtl.errors import Malformed, Unreachable
 from mtl.limits import MAX_CONTENT
@@ -32,12 +31,12 @@ class PeerConnection(KnownConnection):
         name: str,
         client: Client,
         query: SubscriptionQuery,
-        bridge: Bridge,
+        session: PeerSession,
         holder: MbwsPeer,
         received: int = 0,
     ) -> None:
         super().__init__(name, client, query.addresses)
-        self.intake = MbwsIntake(bridge, received)
+        self.intake = MbwsIntake(session, received)
         self.holder = holder
         self.turn = asyncio.Lock()
         """Serializes reconnects: a client may send two at once."""
@@ -51,18 +50,15 @@ class MbwsPeer:
     def __init__(
         self,
         socket: DoorSocket,
-        bridge: Bridge,
         connections: Connections[PeerConnection],
         store: ConnectionStore,
         retain: Callable[[PeerConnection], Awaitable[None]],
     ) -> None:
         self._socket = socket
-        self._bridge = bridge
         self._connections = connections
         self._store = store
         self._retain = retain
-        self._address = PeerAddress.at(socket.remote_address, socket.user)
-        self._client = Client(socket.origin, socket.user)
+        self._client = Client(socket.origin, socket.session.peer.user)
         self._query = SubscriptionQuery()
         self._session: MbwsSession
         self._connection: PeerConnection | None = None
@@ -172,7 +168,7 @@ class MbwsPeer:
         await self._begin_subscriptions(connection, Connect(connection.name, numbers))
 
     def _new_connection(self) -> PeerConnection:
-        return PeerConnection(new_name(), self._client, self._query, self._bridge, self)
+        return PeerConnection(new_name(), self._client, self._query, self._socket.session, self)
 
     async def _find_stored(self, name: str) -> PeerConnection | None:
         """The connection, if a door stored it. Concurrent reconnects find the same one."""
@@ -182,7 +178,7 @@ class MbwsPeer:
             connection = self._connections.find(name, self._client)
             if connection is None and (record := await self._store.claim(name, self._client)) is not None:
                 connection = PeerConnection(
-                    name, self._client, self._query, self._bridge, self, record.received
+                    name, self._client, self._query, self._socket.session, self, record.received
                 )
                 restore(record, connection)
                 self._connections.add(connection)
@@ -212,9 +208,7 @@ class MbwsPeer:
         subscriptions: list[tuple[str, Subscription]] = []
         try:
             for address, place in connection.reading.items():
-                subscription = await self._bridge.subscribe(
-                    self._address, address, place.start, place.incarnation
-                )
+                subscription = await self._socket.session.subscribe(address, place.start, place.incarnation)
                 subscriptions.append((address, subscription))
                 position, place.incarnation = subscription.place
                 assert position is not None

@@ -8,7 +8,7 @@ are limited; beyond that a reconnect becomes a new connection. `connection_store
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Generic, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from mtl.client.incoming import Start
 from mtl.doors.limits import MBWS_WINDOW
 from mtl.doors.mbws.codec import Connect
 from mtl.doors.mbws.windows import Outgoing
+from mtl.doors.remembered import Remembered
 
 
 class MessageOrigin(NamedTuple):
@@ -33,6 +34,10 @@ class Client(NamedTuple):
 
     origin: str | None
     user: str | None = None
+
+    def owner(self, connection: str) -> str:
+        """The owner of a waiting connection's place: the user, without one the connection itself."""
+        return connection if self.user is None else self.user
 
 
 @dataclass(slots=True)
@@ -73,15 +78,16 @@ C = TypeVar("C", bound=KnownConnection)
 
 
 class Connections(Generic[C]):
-    """A door's connections that can be recovered. At most `most` wait for their clients, `patience` seconds each."""
+    """A door's connections that can be recovered. At most `most` wait for their clients, a quarter of one user's, and
+    `patience` seconds each.
+    """
 
     def __init__(self, most: int, patience: float, clock: Callable[[], float]) -> None:
-        self._most = most
         self._patience = patience
         self._clock = clock
         self._all: dict[str, C] = {}
-        self._waiting: dict[str, float] = {}
-        """Name to its expiry time, in this order."""
+        self._waiting: Remembered[tuple[str, float]] = Remembered(most)
+        """Names and their expiry times, in this order."""
 
     def __len__(self) -> int:
         """The number of connections."""
@@ -102,8 +108,11 @@ class Connections(Generic[C]):
         self.forget_old()
         if connection.name not in self._all:
             return
-        self._waiting[connection.name] = self._clock() + self._patience
-        self._forget(list(self._waiting)[: max(0, len(self._waiting) - self._most)])
+        until = self._clock() + self._patience
+        for name, _ in self._waiting.add(
+            connection.name, connection.client.owner(connection.name), (connection.name, until)
+        ):
+            del self._all[name]
 
     @property
     def waiting(self) -> list[C]:
@@ -112,31 +121,29 @@ class Connections(Generic[C]):
 
     def remaining_time(self, connection: C) -> float:
         """Seconds until the connection expires if its client does not reconnect."""
-        until = self._waiting.get(connection.name)
-        return self._patience if until is None else max(0.0, until - self._clock())
+        waiting = self._waiting.get(connection.name)
+        return self._patience if waiting is None else max(0.0, waiting[1] - self._clock())
 
     def recovered(self, connection: C) -> None:
         """The connection has a session again."""
-        self._waiting.pop(connection.name, None)
+        self._waiting.pop(connection.name)
 
     def clear(self, connection: C) -> None:
         """Remove a connection that was closed, or replaced by its client. Harmless when repeated."""
-        self._forget([connection.name])
+        self._forget(connection.name)
 
     def forget_old(self) -> None:
         """Remove expired connections."""
-        now = self._clock()
-        old = []
-        for name, when in self._waiting.items():
-            if when > now:
-                break
-            old.append(name)
-        self._forget(old)
+        while (oldest := next(iter(self._waiting), None)) is not None:
+            waiting = self._waiting.get(oldest)
+            assert waiting is not None
+            if waiting[1] > self._clock():
+                return
+            self._forget(oldest)
 
-    def _forget(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._waiting.pop(name, None)
-            self._all.pop(name, None)
+    def _forget(self, name: str) -> None:
+        self._waiting.pop(name)
+        self._all.pop(name, None)
 
 
 def new_name() -> str:

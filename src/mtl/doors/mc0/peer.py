@@ -6,15 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
 from mtl.doors.mc0.codec import BadMessage, Mc0Message, Verb, decode, encode, error, ok
 from mtl.doors.mc0.contents import PutTables, SubscriptionFrames
 from mtl.doors.mc0.session import HeartbeatAction, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
 from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.peer_session import PeerSession, Subscription
 from mtl.doors.runs import ContentRun
 from mtl.errors import MtlError
 from mtl.net.router import SendOutcome
@@ -27,18 +26,28 @@ class SendFrames(Protocol):
         """Send the frames of one message."""
 
 
+def _ignore() -> None:
+    """Nothing was counted."""
+
+
+class Batch(NamedTuple):
+    """Messages that arrived together, none at the end of the connection. `handled` is called after their turn."""
+
+    messages: list[list[bytes]]
+    handled: Callable[[], None] = _ignore
+
+
 class Mc0Peer:
     """Lives from a connection's first message until its end. A DISCONNECT resets it.
 
-    `inbox` takes batches of its messages, an empty one at the end; the task that fills it waits when it is full. `gone`
-    is called once, at the end, and `given_up` when the peer was silent for too long. `absent`: its previous connection
-    was closed for silence, and the peer does not know.
+    `inbox` takes its messages; the task that fills it bounds their octets. `gone` is called once, at the end, and
+    `given_up` when the peer was silent for too long. `absent`: its previous connection was closed for silence, and the
+    peer does not know.
     """
 
     def __init__(
         self,
-        bridge: Bridge,
-        address: PeerAddress,
+        peer: PeerSession,
         send: SendFrames,
         clock: Callable[[], float],
         gone: Callable[[], None],
@@ -46,9 +55,8 @@ class Mc0Peer:
         *,
         absent: bool,
     ) -> None:
-        self.inbox: asyncio.Queue[list[list[bytes]]] = asyncio.Queue(1)
-        self._bridge = bridge
-        self._address = address
+        self.inbox: asyncio.Queue[Batch] = asyncio.Queue()
+        self._peer = peer
         self._send = send
         self._clock = clock
         self._report_end = gone
@@ -73,13 +81,16 @@ class Mc0Peer:
     async def _process(self) -> None:
         while not self._ended:
             together = await self.inbox.get()
-            if not together:
+            if not together.messages:
                 self.end()
                 return
             self._busy = True
-            for frames in together:
-                await self._handle_frames(frames)
-            await self._publish()
+            try:
+                for frames in together.messages:
+                    await self._handle_frames(frames)
+                await self._publish()
+            finally:
+                together.handled()
             self._busy = False
             self._set_timer()
 
@@ -132,7 +143,7 @@ class Mc0Peer:
         if run is None:
             return
         try:
-            settled = await self._bridge.publish_run(run)
+            settled = await self._peer.publish_run(run)
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self._refuse(ids, failed)
         else:
@@ -162,7 +173,7 @@ class Mc0Peer:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
             raise DoorRefusal(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
-        subscription = await self._bridge.subscribe(self._address, topic, "latest")
+        subscription = await self._peer.subscribe(topic, "latest")
         self._subscriptions[topic] = asyncio.create_task(self._deliver(topic, subscription))
 
     async def _unsubscribe(self, topic: str) -> None:
@@ -304,4 +315,7 @@ class Mc0Peer:
         self._forget()
         if asyncio.current_task() is not self._task:
             self._task.cancel()
+        while not self.inbox.empty():
+            self.inbox.get_nowait().handled()
+        self._peer.end()
         self._report_end()

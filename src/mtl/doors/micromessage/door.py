@@ -8,10 +8,11 @@ import socket
 from mtl import __version__
 from mtl.doors.config import DoorConfig
 from mtl.doors.failure_log import PeerAddress
-from mtl.doors.limits import MM2_WINDOW
-from mtl.doors.listening import bound, serve_tcp, user_of
+from mtl.doors.limits import DOOR_STOP_S, MM2_READ, MM2_WINDOW
+from mtl.doors.listening import TcpServer, door_entrance, logged_in, serve_tcp, user_of
 from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, ExtensionOffer, batch_ack
 from mtl.doors.micromessage.peer import MicroPeer
+from mtl.doors.micromessage.session import MicroRole, MicroSession
 from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.users import Bridges
 
@@ -32,35 +33,43 @@ class MicroMessageDoor:
         self.peers: set[MicroPeer] = set()
         self._config = config
         self._bridges = bridges
-        self._server: asyncio.Server | None = None
+        self._entrance = door_entrance()
+        self._server: TcpServer | None = None
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        self._server = await serve_tcp(self._config, self._config.place(NAME), self._accept)
-        self.endpoint = bound(self._server)
+        self._server = await serve_tcp(self._config, self._config.place(NAME), self._entrance, self._accept)
+        self.endpoint = self._server.endpoint
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A connection with TLS's handshake done. The peer has logged in when it has sent octets, too."""
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        refusal, bridge, user = None, self._bridges.own, None
-        if len(self.peers) >= self._config.max_sessions:
-            refusal = f"{self._config.max_sessions} clients are this door's limit; try again later"
-        else:
-            try:
-                user = user_of(self._config, writer)
-                bridge = self._bridges.of(user)
-            except DoorRefusal as unfit:
-                refusal = peer_message(unfit)
-        address = PeerAddress.at(writer.get_extra_info("peername"), user)
-        peer = MicroPeer(bridge, reader, writer, address, OFFER, IDENTITY, lambda: self.peers.discard(peer))
-        if refusal is not None:
-            peer.fail(refusal)
-        else:
-            self.peers.add(peer)
+        try:
+            first = await reader.read(MM2_READ)
+        except OSError:
+            first = b""
+        if not first:
+            writer.close()
+            return
+        logged_in(self._entrance, writer)
+        try:
+            user = user_of(self._config, writer)
+            session = self._bridges.admit(PeerAddress.at(writer.get_extra_info("peername"), user))
+        except DoorRefusal as unfit:
+            refused = MicroSession(MicroRole.SERVER, OFFER, IDENTITY)
+            refused.fail(peer_message(unfit))
+            writer.write(refused.to_send())
+            writer.close()
+            asyncio.get_running_loop().call_later(DOOR_STOP_S, writer.transport.abort)
+            return
+        peer = MicroPeer(session, reader, writer, OFFER, IDENTITY, lambda: self.peers.discard(peer), first)
+        self.peers.add(peer)
 
     async def stop(self) -> None:
         """Stop reading; contents taken in are still confirmed and acknowledged while the broker answers."""
         assert self._server is not None
         self._server.close()
+        self._entrance.close()
         for peer in self.peers:
             peer.stop_reading()
         await self._bridges.close()

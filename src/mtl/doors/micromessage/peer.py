@@ -11,8 +11,6 @@ from contextlib import suppress
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
-from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import CommandFrame
 from mtl.doors.micromessage.contents import as_json, is_topic, resource
@@ -30,6 +28,7 @@ from mtl.doors.micromessage.session import (
     MicroState,
 )
 from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.peer_session import PeerSession, Subscription
 from mtl.doors.properties import sequence_of
 from mtl.doors.runs import ContentRun
 from mtl.errors import Closed, FieldError, MtlError
@@ -40,23 +39,23 @@ DESTINATION, FILTER, FROM = "destination", "filter", "from"
 
 
 class MicroPeer:
-    """Lives from a connection's begin to its end. `gone` is called once, at the end."""
+    """Lives from a peer's first octets (`first`) to the end of its connection. `gone` is called once, at the end."""
 
     def __init__(
         self,
-        bridge: Bridge,
+        peer: PeerSession,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        address: PeerAddress,
         offer: ExtensionOffer,
         identity: str,
         gone: Callable[[], None],
+        first: bytes = b"",
     ) -> None:
-        self._bridge = bridge
+        self._peer = peer
+        self._first = first
         self._reader = reader
         self._writer = writer
         self._report_end = gone
-        self._address = address
         self._session = MicroSession(MicroRole.SERVER, offer, identity)
         self._run: ContentRun | None = None
         self._tables = TableCache()
@@ -76,7 +75,7 @@ class MicroPeer:
 
     async def _process(self) -> None:
         try:
-            while not self._ended and (data := await self._reader.read(MM2_READ)):
+            while not self._ended and (data := await self._read()):
                 for event in self._session.received(data):
                     if isinstance(event, MessageArrived):
                         await self._collect(event)
@@ -93,6 +92,10 @@ class MicroPeer:
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self.fail(peer_message(failed))
         self.end()
+
+    async def _read(self) -> bytes:
+        first, self._first = self._first, b""
+        return first or await self._reader.read(MM2_READ)
 
     async def _handle_event(self, event: Event) -> None:
         """Handle an event. Raises errors that are answered with ERROR."""
@@ -121,7 +124,7 @@ class MicroPeer:
     async def _publish(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            settled = await self._bridge.publish_run(run)
+            settled = await self._peer.publish_run(run)
             self._under_way.append((settled, len(run.bodies)))
             settled.add_done_callback(self._handle_result)
 
@@ -166,9 +169,9 @@ class MicroPeer:
             raise DoorRefusal(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
         name = resource(destination)
         subscription = (
-            await self._bridge.subscribe(self._address, name, _parse_start(start))
+            await self._peer.subscribe(name, _parse_start(start))
             if is_topic(destination)
-            else await self._bridge.consume(self._address, name, self._window)
+            else await self._peer.consume(name, self._window)
         )
         delivering = self._deliver(destination, subscription, keep)
         self._subscriptions[destination] = asyncio.create_task(delivering)
@@ -279,6 +282,7 @@ class MicroPeer:
         self._ack()
         self._writer.close()
         asyncio.get_running_loop().call_later(DOOR_STOP_S, self._writer.transport.abort)
+        self._peer.end()
         self._report_end()
 
     def _return_queue_contents(self) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from mtl.doors.authentication import PeerAuthenticator
-from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
 from mtl.doors.failure_log import PeerAddress
-from mtl.doors.listening import bound, serve_tcp, user_of
+from mtl.doors.listening import door_entrance, logged_in, serve_tcp, user_of
 from mtl.doors.peer_messages import DoorRefusal, peer_message
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.peer import ReactivePeer
 from mtl.doors.reactive.session import ReactiveRole
 from mtl.doors.reactive.transports import StreamTransport, Transport
 from mtl.doors.users import Bridges
-from mtl.wire.control import OVERLOADED
 
 NAME = "reactive"
 
@@ -31,6 +28,7 @@ class ReactiveDoor:
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
         self._bridges = bridges
+        self._entrance = door_entrance()
         self._close = _close_nothing
         self.peers: dict[asyncio.Task[None], ReactivePeer] = {}
 
@@ -44,32 +42,43 @@ class ReactiveDoor:
                 self._config,
                 place,
                 PeerAuthenticator(self._config, self._bridges.logins.check),
-                self._over_websocket,
+                self._bridges.admit,
+                self._admit_websocket,
             )
             self._close, self.endpoint = websockets.close, websockets.endpoint
         else:
-            server = await serve_tcp(self._config, place, self._admit)
-            self._close, self.endpoint = server.close, bound(server)
+            server = await serve_tcp(self._config, place, self._entrance, self._admit_tcp)
+            self._close, self.endpoint = server.close, server.endpoint
 
-    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _admit_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A connection with TLS's handshake done. The peer has logged in when it has sent octets, too."""
         # cancelled by `stop`: asyncio logs a cancelled task of a server as an error
         with suppress(asyncio.CancelledError):
-            await self._serve(StreamTransport(reader, writer), partial(user_of, self._config, writer))
+            transport = StreamTransport(reader, writer)
+            first = await transport.read()
+            if not first:
+                transport.abort()
+                return
+            logged_in(self._entrance, writer)
+            link = ReactiveLink(ReactiveRole.SERVER, transport, first)
+            try:
+                user = user_of(self._config, writer)
+                session = self._bridges.admit(PeerAddress.at(transport.peer, user))
+            except DoorRefusal as unfit:
+                link.session.send_goodbye(peer_message(unfit))
+                link.flush()
+                await link.close_transport()
+                return
+            try:
+                await self._serve(link, session)
+            finally:
+                session.end()
 
-    async def _over_websocket(self, transport: Transport, user: str | None) -> None:
-        await self._serve(transport, lambda: user)
+    async def _admit_websocket(self, transport: Transport, session: PeerSession) -> None:
+        await self._serve(ReactiveLink(ReactiveRole.SERVER, transport), session)
 
-    async def _serve(self, transport: Transport, user: Callable[[], str | None]) -> None:
-        link = ReactiveLink(ReactiveRole.SERVER, transport)
-        try:
-            known = user()
-            bridge = self._admitted(known)
-        except DoorRefusal as unfit:
-            link.session.send_goodbye(peer_message(unfit))
-            link.flush()
-            await link.close_transport()
-            return
-        peer = ReactivePeer(link, bridge, PeerAddress.at(transport.peer, known))
+    async def _serve(self, link: ReactiveLink, session: PeerSession) -> None:
+        peer = ReactivePeer(link, session)
         task = asyncio.current_task()
         assert task is not None
         self.peers[task] = peer
@@ -78,15 +87,10 @@ class ReactiveDoor:
         finally:
             del self.peers[task]
 
-    def _admitted(self, user: str | None) -> Bridge:
-        if len(self.peers) >= self._config.max_sessions:
-            words = f"{self._config.max_sessions} clients are this door's limit; try again later"
-            raise DoorRefusal(503, OVERLOADED, words)
-        return self._bridges.of(user)
-
     async def stop(self) -> None:
         """Admit no more peers; confirm contents taken in while the broker answers; then say goodbye to all peers."""
         self._close()
+        self._entrance.close()
         tasks = set(self.peers)
         try:
             await self._bridges.close()

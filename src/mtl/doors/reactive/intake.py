@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mtl.doors.bridge import Bridge
 from mtl.doors.limits import RS_DEMAND
 from mtl.doors.peer_messages import peer_message
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations
 from mtl.doors.runs import ContentRun
@@ -34,13 +34,13 @@ class ReactiveIntake:
     def __init__(
         self,
         link: ReactiveLink,
-        bridge: Bridge,
+        session: PeerSession,
         name: Confirmations,
         confirmations: int,
         ended: Callable[[ReactiveIntake], None],
     ) -> None:
         self._link = link
-        self._bridge = bridge
+        self._session = session
         self._resource = name.resource
         self._ended = ended
         self._sent: asyncio.Queue[tuple[asyncio.Future[None], int] | None] = asyncio.Queue()
@@ -66,7 +66,7 @@ class ReactiveIntake:
         if self._task.done():
             return
         try:
-            settled = await self._bridge.publish_run(run)
+            settled = await self._session.publish_run(run)
         except MtlError as failed:
             settled = asyncio.get_running_loop().create_future()
             settled.set_exception(failed)

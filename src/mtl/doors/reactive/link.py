@@ -13,11 +13,14 @@ from mtl.wire.fields import Buffer
 
 
 class ReactiveLink:
-    """One task iterates `events` while the connection is open; `flush` is called after each call of the session."""
+    """One task iterates `events` while the connection is open; `flush` is called after each call of the session.
+    `first` are octets of the peer that were read before.
+    """
 
-    def __init__(self, role: ReactiveRole, transport: Transport) -> None:
+    def __init__(self, role: ReactiveRole, transport: Transport, first: bytes = b"") -> None:
         self.session = ReactiveSession(role)
         self._transport = transport
+        self._first = first
         self._over = asyncio.Event()
         self._turn = asyncio.Lock()
         self._splitting = asyncio.Lock()
@@ -26,7 +29,7 @@ class ReactiveLink:
 
     async def events(self) -> AsyncIterator[Event]:
         """The events of the peer; the last one is `ConnectionEnded`, also when the connection broke."""
-        while octets := await self._transport.read():
+        while octets := await self._read():
             for event in self.session.received(octets):
                 self.flush()
                 yield event
@@ -36,6 +39,10 @@ class ReactiveLink:
             if self._transport.waiting > RS_BACKLOG:
                 await self._transport.wait_drained()
         yield ConnectionEnded("the connection broke")
+
+    async def _read(self) -> bytes:
+        first, self._first = self._first, b""
+        return first or await self._transport.read()
 
     async def publish(self, subscriber: int, element: Buffer) -> None:
         """Send one element, for which there has to be demand, at the peer's pace.

@@ -17,7 +17,9 @@ from websockets.protocol import State
 
 from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
+from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.places import ListenPlace
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
@@ -112,14 +114,15 @@ async def listen(
     config: DoorConfig,
     place: ListenPlace,
     authenticator: PeerAuthenticator,
-    serve_one: Callable[[Transport, str | None], Awaitable[None]],
+    admit: Callable[[PeerAddress], PeerSession],
+    serve_one: Callable[[Transport, PeerSession], Awaitable[None]],
 ) -> WebSocketServer:
-    """A server at a place; `serve_one` gets a connection and its user. Raises `OptionError`, `BindFailed`."""
+    """A server at a place; `serve_one` gets a connection and its session. Raises `OptionError`, `BindFailed`."""
 
     async def serve(websocket: DoorSocket) -> None:
         websocket.answer_close()  # contents have their own confirmations
-        await serve_one(WebSocketTransport(websocket), websocket.user)
+        await serve_one(WebSocketTransport(websocket), websocket.session)
 
-    server = WebSocketServer(config, authenticator, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
+    server = WebSocketServer(config, authenticator, admit, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
     await server.listen(place)
     return server

@@ -6,10 +6,9 @@ import asyncio
 from functools import partial
 
 from mtl.client.contents import Content
-from mtl.doors.bridge import Bridge
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import RS_HELLO_S
 from mtl.doors.peer_messages import peer_message
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.intake import ReactiveIntake
 from mtl.doors.reactive.link import ReactiveLink
@@ -23,10 +22,9 @@ from mtl.errors import Refused
 class ReactivePeer:
     """The peer of one connection; `serve` handles it until its end."""
 
-    def __init__(self, link: ReactiveLink, bridge: Bridge, address: PeerAddress) -> None:
+    def __init__(self, link: ReactiveLink, session: PeerSession) -> None:
         self._link = link
-        self._bridge = bridge
-        self._address = address
+        self._session = session
         self._streams: dict[int, _ContentStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """The tasks of the streams, also of those that are being closed."""
@@ -90,11 +88,11 @@ class ReactivePeer:
         try:
             name = parse(request.publisher)
             if isinstance(name, Confirmations):
-                intake = ReactiveIntake(self._link, self._bridge, name, subscriber, self._handle_intake_end)
+                intake = ReactiveIntake(self._link, self._session, name, subscriber, self._handle_intake_end)
                 self._intakes[subscriber] = self._intakes_by_elements[intake.elements] = intake
             else:
                 stream = self._streams[subscriber] = _ContentStream(
-                    self._link, self._bridge, self._address, name, subscriber
+                    self._link, self._session, name, subscriber
                 )
                 self._tasks.add(stream.task)
                 stream.task.add_done_callback(partial(self._handle_outlet_end, stream))
@@ -119,15 +117,13 @@ class _ContentStream:
     def __init__(
         self,
         link: ReactiveLink,
-        bridge: Bridge,
-        address: PeerAddress,
+        session: PeerSession,
         name: ResourceContents,
         subscriber: int,
     ) -> None:
         self.wake = asyncio.Event()
         self._link = link
-        self._bridge = bridge
-        self._address = address
+        self._session = session
         self._name = name
         self.subscriber = subscriber
         self.task = asyncio.create_task(self._handle_outlet_end())
@@ -139,7 +135,7 @@ class _ContentStream:
     async def _handle_outlet_end(self) -> None:
         publishing = self._link.session.publishing
         try:
-            subscription = await self._bridge.subscribe(self._address, self._name.resource, self._name.start)
+            subscription = await self._session.subscribe(self._name.resource, self._name.start)
             try:
                 publishing.accept(self.subscriber)
                 self._link.flush()

@@ -53,3 +53,41 @@ async def test_a_cancelled_wait_releases_its_place() -> None:
     with pytest.raises(asyncio.CancelledError):
         await granted
     assert budget.held == 0
+
+
+@in_loop
+async def test_an_owner_at_its_share_delays_no_other() -> None:
+    budget, order = Budget(10, share=4), list[str]()
+
+    async def take(owner: str, octets: int) -> None:
+        await budget.acquire(octets, owner)
+        order.append(owner)
+
+    await take("alice", 4)
+    waiting = asyncio.create_task(take("alice", 1))
+    await asyncio.sleep(0)
+    assert budget.is_owner_full(1, "alice")
+    await take("bob", 4)
+    assert not budget.try_acquire(1, "alice")
+    assert budget.try_acquire(2, "carol")
+    assert (order, budget.held) == (["alice", "bob"], 10)
+    budget.release(2, "carol")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    budget.release(4, "alice")
+    await waiting
+    assert (order, budget.held) == (["alice", "bob", "alice"], 5)
+
+
+@in_loop
+async def test_waiting_for_the_total_is_in_order_over_all_owners() -> None:
+    budget = Budget(10, share=9)
+    await budget.acquire(6, "alice")
+    large = asyncio.create_task(budget.acquire(5, "bob"))
+    await asyncio.sleep(0)
+    assert not budget.try_acquire(1, "carol"), "bob came first"
+    small = asyncio.create_task(budget.acquire(1, "carol"))
+    await asyncio.sleep(0)
+    budget.release(6, "alice")
+    await asyncio.gather(large, small)
+    assert budget.held == 6

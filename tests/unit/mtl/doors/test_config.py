@@ -8,6 +8,7 @@ import pytest
 from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig, load, parse
 from mtl.doors.peers import PeerConfig
+from mtl.doors.pools import DoorQuota
 from mtl.errors import OptionError
 
 
@@ -24,6 +25,11 @@ def test_doors_are_tables_of_the_broker_configuration(tmp_path: Path) -> None:
     path.write_text('[doors.mbws.peers.east]\nurl = "wss://east:1"\nsend = ["orders"]\n')
     config, _ = parse("mbws", load(path)["mbws"])
     assert config.peers == {"east": PeerConfig(url="wss://east:1", send=("orders",))}
+    path.write_text(
+        "[doors.mc0]\nmax-sessions = 40\n[doors.mc0.quotas]\nsessions = 30\ninbound-octets = 1000\n"
+    )
+    config, _ = parse("mc0", load(path)["mc0"])
+    assert config.quotas == {DoorQuota.SESSIONS: 30, DoorQuota.INBOUND_OCTETS: 1000}
     path.write_text('data = "d"\n')
     assert load(path) == {}
     assert load(None) == {}
@@ -34,6 +40,12 @@ def test_doors_are_tables_of_the_broker_configuration(tmp_path: Path) -> None:
     [
         ("[doors.mc0]\nlitsen = 1", "litsen"),
         ("[doors.mc0]\nmax-sessions = 0", "above 0"),
+        (
+            "[doors.mc0.quotas]\nsessions = 751",
+            r"quotas\.sessions = 751 is not from 1 to 750: a quarter of the 1000",
+        ),
+        ("[doors.mc0.quotas]\nsubscriptions = 0", r"quotas\.subscriptions = 0 is not from 1"),
+        ("[doors.mc0.quotas]\nsockets = 1", "sockets"),
         ('[doors.mbws]\nkey-file = "k"', "belong together"),
         ('[doors.mbws.peers.east]\nurl = "ws://a:1"\nsend = []', "length >= 1"),
         ('[doors.mbws.peers.east]\nurl = "http://a:1"\nsend = ["a"]', "is not ws://"),

@@ -7,6 +7,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from websockets.asyncio.client import connect
@@ -19,6 +21,8 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.limits import WS_OPEN_S
 from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.places import ListenPlace, place_of
+from mtl.doors.pools import Shares
+from mtl.doors.users import Bridges
 from mtl.doors.websocket import DoorSocket, Violation, WebSocketServer, admits, closing
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import Malformed, OptionError, Refused
@@ -29,6 +33,7 @@ from tests.support.tls import Certificates
 
 ANYWHERE = ListenPlace("ws", "127.0.0.1", 0)
 ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
+LOGINS = SimpleNamespace(connect_as=print)
 HERE = Origin("https://example.org")
 
 
@@ -49,6 +54,7 @@ async def listening(
     server = WebSocketServer(
         config,
         PeerAuthenticator(config, known),
+        Bridges(cast("Any", None), cast("Any", LOGINS), Shares(config.max_sessions, config.quotas)).admit,
         serve_one,
         subprotocols=("one", "two"),
         largest=1000,
@@ -314,7 +320,7 @@ async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
     addresses: list[str | None] = []
 
     async def record_user(there: DoorSocket) -> None:
-        addresses.append(there.user)
+        addresses.append(there.session.peer.user)
         await echo(there)
 
     async with listening(record_user, DoorConfig(basic=True, tokens_file=str(tokens))) as server:

@@ -16,17 +16,19 @@ from mtl.doors.mbws.connection_records import CONNECTIONS, ConnectionRecord, dig
 from mtl.doors.mbws.connection_store import ConnectionStore
 from mtl.doors.mbws.recovery import Client
 from mtl.errors import Refused
+from mtl.shares import default_share
 from mtl.wire.control import UNKNOWN_RESOURCE, Retention
 from tests.support.aio import in_loop
 
 ALICE = Client("https://example.org", "alice")
+NOBODY = Client("https://example.org")
 
 
-def record(name: str) -> ConnectionRecord:
+def record(name: str, user: str | None = ALICE.user) -> ConnectionRecord:
     return ConnectionRecord(
         connection=digest(name),
         origin=ALICE.origin,
-        user=ALICE.user,
+        user=user,
         until=100.0,
         received=0,
         acknowledged=0,
@@ -109,11 +111,24 @@ async def test_a_stored_connection_is_claimed_once() -> None:
 @pytest.mark.requirement("MBWS-21")
 @in_loop
 async def test_the_newest_stored_connections_up_to_the_limit_are_found() -> None:
-    bridge = ResourceBridge(*map(str, range(MBWS_RETAINED)))
-    assert await store_at(bridge).claim("0", ALICE) == record("0")
-    bridge = ResourceBridge(*map(str, range(MBWS_RETAINED + 1)))
-    assert await store_at(bridge).claim("0", ALICE) is None
-    assert await store_at(bridge).claim("1", ALICE) == record("1")
+    bridge = ResourceBridge()
+    bridge.bodies = [encode(record(str(number), None)) for number in range(MBWS_RETAINED)]
+    assert await store_at(bridge).claim("0", NOBODY) == record("0", None)
+    bridge.bodies.append(encode(record("one more", None)))
+    assert await store_at(bridge).claim("0", NOBODY) is None
+    assert await store_at(bridge).claim("1", NOBODY) == record("1", None)
+
+
+@in_loop
+async def test_one_user_stores_no_more_than_its_share_and_displaces_no_other() -> None:
+    bridge = ResourceBridge("others")
+    bridge.bodies += [
+        encode(record(str(number), "bob")) for number in range(default_share(MBWS_RETAINED) + 1)
+    ]
+    bob = Client(ALICE.origin, "bob")
+    assert await store_at(bridge).claim("others", ALICE) == record("others")
+    assert await store_at(bridge).claim("0", bob) is None
+    assert await store_at(bridge).claim("1", bob) == record("1", "bob")
 
 
 @in_loop

@@ -14,7 +14,7 @@ from tests.support.bridge import ConfirmingBridge
 
 def intake() -> tuple[MbwsIntake, ConfirmingBridge]:
     bridge = ConfirmingBridge()
-    return MbwsIntake(bridge.bridge), bridge
+    return MbwsIntake(bridge.session), bridge
 
 
 @pytest.mark.requirement("MBWS-37")

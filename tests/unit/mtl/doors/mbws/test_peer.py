@@ -10,11 +10,13 @@ from typing import cast
 
 import pytest
 
+from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Connect, Frame, Kind, Message, decode, encode
 from mtl.doors.mbws.connection_store import ConnectionStore
 from mtl.doors.mbws.peer import MbwsPeer, PeerConnection
 from mtl.doors.mbws.recovery import Client, Connections
 from mtl.doors.mbws.session import MBWS
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.websocket import DoorSocket
 from tests.support.aio import in_loop
 from tests.support.bridge import ConfirmingBridge, turns
@@ -26,11 +28,12 @@ class FakeSocket:
     """The socket of a session. With `lasting` its messages end only by `end`, not when the door drops it."""
 
     remote_address = ("127.0.0.1", 1)
-    user = origin = None
+    origin = None
     subprotocol = MBWS
     closed_by_peer = False
 
-    def __init__(self, path: str, *, lasting: bool) -> None:
+    def __init__(self, path: str, session: PeerSession, *, lasting: bool) -> None:
+        self.session = session
         self.request = SimpleNamespace(path=path)
         self.sent: list[Frame] = []
         self.ends: list[str] = []
@@ -70,15 +73,13 @@ class FakeDoor:
         self.now = 0.0
         self.bridge = ConfirmingBridge()
         self.connections: Connections[PeerConnection] = Connections(10, 60.0, lambda: self.now)
-        self._store = ConnectionStore(self.bridge.bridge)
+        self._store = ConnectionStore(cast("Bridge", self.bridge))
 
     @asynccontextmanager
     async def session(self, *, path: str = "/", lasting: bool = False) -> AsyncIterator[FakeSocket]:
         """A session; it ends with the block."""
-        socket = FakeSocket(path, lasting=lasting)
-        peer = MbwsPeer(
-            cast("DoorSocket", socket), self.bridge.bridge, self.connections, self._store, self._retain
-        )
+        socket = FakeSocket(path, self.bridge.session, lasting=lasting)
+        peer = MbwsPeer(cast("DoorSocket", socket), self.connections, self._store, self._retain)
         serving = asyncio.create_task(peer.serve())
         yield socket
         socket.end()

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import MC0_TOPICS
 from mtl.doors.mc0.codec import ID, TEXT, TOPIC, Mc0Message, Verb, decode, encode
-from mtl.doors.mc0.peer import Mc0Peer
+from mtl.doors.mc0.peer import Batch, Mc0Peer
 from mtl.net.router import SendOutcome
 from tests.support.aio import in_loop, until
 from tests.support.bridge import ConfirmingBridge
@@ -36,8 +35,7 @@ class Sent:
 def new_peer() -> tuple[Mc0Peer, ConfirmingBridge, Sent]:
     bridge, sent = ConfirmingBridge(), Sent()
     peer = Mc0Peer(
-        bridge.bridge,
-        PeerAddress(),
+        bridge.session,
         sent,
         clock=lambda: 0.0,
         gone=lambda: None,
@@ -51,7 +49,7 @@ async def answer(peer: Mc0Peer, sent: Sent, verb: Verb, *topics: str) -> Mc0Mess
     """The answer to a request."""
     before = len(sent.messages)
     request = Mc0Message(verb, {ID: "1"}, tuple(topic.encode() for topic in topics))
-    await peer.inbox.put([encode(request)])
+    peer.inbox.put_nowait(Batch([encode(request)]))
     await until(lambda: len(sent.messages) > before)
     (message,) = sent.messages[before:]
     return message
@@ -73,7 +71,9 @@ async def test_unsub_closes_the_subscription_before_its_answer() -> None:
 async def test_messages_that_arrive_together_go_to_their_topics() -> None:
     peer, bridge, _ = new_peer()
     puts = [("a", b"1"), ("b", b"2"), ("b", b"3"), ("a", b"4")]
-    await peer.inbox.put([encode(Mc0Message(Verb.PUT, {TOPIC: topic}, (body,))) for topic, body in puts])
+    peer.inbox.put_nowait(
+        Batch([encode(Mc0Message(Verb.PUT, {TOPIC: topic}, (body,))) for topic, body in puts])
+    )
     await until(lambda: len(bridge.appends) == len(puts))
     assert bridge.appends == puts
     assert len(bridge.unconfirmed) == 3, "messages in a row to one topic are published together"
@@ -99,7 +99,9 @@ async def test_a_subscription_beyond_the_limit_is_an_error() -> None:
 async def test_answers_wait_in_order_for_a_full_queue() -> None:
     peer, _, sent = new_peer()
     sent.full = 3
-    await peer.inbox.put([encode(Mc0Message(Verb.SUB, {ID: number}, (b"a",))) for number in ("1", "2")])
+    peer.inbox.put_nowait(
+        Batch([encode(Mc0Message(Verb.SUB, {ID: number}, (b"a",))) for number in ("1", "2")])
+    )
     await until(lambda: len(sent.messages) == 2)
     assert [message.headers[ID] for message in sent.messages] == ["1", "2"]
     assert sent.full == 0

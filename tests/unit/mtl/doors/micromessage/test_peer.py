@@ -12,12 +12,11 @@ import pytest
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
-from mtl.doors.bridge import Bridge
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.micromessage.door import OFFER
 from mtl.doors.micromessage.negotiation import Extension, ExtensionOffer
 from mtl.doors.micromessage.peer import MicroPeer
 from mtl.doors.micromessage.session import Acked, Ended, Event, MessageArrived, MicroRole, MicroSession
+from mtl.doors.peer_session import PeerSession
 from mtl.doors.runs import ContentRun
 from mtl.errors import Closed
 from mtl.protocol.consuming import ConsumerAnswer, Hand
@@ -51,17 +50,20 @@ class Broker:
         self.starts: list[Start] = []
         self.log = Log()
 
+    def end(self) -> None:
+        """The peer has gone."""
+
     async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
         self.runs.append(run)
         result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.settle(result)
         return result
 
-    async def subscribe(self, _: PeerAddress, __: str, start: Start) -> Log:
+    async def subscribe(self, _: str, start: Start) -> Log:
         self.starts.append(start)
         return self.log
 
-    async def consume(self, _: PeerAddress, __: str, window: int) -> Log:
+    async def consume(self, _: str, window: int) -> Log:
         return self.log
 
 
@@ -101,8 +103,8 @@ async def opened(offer: ExtensionOffer) -> AsyncIterator[tuple[Wire, Broker]]:
     """A peer after its handshake."""
     wire, broker = Wire(MicroSession(MicroRole.CLIENT, offer, "hulk")), Broker()
     writer = cast(asyncio.StreamWriter, wire)
-    bridge = cast(Bridge, broker)
-    wire.peer = peer = MicroPeer(bridge, wire.reader, writer, PeerAddress(), OFFER, "mtl", lambda: None)
+    session = cast(PeerSession, broker)
+    wire.peer = peer = MicroPeer(session, wire.reader, writer, OFFER, "mtl", lambda: None)
     try:
         wire.send()
         await until(lambda: bool(wire.events))

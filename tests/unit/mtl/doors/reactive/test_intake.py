@@ -33,7 +33,7 @@ class Producer:
         self._decoder = m.ReactiveDecoder()
         self._send(m.ClientHello(), m.Subscribe("$publish/orders", P, demand))
         name = Confirmations("orders", "orders")
-        self.intake = ReactiveIntake(self._link, self.bridge.bridge, name, P, self.ended.append)
+        self.intake = ReactiveIntake(self._link, self.bridge.session, name, P, self.ended.append)
         self._send(m.Subscribed(Q))
 
     async def received(self) -> list[m.Message]:
