@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.hostile import scenarios  # noqa: F401  puts them into the table
 from tests.hostile.bystander import Phase
 from tests.hostile.harness import SCENARIOS, Measured, arena, measure
@@ -50,7 +52,7 @@ def main() -> int:
             try:
                 with arena(Path(place), SCENARIOS[name]) as made:
                     print(row(measure(SCENARIOS[name], made, heavy=not asked.light)), flush=True)
-            except AssertionError as error:
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 the others run as well
                 failed.append(name)
                 print(f"| {name} | FAILED: {error} |{' |' * 11}", flush=True)
     return 1 if failed else 0

@@ -9,9 +9,10 @@ from tests.hostile.harness import PASSWORD, scenario
 from tests.hostile.scenarios.control import answers
 from tests.support.minimal_client import MinimalClient, minimal_client
 
-PATTERN = "seen-(alpha|beta|gamma)[.][a-z]{3}"
-SEEN = ("seen-alpha.abc", "seen-gamma.xyz")
-LONG = "|".join(f"seen-{number:06}" for number in range(80))
+PATTERN = "(alpha|beta|gamma)-seen[.][a-z]{3}"
+"""Without a common beginning: it is compared with every name."""
+SEEN = ("alpha-seen.abc", "gamma-seen.xyz")
+LONG = "|".join(f"{number:06}-seen" for number in range(80))
 """With few names a longer pattern costs the same."""
 
 
