@@ -7,6 +7,7 @@ malformed, the error says so, instead of "no answer".
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -17,12 +18,13 @@ from mtl.doors.mbws import client as mbws
 from mtl.doors.micromessage import client as micromessage
 from mtl.doors.reactive import client as reactive
 from mtl.errors import ClientFailed, MtlError
+from tests.bridging.ends import DOORS
 from tests.support.odd_doors import NAMED, OddDoor, odd_doors
 
 DEADLINE_S = 0.3
 """The clients' deadline for a door that is gone."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 15.0
 """Seconds for all calls of a client, on a loaded machine."""
 
 CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Any]]] = {
@@ -30,6 +32,9 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Any]]] = {
     "micromessage": lambda place: micromessage.connect(place, retry_deadline=DEADLINE_S),
     "reactive": lambda place: reactive.connect(place, timeout=PATIENCE_S / 2),
 }
+
+
+SCHEMES = {"mbws": "ws://", "mc0": "tcp://"}
 
 
 async def use(door: OddDoor) -> list[Exception]:
@@ -80,3 +85,29 @@ def test_whatever_a_door_sends_each_call_ends_with_a_named_error(protocol: str) 
         return {name: fault for name, fault in faults.items() if fault is not None}
 
     assert asyncio.run(use_all()) == {}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_call_ends_if_the_event_loop_cancels_the_tasks_of_its_client(name: str) -> None:
+    """As asyncio.run does at its end, after a second Ctrl-C: the call's own clean-up must not wait for them."""
+
+    async def cancel_all_others() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.setblocking(False)
+            place = f"{SCHEMES.get(name, '')}127.0.0.1:{listening.getsockname()[1]}"
+
+            async def connect() -> None:
+                async with DOORS[name].connect(place):
+                    pass
+
+            call = asyncio.create_task(connect())
+            silent, _ = await asyncio.get_running_loop().sock_accept(listening)
+            with silent:
+                while not (others := asyncio.all_tasks() - {call, asyncio.current_task()}):  # noqa: ASYNC110 no event tells
+                    await asyncio.sleep(0)
+                for task in others:
+                    task.cancel()
+                with pytest.raises(MtlError):
+                    await asyncio.wait_for(call, PATIENCE_S)
+
+    asyncio.run(cancel_all_others())

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 import mtl.testing
+from tests.signals import doors
 from tests.signals.cases import CASES
 from tests.signals.storm import StormFailed, interrupt
 
@@ -23,7 +24,7 @@ def main() -> int:
             parser.error(f"there is no case {name}; there are {', '.join(CASES)}")
     names = asked.names or list(CASES)
     failed = []
-    with mtl.testing.broker() as broker:
+    with mtl.testing.broker() as broker, doors.serving(broker.endpoint):
         for name in names:
             try:
                 seconds = interrupt(broker.endpoint, [name], -(-asked.signals // len(names)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from uuid import uuid4
 
 import mtl
@@ -11,13 +12,17 @@ import mtl.aio
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.wire import control as w
+from tests.bridging.ends import DOORS
+from tests.signals import doors
 
 MANY = 500
 """Contents that a case writes for its readers at a time."""
 
 
 class Case:
-    """Base of the cases; `resource` is its own."""
+    """Base of the cases; `resource` is its own. A call takes about `length` times PAUSE_S of the storm."""
+
+    length = 1
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -264,6 +269,8 @@ class PingHolder(Case):
 class Asyncio(Case):
     """asyncio.run: the signal cancels the main task."""
 
+    length = 10
+
     def call(self) -> None:
         asyncio.run(self.main())
 
@@ -273,6 +280,38 @@ class Asyncio(Case):
             await writer.flush()
             async with own.reader(self.resource, start="latest") as reader:
                 await reader.next()
+
+
+class AsyncioConsumer(Asyncio):
+    """The same with requests and a consumer."""
+
+    async def main(self) -> None:
+        async with mtl.aio.connect(self.endpoint) as own, own.consumer(self.resource) as consumer:
+            await own.describe(self.resource)
+            async with own.writer(self.resource) as writer:
+                await writer.send(b"x")
+            content = await consumer.next()
+            assert content is not None
+            content.confirm()
+
+
+class DoorClient(Asyncio):
+    """The client of a door, under asyncio.run as well."""
+
+    def __init__(self, endpoint: str, name: str) -> None:
+        super().__init__(endpoint)
+        self.protocol, self.place = DOORS[name], doors.place(name)
+
+    async def main(self) -> None:
+        end = self.protocol
+        async with (
+            end.connect(self.place) as own,
+            end.reader(own, self.resource, "latest") as reader,
+            end.writer(own, self.resource) as writer,
+        ):
+            await end.put(writer, b"x", {})
+            await writer.flush()
+            assert await reader.next()
 
 
 CASES: dict[str, Callable[[str], Case]] = {
@@ -295,4 +334,6 @@ CASES: dict[str, Callable[[str], Case]] = {
     "seal": Seal,
     "ping-holder": PingHolder,
     "asyncio": Asyncio,
+    "asyncio-consumer": AsyncioConsumer,
+    **{f"door-{name}": partial(DoorClient, name=name) for name in DOORS},
 }

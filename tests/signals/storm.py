@@ -1,7 +1,7 @@
 """Sends SIGINTs to a process that executes blocking calls again and again (`python -m tests.signals.victim`).
 
-The process asks for each signal by an octet on standard output, and has it after a random pause: so a signal strikes
-while the call is executed, anywhere in it, and none strikes the code around it.
+The process asks for each signal by an octet on standard output, the length of its call, and has it after a random
+pause: so a signal strikes while the call is executed, anywhere in it, and none strikes the code around it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 PAUSE_S = 0.004
-"""The longest pause before a signal: longer than a call whose answer comes at once."""
+"""The longest pause before a signal to a call of length 1: longer than a call whose answer comes at once."""
 
 STUCK_S = 30.0
 """Seconds without progress after which the process counts as stuck, on a loaded machine, too."""
@@ -40,8 +40,8 @@ def interrupt(endpoint: str, names: Iterable[str], signals: int, seed: int = 1) 
     )
     assert victim.stdout is not None
     try:
-        while _asks(victim.stdout.fileno(), victim):
-            time.sleep(chance.random() * PAUSE_S)
+        while length := _asked(victim.stdout.fileno(), victim):
+            time.sleep(chance.random() * PAUSE_S * length)
             victim.send_signal(signal.SIGINT)
         _, errors = victim.communicate(timeout=STUCK_S)
     except subprocess.TimeoutExpired:
@@ -54,11 +54,11 @@ def interrupt(endpoint: str, names: Iterable[str], signals: int, seed: int = 1) 
     return time.monotonic() - began
 
 
-def _asks(pipe: int, victim: subprocess.Popen[bytes]) -> bool:
-    """Whether the process asks for one more signal; False at its end."""
+def _asked(pipe: int, victim: subprocess.Popen[bytes]) -> int:
+    """The length of the call that the process wants to be interrupted; 0 at its end."""
     if not select.select([pipe], [], [], STUCK_S)[0]:
         raise StormFailed(f"no progress for {STUCK_S:.0f} s\n{_stacks(victim)}")
-    return bool(os.read(pipe, 1))
+    return int.from_bytes(os.read(pipe, 1), "big")
 
 
 def _stacks(victim: subprocess.Popen[bytes]) -> str:

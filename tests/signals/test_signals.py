@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtl.testing import RunningBroker
+from tests.signals import doors
 from tests.signals.cases import CASES
 from tests.signals.storm import interrupt
 
@@ -13,4 +14,5 @@ SIGNALS = 25
 def test_signals_interrupt_every_blocking_call_and_leave_the_process_working(
     mtl_broker: RunningBroker,
 ) -> None:
-    interrupt(mtl_broker.endpoint, CASES, SIGNALS)
+    with doors.serving(mtl_broker.endpoint):
+        interrupt(mtl_broker.endpoint, CASES, SIGNALS)

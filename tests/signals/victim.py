@@ -21,7 +21,7 @@ OPEN_FILES = 200
 def interrupted(case: Case) -> KeyboardInterrupt:
     """The exception of one signal."""
     try:
-        os.write(1, b".")
+        os.write(1, bytes([case.length]))
         while True:
             case.call()
     except KeyboardInterrupt as error:

@@ -158,6 +158,9 @@ class MbwsLink:
             )
         except MtlError as error:
             self.fail(error)
+        except asyncio.CancelledError:  # the event loop ends: other tasks must not wait for this one
+            self.fail(Closed("the connection's task was cancelled"))
+            raise
 
     async def _session(self) -> bool:
         """Run one WebSocket until it is over. Returns whether it made progress.

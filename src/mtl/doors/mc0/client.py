@@ -156,6 +156,9 @@ class Mc0Connection:
             )
         except MtlError as error:
             self._fail(error)
+        except asyncio.CancelledError:  # the event loop ends: other tasks must not wait for this one
+            self._fail(Closed("the connection's task was cancelled"))
+            raise
 
     async def _run_connection(self) -> bool:
         """Run one connection until its end. Returns whether the middleware sent anything."""

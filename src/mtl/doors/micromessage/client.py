@@ -241,6 +241,9 @@ class MicroConnection:
             )
         except MtlError as error:
             self.fail(error)
+        except asyncio.CancelledError:  # the event loop ends: other tasks must not wait for this one
+            self.fail(Closed("the connection's task was cancelled"))
+            raise
 
     async def _run_connection(self) -> bool:
         """Run one connection until its end. Returns whether its handshake completed. Raises `Refused` for an ERROR."""

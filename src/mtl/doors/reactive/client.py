@@ -52,6 +52,7 @@ class ReactiveConnection:
         self._publishing: dict[int, ReactiveWriter] = {}
         """By the door's Ids, until the door cancels its subscription or uses the Id again."""
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._handle_task_end)
 
     async def wait_hello(self) -> None:
         """Wait for the door's hello. Raises `Unreachable`, also when a goodbye follows at once."""
@@ -167,6 +168,10 @@ class ReactiveConnection:
         self._publishing[request.subscriber] = writer
         self._link.session.publishing.accept(request.subscriber)
         writer.accepted(request.subscriber)
+
+    def _handle_task_end(self, _: asyncio.Task[None]) -> None:
+        """Also of a task that was cancelled before it began."""
+        self._fail(self.error or Closed("the connection's task was cancelled"))
 
     def _fail(self, error: MtlError) -> None:
         self.error = error

@@ -49,6 +49,7 @@ class StreamTransport:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._ended = False
         raw: socket.socket = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer may have nothing to say for days
 
@@ -66,7 +67,7 @@ class StreamTransport:
 
     def write(self, octets: bytes) -> None:
         """See `Transport`."""
-        if not self._writer.is_closing():
+        if not self._ended and not self._writer.is_closing():
             self._writer.write(octets)
 
     @property
@@ -86,6 +87,7 @@ class StreamTransport:
         try:
             async with asyncio.timeout(RS_GOODBYE_S):
                 if self._writer.can_write_eof():  # TLS has no half of an end
+                    self._ended = True
                     self._writer.write_eof()
                     while await self._reader.read(_AT_ONCE):
                         pass
