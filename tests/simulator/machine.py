@@ -103,7 +103,7 @@ class BrokerProcess:
             world.now(),
         )
         machine.routers.open(self.wake)
-        self._sender = LoopSender(machine.routers, self.broker, world.now)
+        self._sender = LoopSender(machine.routers, self.broker, world.now, self.broker.parts.backlog)
         self.report_room()
 
     # --- turns ----------------------------------------------------------------------------------------------

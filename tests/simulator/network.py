@@ -315,25 +315,12 @@ class ClientNetwork:
         return link
 
 
-class _Control:
-    """The control socket, as `Sender` uses it."""
-
-    def __init__(self, routers: Routers) -> None:
-        self._routers = routers
-
-    def send(self, *frames: bytes) -> SendOutcome:
-        """A reply; the envelope of a REQ is its identity and an empty frame."""
-        identity, _, status, body = frames
-        return self._routers.send(Port.CONTROL, identity, status, body)
-
-
 class Routers:
     """The broker's three sockets. `listening`: whether a broker runs; `wake` is called when a message arrives."""
 
     def __init__(self, world: World, weather: Weather) -> None:
         self.world = world
         self.weather = weather
-        self.control = _Control(self)
         self.listening = False
         self.wake: Callable[[], None] = lambda: None
         self.wires: dict[tuple[Port, bytes], Wire] = {}
@@ -357,8 +344,14 @@ class Routers:
                 self.world.note("heard", lambda: f"{wire} {message_text(port, message)}")  # noqa: B023 called at once
                 yield port, wire.identity, message
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
+    def reply(self, frames: Sequence[bytes], owner: str) -> SendOutcome:
+        """A reply; the envelope of a REQ is its identity and an empty frame."""
+        identity, _, status, body = frames
+        return self.send((Port.CONTROL, identity), status, body, owner)
+
+    def send(self, peer: tuple[Port, bytes], header: bytes, body: Buffer, _owner: str) -> SendOutcome:
         """One message of two frames to an identity."""
+        port, identity = peer
         wire = self.wires.get((port, identity))
         if wire is None:
             return SendOutcome.GONE
@@ -369,12 +362,12 @@ class Routers:
             return SendOutcome.OK
         return SendOutcome.OK if wire.down.put((header, bytes(body))) else SendOutcome.FULL
 
-    def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    def send_contents(
+        self, peer: tuple[Port, bytes], headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
         """Messages of two frames in a row, as far as they get."""
         for number, (header, body) in enumerate(zip(headers, bodies, strict=True)):
-            sent = self.send(port, identity, header, body)
+            sent = self.send(peer, header, body, owner)
             if sent is not SendOutcome.OK:
                 return number, sent
         return len(headers), SendOutcome.OK

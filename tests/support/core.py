@@ -45,7 +45,7 @@ START_US = 1_700_000_000_000_000
 
 class Sockets:
     """The sockets of the sender. `room` bounds the messages that a peer accepts before it reads; a peer in `gone` has
-    disconnected.
+    disconnected; one in `without_room` has no room by octets, and `asked` are the questions for that.
     """
 
     def __init__(self) -> None:
@@ -53,18 +53,14 @@ class Sockets:
         self.replies: list[tuple[bytes, ...]] = []
         self.room: dict[a.Peer, int] = {}
         self.gone: set[a.Peer] = set()
-        self.control = self
+        self.without_room: set[a.Peer] = set()
+        self.asked: list[tuple[a.Peer, str, int]] = []
 
-    # as the control socket's RouterSocket
-    def reply(self, *frames: bytes) -> SendOutcome:
-        self.replies.append(frames)
+    def reply(self, frames: Sequence[bytes], _owner: str) -> SendOutcome:
+        self.replies.append(tuple(frames))
         return SendOutcome.OK
 
-    def send(self, *frames: Any) -> SendOutcome:
-        if not isinstance(frames[0], Port):
-            return self.reply(*frames)
-        port, identity, header, body = frames
-        peer = (port, identity)
+    def send(self, peer: a.Peer, header: bytes, body: Buffer, _owner: str) -> SendOutcome:
         if peer in self.gone:
             return SendOutcome.GONE
         if self.room.get(peer, 1) <= 0:
@@ -74,14 +70,19 @@ class Sockets:
         self.sent.setdefault(peer, []).append((bytes(header), bytes(body)))
         return SendOutcome.OK
 
-    def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    def send_contents(
+        self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
         for number, frames in enumerate(zip(headers, bodies, strict=True)):
-            sent = self.send(port, identity, *frames)
+            sent = self.send(peer, *frames, owner)
             if sent is not SendOutcome.OK:
                 return number, sent
         return len(headers), SendOutcome.OK
+
+    def has_room(self, peer: a.Peer, owner: str, octets: int) -> bool:
+        """Whether there is room by octets."""
+        self.asked.append((peer, owner, octets))
+        return peer not in self.without_room
 
 
 class Rig:
@@ -124,8 +125,9 @@ class Rig:
             self.random.randbytes,
             lambda body, count: void(decode_pack(body, count)),
             self.now(),
+            self.sockets.has_room,
         )
-        self.sender = LoopSender(self.sockets, self.broker, self.now)
+        self.sender = LoopSender(self.sockets, self.broker, self.now, self.broker.parts.backlog)
         self.held.clear()
         self.hold(*held)
         self.run()

@@ -1,6 +1,7 @@
 """Actions: the core's requests to the loop. The core only creates them; the loop (or a simulator) carries them out.
 
-Sends are carried out in the order in which they were made. Requests to the disk go to the storage engine; its actions
+Sends are carried out in the order in which they were made. Each has the `owner` for whom its octets count until they
+are sent: a principal, or an empty name before a log-in. Requests to the disk go to the storage engine; its actions
 and results are in `mtl.storage.api`. An action with an `id` is answered by one `Broker.completed(id, result)`.
 """
 
@@ -41,6 +42,7 @@ class SendReply:
 
     envelope: tuple[bytes, ...]
     frames: tuple[bytes, ...]
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Send:
     peer: Peer
     header: bytes
     body: Buffer
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Deliver:
 
     peer: Peer
     lease: str
+    owner: str
     resource: str
     chunk: Chunk
     first: int
@@ -79,6 +83,7 @@ class Relay:
 
     peer: Peer
     lease: str
+    owner: str
     content: Content
 
 

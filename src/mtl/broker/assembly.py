@@ -35,12 +35,13 @@ from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
 from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
-from mtl.broker.quotas.quotas import Quotas, QuotaSettings
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
 from mtl.broker.reading.ahead import AheadLimit
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.holders import HolderLease, Holders
-from mtl.broker.reading.readers import ReaderLease, Readers
+from mtl.broker.reading.readers import HasRoom, ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
@@ -91,14 +92,20 @@ class CoreSettings:
 
 
 def assemble(
-    settings: CoreSettings, restored: Restored, random: Random, check_pack: Packs, now: a.Now
+    settings: CoreSettings,
+    restored: Restored,
+    random: Random,
+    check_pack: Packs,
+    now: a.Now,
+    has_room: HasRoom = lambda _peer, _owner, _octets: True,
 ) -> Broker:
     """A core with the `restored` records and logs. `random` returns the given number of random octets, `check_pack`
-    checks a pack before it is stored.
+    checks a pack before it is stored. `has_room` says whether the sockets take further contents for a peer; one that
+    always does is for sockets with full queues as their only bound.
     """
     base = _base(settings, restored, random, now)
     logs = _logs(base)
-    reading = _reading(base, logs)
+    reading = _reading(base, logs, has_room)
     committing = Committing(base.out, logs.resources, logs.stages, base.opening, base.unreadable, base.quotas)
     sessions = _sessions(base)
     requests = _requests(base, logs, reading, committing, sessions)
@@ -107,6 +114,8 @@ def assemble(
         outbox=base.out,
         ages=base.ages,
         accounts=base.accounts,
+        quotas=base.quotas,
+        backlog=Pool(base.quotas, Quota.WAITING_COMMANDS),
         sessions=sessions,
         leases=base.leases,
         space=base.space,
@@ -247,16 +256,16 @@ class _Reading:
     reads: Reads
 
 
-def _reading(base: _Base, logs: _Logs) -> _Reading:
+def _reading(base: _Base, logs: _Logs, has_room: HasRoom) -> _Reading:
     out, leases, opening = base.out, base.leases, base.opening
     queues = Queues(out, base.random, logs.resources, base.unreadable, base.quotas)
     reads, aheads = Reads(out), AheadLimit()
     return _Reading(
-        Readers(out, leases, reads, aheads),
-        Fanout(out),
+        Readers(out, leases, reads, aheads, has_room),
+        Fanout(out, Pool(base.quotas, Quota.FANOUT_BYTES)),
         Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable, base.quotas),
         queues,
-        Consumers(out, opening, queues, logs.resources, leases, reads, aheads),
+        Consumers(out, opening, queues, logs.resources, leases, reads, aheads, has_room),
         DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes, reads),
         reads,
     )

@@ -52,6 +52,8 @@ from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
 from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quotas
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
@@ -84,6 +86,8 @@ class Parts:
     outbox: Outbox
     ages: Ages
     accounts: Accounts
+    quotas: Quotas
+    backlog: Pool
     sessions: Sessions
     leases: Leases
     space: Space
@@ -147,10 +151,14 @@ class Broker:
             self.counts["malformed"] += 1  # dropped in silence (MTL-50, MTL-51)
             return
         except Refused as e:
-            self._outbox.reply(envelope, e)
+            self._outbox.reply(envelope, e, "")
             return
         session = self.parts.sessions.find(frames[0], origin, request)
-        self.parts.requests.handle(session, request, lambda reply: self._outbox.reply(envelope, reply))
+
+        def answer(reply: w.Reply | Refused) -> None:
+            self._outbox.reply(envelope, reply, session.principal)
+
+        self.parts.requests.handle(session, request, answer)
 
     def data(
         self, peer: a.Peer, header: bytes, body: Buffer, now: a.Now, connection: Connection = ""

@@ -51,7 +51,7 @@ _CONTENT = c.Content(0, "", EMPTY, b"")
 class DataFlow:
     """One connection: its session, its heartbeat and the leases bound to it, at most one of a kind (PROTOCOL.md 3)."""
 
-    __slots__ = ("_outbox", "connection", "heartbeat", "peer", "reader", "session", "writer")
+    __slots__ = ("_outbox", "connection", "heartbeat", "owner", "peer", "reader", "session", "writer")
 
     def __init__(self, outbox: Outbox, peer: a.Peer, connection: Connection, heartbeat: Heartbeat) -> None:
         self._outbox = outbox
@@ -61,12 +61,14 @@ class DataFlow:
         self.session = DataSession(states.BROKER)
         self.reader: Lease | None = None
         self.writer: WriterLease | None = None
+        self.owner = ""
+        """The principal of the lease that was bound last."""
 
     def send(self, command: c.Command) -> None:
         """Send a command that is not a reader's content."""
         self.session.sending(command)
         self.heartbeat.sent(self._outbox.now.mono)
-        self._outbox.command(self.peer, command)
+        self._outbox.command(self.peer, command, self.owner)
 
     def lost(self, lease: Lease) -> None:
         """A lease was unbound. A reader's Summons are cleared: the next reader on this flow starts without any."""
@@ -245,7 +247,7 @@ class Flows:
             lease = None  # behind CURVE a lease belongs to the key of the client that asked for it (PROTOCOL.md 3)
         if flow is None:
             if lease is None:
-                self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
+                self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN), "")
                 return
             heartbeat = Heartbeat(self._outbox.now.mono, self._heartbeat_s)
             flow = self._flows[peer] = DataFlow(self._outbox, peer, connection, heartbeat)
@@ -281,6 +283,7 @@ class Flows:
             flow.writer = lease
         else:
             flow.reader = lease
+        flow.owner = lease.terms.principal
         lease.rebound(flow)
         return True
 
@@ -288,7 +291,7 @@ class Flows:
         """A command from a peer without a lease: Summon and Dismiss are refused, others dropped (PROTOCOL.md 3)."""
         self.counts["unbound"] += 1
         if isinstance(command, c.Summon | c.Dismiss):
-            self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
+            self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN), "")
 
     def _content(self, flow: DataFlow, command: c.Content) -> None:
         if flow.writer is None:

@@ -185,6 +185,22 @@ BLOCKED_RETRY_TOP_S = 0.02
 """The same for a reader that has not read anything for a while, so that the loop prepares fewer contents that are
 not sent."""
 
+BLOCKED_RETRY_SHARE_S = 0.0001
+"""With many blocked readers the delay grows to this for each of them, so that their attempts stay below 10,000 a
+second: a few percent of the loop's time."""
+
+UNSENT_OCTETS = 1 << 30
+"""Octets of contents that were handed to sockets and are not sent yet, over all readers: with INBOUND_OCTETS and the
+caches well below the 4 GiB of the shipped unit. Above it readers wait. A single reader at full speed has 128 MiB at
+most (PACKED_HWM)."""
+
+UNSENT_ANSWER_OCTETS = 256 << 20
+"""The same for replies and commands, so that readers of contents do not hold back replies. A reply that finds no room
+is dropped; the client asks again."""
+
+FANOUT_OCTETS = 256 << 20
+"""Octets in the rings of all readers of the `test` profile together."""
+
 FANOUT_RING_OCTETS = 16 << 20
 """Contents that wait for a slow reader of the `test` profile, each with `mtl.broker.reading.fanout.OVERHEAD`: a burst
 of 100,000 small ones. The oldest are dropped and counted. A ring of 1,000 contents lost half of a burst of 5,000."""
@@ -235,6 +251,12 @@ limits allow while the other sockets wait."""
 
 SEND_BACKLOG = 10_000
 """Commands that wait for one peer's full queue. A peer with more of them does not read; its flow is ended."""
+
+MAX_WAITING_COMMANDS = 400_000
+"""Those of all peers together, about 300 octets each."""
+
+MEMORY_RETURNED = 64 << 20
+"""When the most unsent octets of some seconds are so much fewer than before, freed memory is returned to the system."""
 
 # --- the broker: threads ------------------------------------------------------------------------------------
 

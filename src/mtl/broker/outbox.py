@@ -72,14 +72,14 @@ class Outbox:
 
     # --- sends ----------------------------------------------------------------------------------------------
 
-    def command(self, peer: a.Peer, command: c.Command) -> None:
+    def command(self, peer: a.Peer, command: c.Command, owner: str) -> None:
         """Send a data command that is not a reader's content."""
-        self.actions.append(a.Send(peer, *c.encode(command)))
+        self.actions.append(a.Send(peer, *c.encode(command), owner))
 
-    def reply(self, envelope: tuple[bytes, ...], reply: w.Reply | Refused) -> None:
+    def reply(self, envelope: tuple[bytes, ...], reply: w.Reply | Refused, owner: str) -> None:
         """Answer a control request."""
         frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
-        self.actions.append(a.SendReply(envelope, tuple(frames)))
+        self.actions.append(a.SendReply(envelope, tuple(frames), owner))
 
     # --- requests to the disk -------------------------------------------------------------------------------
 

@@ -106,8 +106,10 @@ MC0_HWM = 1_000
 """mc0: messages queued for one peer, libzmq's default. Further contents wait in the broker's log."""
 
 MC0_QUEUED = 4 << 20
-"""mc0: octets of large messages (above 4 KiB) queued for one peer, as HWM counts messages of any size; one always fits.
-"""
+"""mc0: octets queued for one peer, as HWM counts messages of any size; one always fits."""
+
+MC0_UNSENT = 256 << 20
+"""mc0: unsent octets of all peers together."""
 
 MC0_WAITING = 256
 """mc0: received messages of one peer in libzmq's queue, as many as the broker's for plain contents. With 64 a message

@@ -106,6 +106,14 @@ DOOR_POOLS: Final[Mapping[str, DoorPool]] = {
         "a delay of MC0_STALL_S at most: a peer that makes no progress is disconnected",
         "wait for answers before sending more",
     ),
+    "unsent octets": DoorPool(
+        "mc0",
+        "octets of messages that wait to be sent",
+        "MC0_UNSENT",
+        "",
+        _USER,
+        "nothing: the contents for the peers of the owner wait in the broker's log",
+    ),
     "absent peers": DoorPool(
         "mc0",
         "remembered identities of silent peers",

@@ -46,6 +46,7 @@ class ReadCache:
         self._ghosts: list[tuple[weakref.ref[Mapped], int]] = []
         self._indexes: OrderedDict[Owner, int] = OrderedDict()
         self._index_bytes = 0
+        self._read: weakref.WeakValueDictionary[tuple[Owner, int], memoryview] = weakref.WeakValueDictionary()
         self._tail: OrderedDict[tuple[Hashable, int], Buffer] = OrderedDict()
         self._tail_bytes = 0
 
@@ -100,6 +101,18 @@ class ReadCache:
                 oldest, (evicted, size) = self._maps.popitem(last=False)
                 self._lent = [lent for lent in self._lent if lent[1]() is not None]
                 self._lent.append((oldest, weakref.ref(evicted), size))
+
+    # --- bodies that were read ------------------------------------------------------------------------------
+
+    def read_body(self, owner: Owner, base: int) -> memoryview | None:
+        """The body at sequence `base`, if it was read before and is still in use."""
+        with self._lock:
+            return self._read.get((owner, base))
+
+    def share_body(self, owner: Owner, base: int, body: memoryview) -> memoryview:
+        """Share a body that was read, for as long as it is in use. Returns another copy that is shared already."""
+        with self._lock:
+            return self._read.setdefault((owner, base), body)
 
     # --- indexes --------------------------------------------------------------------------------------------
 

@@ -238,7 +238,8 @@ class LogSnapshot:
         return Chunk(ref, self.read(ref))
 
     def read(self, ref: ChunkRef) -> memoryview:
-        """The body of a chunk, read-only. It stays valid even if the log is closed or removed.
+        """The body of a chunk, read-only. It stays valid even if the log is closed or removed. Readers of the same
+        chunk share it while it is in use.
 
         The header is verified every time, so that another chunk is never returned; the checksum only the first time,
         and not if this process wrote the chunk. Damaged when one of them is wrong.
@@ -246,8 +247,12 @@ class LogSnapshot:
         body = self._cache.body(self._log, ref.base)
         if body is not None:
             return memoryview(body).cast("B").toreadonly()
+        segment = self._segment(ref.base)
+        shared = self._cache.read_body(segment, ref.base)
+        if shared is not None:
+            return shared
         chunk = self._verified(ref, ref.stored)
-        return chunk[ref.stored - padded(ref.size) :][: ref.size]
+        return self._cache.share_body(segment, ref.base, chunk[ref.stored - padded(ref.size) :][: ref.size])
 
     def place(self, ref: ChunkRef) -> tuple[str, int]:
         """The file of a chunk's body and the offset in it, for readers on this machine.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from mtl.net.endpoint import Curve
 from mtl.net.entrance import Entrance
 from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection
+from mtl.net.outgoing import Account, Outgoing
 from mtl.net.pace import Pace
 from mtl.net.router import BindFailed, RouterSocket, SendOutcome, messages, seed_identities
 from mtl.net.zap import ZapHandler
@@ -111,7 +113,8 @@ class AsyncRouter:
     `hwm`, `max_queued` (octets) and `max_waiting` are those of `RouterSocket`. `curve_secret` is the secret CURVE key
     in Z85, `admits` decides which client keys in Z85 may connect (None: any). A connection that has sent no message yet
     is in the `entrance`, and an address may have `most_open` connections. `lost` is called as soon as a connection has
-    ended: another peer may have its identity from then on. Raises `BindFailed`.
+    ended: another peer may have its identity from then on. `outgoing` bounds the unsent octets of all peers (None: no
+    bound). Raises `BindFailed`.
     """
 
     def __init__(
@@ -127,11 +130,11 @@ class AsyncRouter:
         entrance: Entrance | None = None,
         most_open: int = CONNECTIONS_OPEN,
         lost: Callable[[Connection], None] = lambda _: None,
+        outgoing: Outgoing | None = None,
     ) -> None:
-        seed_identities()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()  # a context has one ZAP handler
-        opened = OpenConnections(most_open)
-        judge = _judge(curve_secret, admits)
+        self._outgoing = Outgoing(sys.maxsize) if outgoing is None else outgoing
+        self._context = _own_context()
+        opened, judge = OpenConnections(most_open), _judge(curve_secret, admits)
         self._zap = ZapHandler(self._context, judge, Pace(time.monotonic), opened=opened)
         try:
             self._router = RouterSocket(
@@ -170,11 +173,15 @@ class AsyncRouter:
                 return [Arrived(connection, b"", []) for connection in over]
             await self._watch.wait()
 
-    def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> SendOutcome:
-        """Send on the connection that this identity belongs to; the result says whether that worked."""
+    def send(
+        self, connection: Connection, identity: bytes, owner: str, frames: Sequence[bytes]
+    ) -> SendOutcome:
+        """Send on the connection that this identity belongs to; the result says whether that worked. The octets count
+        for `owner` until they are sent.
+        """
         if not self._router.has_connection(connection):
             return SendOutcome.GONE
-        sent = self._router.send(identity, *frames)
+        sent = self._router.send((identity, *frames), Account(self._outgoing, owner))
         self._watch.check_soon()
         return sent
 
@@ -210,6 +217,12 @@ class AsyncRouter:
         while _events(self._zap.socket) & _IN:
             self._zap.answer()
         return bool(self._over) or bool(_events(self._router.socket) & _IN)
+
+
+def _own_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context for one router, since a context has one ZAP handler. The identities it gives cannot be guessed."""
+    seed_identities()
+    return zmq.Context()
 
 
 def _judge(secret: bytes | None, admits: Callable[[str], bool] | None) -> Callable[[str], bool] | None:

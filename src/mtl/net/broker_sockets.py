@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import zmq
 
@@ -18,6 +19,7 @@ from mtl import limits
 from mtl.net import limits as net_limits
 from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection, Origin
+from mtl.net.outgoing import Account, Outgoing
 from mtl.net.pace import Pace
 from mtl.net.ports import Port
 from mtl.net.router import Burst, RouterSocket, SendOutcome
@@ -33,12 +35,20 @@ class BrokerCurve:
     admits: Callable[[str], bool]
 
 
+class Unsent(NamedTuple):
+    """The bounds of unsent octets: of contents, and of replies and commands."""
+
+    contents: Outgoing
+    answers: Outgoing
+
+
 class BrokerSockets:
     """The broker's sockets, bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
     `shared`: there is only the control socket. Its queues are as short as those for packs, since any message may be a
     pack. With `curve` all sockets are encrypted. `pace` limits how fast one address may connect, `most_open` how many
     connections it may have at the same time; `refused` is called for each refused connection (`ZapHandler`).
+    `unsent` bounds the octets that wait to be sent, over all sockets.
     """
 
     def __init__(
@@ -53,7 +63,9 @@ class BrokerSockets:
         pace: Pace | None = None,
         most_open: int = CONNECTIONS_OPEN,
         refused: TellRefused = lambda _address, _key, _reason: None,
+        unsent: Unsent,
     ) -> None:
+        self._unsent = unsent
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
         self._opened = OpenConnections(most_open)
@@ -73,12 +85,8 @@ class BrokerSockets:
         self.ended: list[Connection] = []
         """The connections that the last poll found ended."""
         self._poller = zmq.Poller()
-        for source in (
-            *(r.socket for r in self._by_port.values()),
-            wakeup,
-            self._zap.socket,
-            *self._monitors,
-        ):
+        routers = [r.socket for r in self._by_port.values()]
+        for source in (*routers, wakeup, self._zap.socket, *self._monitors):
             self._poller.register(source, zmq.POLLIN)
 
     def _bind_all(self, opened: ExitStack, endpoint: str, packed_port: int, plain_port: int) -> None:
@@ -191,15 +199,32 @@ class BrokerSockets:
         """The endpoints of all sockets, as they are bound."""
         return [router.endpoint for router in self._by_port.values()]
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
-        """Send one data command."""
-        return self._by_port[port].send_command(identity, header, body)
+    def reply(self, frames: Sequence[bytes], owner: str) -> SendOutcome:
+        """Send one message on the control socket, to the identity in its first frame."""
+        return self.control.send(frames, Account(self._unsent.answers, owner))
 
-    def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    def send(self, peer: tuple[Port, bytes], header: bytes, body: Buffer, owner: str) -> SendOutcome:
+        """Send one data command that is not a content."""
+        port, identity = peer
+        return self._by_port[port].send_command(identity, header, body, Account(self._unsent.answers, owner))
+
+    def send_contents(
+        self, peer: tuple[Port, bytes], headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
-        """Send data commands in a row. Returns how many were sent, and the outcome of the next one."""
-        return self._by_port[port].send_commands(identity, headers, bodies)
+        """Send contents in a row. Returns how many were sent, and the outcome of the next one."""
+        port, identity = peer
+        return self._by_port[port].send_commands(
+            identity, headers, bodies, Account(self._unsent.contents, owner)
+        )
+
+    def has_room(self, peer: tuple[Port, bytes], owner: str, octets: int) -> bool:
+        """Whether contents of so many octets may be sent to a peer, unless its queue has too many messages."""
+        port, identity = peer
+        return self._by_port[port].has_room(identity, octets, Account(self._unsent.contents, owner))
+
+    def most_unsent(self) -> int:
+        """The most unsent octets since the last call."""
+        return self._unsent.contents.most() + self._unsent.answers.most()
 
     def close(self) -> None:
         """Stop listening."""

@@ -46,8 +46,19 @@ BURST_BODIES = 4 << 20
 4 GiB. One body is always read."""
 
 QUEUED_OCTETS = 16 << 20
-"""Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its
-high-water mark counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One frame is always accepted."""
+"""Octets that libzmq holds for one peer of a socket with long queues (replies, plain contents): its high-water mark
+counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One message is always accepted."""
+
+GROUP = 32 << 10
+"""Octets of small messages that are counted together (`outgoing`). A tracker costs as much as twenty messages. Each
+peer may have as much unsent without being counted: 320 MB for the connections of one address."""
+
+MESSAGE_OVERHEAD = 256
+"""Octets that libzmq takes for a message of three frames in addition to their octets, so that small ones count, too."""
+
+PEERS_KNOWN = 1 << 16
+"""Peers of one socket whose unsent octets are known, about 200 octets each; above it the oldest is forgotten. That a
+peer has disconnected is found out only when the next message is sent to it."""
 
 ZERO_COPY = 64 << 10
 """Frames from this size on are sent without copying (measured: below it the copy is cheaper)."""

@@ -12,7 +12,6 @@ import errno
 import os
 import socket as sockets
 import struct
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from mtl.net.entrance import Entrance
 from mtl.net.ipc import claimed
 from mtl.net.open_connections import OpenConnections, peer_address
 from mtl.net.origin import Connection, Origin
+from mtl.net.outgoing import Account, PeerQueue, PeerQueues
 from mtl.net.zap import DOMAIN
 from mtl.wire.fields import Buffer
 
@@ -93,38 +93,6 @@ def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes]
         yield frames, frame
 
 
-class Queued:
-    """Large frames that libzmq has not sent yet, per peer: a high-water mark counts messages of any size."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._by_peer: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}
-        self._octets: Counter[bytes] = Counter()
-
-    def room(self, peer: bytes) -> bool:
-        """Whether another large frame may be sent to the peer."""
-        queued = self._by_peer.get(peer)
-        if queued is None:
-            return True
-        while queued and queued[0][0].done:
-            self._octets[peer] -= queued.popleft()[1]
-        if not queued:
-            del self._by_peer[peer], self._octets[peer]
-        return self._octets[peer] < self._limit
-
-    def add(self, peer: bytes, tracker: zmq.MessageTracker, size: int) -> None:
-        """Count another frame. Each call also checks the oldest peer, so that disconnected peers are removed."""
-        oldest = next(iter(self._by_peer), peer)
-        self.room(oldest)
-        if oldest in self._by_peer:
-            self._by_peer[oldest] = self._by_peer.pop(oldest)
-        self._by_peer.setdefault(peer, deque()).append((tracker, size))
-        self._octets[peer] += size
-
-    def __len__(self) -> int:
-        return len(self._by_peer)
-
-
 def bind_router(
     context: zmq.Context[S],
     endpoint: str,
@@ -182,7 +150,8 @@ def _bind(socket: zmq.Socket[Any], endpoint: str) -> None:
 
 class RouterSocket:
     """One bound ROUTER. `hwm` messages are queued per peer and direction, and no frame is larger than `max_frame`
-    octets. `max_queued` also bounds the octets of large frames to be sent, `max_waiting` the messages received.
+    octets. `max_queued` also bounds the octets to be sent to a peer, `max_waiting` the messages received. Each message
+    that is sent counts for an `Account`, which may have no room for it.
 
     With `secret`, a CURVE key in Z85, it accepts encrypted connections only. With `zap` the context's ZAP handler
     decides about every connection and numbers it, and `opened` counts the connections of each address. Without `zap`
@@ -206,8 +175,7 @@ class RouterSocket:
         self.socket = bind_router(
             context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret, zap=zap
         )
-        self._queued = Queued(max_queued) if max_queued is not None else None
-        self._large = max_queued // hwm if max_queued is not None else net_limits.ZERO_COPY
+        self._queues = PeerQueues(max_queued)
         self.misframed = 0
         self.mixed = 0
         """Messages dropped because two connections had the same identity within one burst."""
@@ -392,51 +360,70 @@ class RouterSocket:
         while frame.more:
             frame = self.socket.recv(_NOW, copy=False)
 
-    def send(self, *frames: bytes) -> SendOutcome:
+    def send(self, frames: Sequence[bytes], account: Account) -> SendOutcome:
         """Send one message to the identity in its first frame."""
-        return self._send(frames[:-1], frames[-1])
+        return self._send(frames[:-1], frames[-1], self._queues.of(frames[0]), account)
 
-    def send_command(self, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
+    def send_command(self, identity: bytes, header: bytes, body: Buffer, account: Account) -> SendOutcome:
         """Send one data command. A large body is not copied: its memory must not change until it is sent."""
-        return self._send((identity, header), body)
+        return self._send((identity, header), body, self._queues.of(identity), account)
 
     def send_commands(
-        self, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+        self, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer], account: Account
     ) -> tuple[int, SendOutcome]:
         """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
         put, sent, outcome = self._put, 0, SendOutcome.OK
-        small = max(map(len, bodies), default=0) < min(self._large, net_limits.ZERO_COPY)
+        queue = self._queues.of(identity)
         try:
             for header, body in zip(headers, bodies, strict=True):
-                if small:
+                begun = queue.begun + len(header) + len(body) + net_limits.MESSAGE_OVERHEAD
+                if begun < net_limits.GROUP:
                     put(identity, _FIRST)
                     put(header, _FIRST)
                     put(body, _NOW)
-                elif (outcome := self.send_command(identity, header, body)) is not SendOutcome.OK:
+                    queue.begun = begun
+                elif (outcome := self._send((identity, header), body, queue, account)) is not SendOutcome.OK:
                     break
                 sent += 1
         except zmq.ZMQError as e:
-            outcome = _refusal(e)
+            outcome = self._refused(identity, e)
         return sent, outcome
 
-    def _send(self, frames: Sequence[bytes], last: Buffer) -> SendOutcome:
+    def _send(self, frames: Sequence[bytes], last: Buffer, queue: PeerQueue, account: Account) -> SendOutcome:
         # Only the first frame can be refused: a queue with room for it takes the rest.
-        put, size = self._put, len(last)
-        counted = self._queued if size >= self._large else None
-        if counted is not None and not counted.room(frames[0]):
+        put = self._put
+        size = sum(map(len, frames)) + len(last) + net_limits.MESSAGE_OVERHEAD
+        completes = queue.begun + size >= net_limits.GROUP
+        if completes and not self._queues.has_room(queue, queue.begun + size, account):
             return SendOutcome.FULL
         try:
             for frame in frames:
                 put(frame, _FIRST)
-            if counted is None:
-                put(last, _NOW, size < net_limits.ZERO_COPY)
-            else:
-                whole = zmq.Frame(last, copy=False, track=True)
+            if completes:
+                # A small part of a pack is copied: otherwise it would keep the whole pack in memory.
+                kept = last if len(last) >= net_limits.ZERO_COPY else bytes(last)
+                whole = zmq.Frame(kept, copy=False, track=True)
                 put(whole, _NOW)
-                counted.add(frames[0], whole.tracker, size)
+                queue.complete(size, whole.tracker, account)
+            else:
+                put(last, _NOW)
+                queue.begun += size
         except zmq.ZMQError as e:
-            return _refusal(e)
+            return self._refused(frames[0], e)
         return SendOutcome.OK
+
+    def has_room(self, identity: bytes, octets: int, account: Account) -> bool:
+        """Whether a large message may be sent to a peer, as far as octets are concerned."""
+        return self._queues.has_room(self._queues.of(identity), octets, account)
+
+    def _refused(self, identity: bytes, error: zmq.ZMQError) -> SendOutcome:
+        """The outcome of a failed send; errors other than FULL and GONE are raised again."""
+        if error.errno == zmq.EAGAIN:
+            return SendOutcome.FULL
+        if error.errno == zmq.EHOSTUNREACH:
+            self._queues.forget(identity)
+            return SendOutcome.GONE
+        raise error
 
     def close(self) -> None:
         """Stop listening; sent messages leave within the linger."""
@@ -456,15 +443,6 @@ def _monitor(context: zmq.Context[S], socket: S) -> S:
     socket.monitor(address, _BEGAN | _ENDED)
     monitor.connect(address)
     return monitor
-
-
-def _refusal(error: zmq.ZMQError) -> SendOutcome:
-    """The outcome of a failed send; errors other than FULL and GONE are raised again."""
-    if error.errno == zmq.EAGAIN:
-        return SendOutcome.FULL
-    if error.errno == zmq.EHOSTUNREACH:
-        return SendOutcome.GONE
-    raise error
 
 
 def _connection(frame: zmq.Frame) -> Connection:

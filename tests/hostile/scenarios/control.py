@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -120,32 +119,6 @@ def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> Iterator[str
             code, answer = client.ask(command, **({"application": f"a{number}"} | body))
             assert (code, answer["reason"]) == (400, "bad-arguments"), (command, code)
         yield f"{count} requests that name something of almost a megabyte"
-
-
-@scenario(memory=400)  # QUEUED_OCTETS for each of the peers
-def replies_that_are_never_read(broker: RunningBroker, heavy: bool) -> Iterator[str]:
-    """Descriptions of half a megabyte, requested a thousand times by peers that never read."""
-    peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)
-    with minimal_client(broker.endpoint) as client:
-        dealer = pipelining(client)
-        name = "r" * 200
-        for number in range(resources):
-            body = json.dumps({"resource": f"{name}{number}", "durability": "os"}).encode()
-            dealer.send_multipart([b"", b"Resource.Create", body])
-        for _ in range(resources):
-            assert dealer.recv_multipart()[1] == b"200"
-        deaf = []
-        for _ in range(peers):
-            peer = RawPeer(broker.endpoint).shake_hands()
-            assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"
-            assert asked(peer, b"Connection.Profile", b'{"profile":"log"}')[0] == b"200"
-            for _ in range(requests):
-                peer.send(b"", b"Resource.List", b"{}")
-            deaf.append(peer)
-        time.sleep(1)  # waiting shows that nothing more happens and that memory does not grow
-        yield f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"
-        for peer in deaf:
-            peer.close()
 
 
 @scenario(memory=128, users={"control-waits": ("read [0-9]{6}",)})

@@ -210,7 +210,7 @@ class ReaderGrants:
             if held is not None:
                 held.remove_lease(lease)
 
-        self._granting.grant(lease, ended)
+        self._granting.grant(lease, ended, lambda: self._readers.unbound(lease))
         self._readers.joined(lease)
         if held is not None:
             held.add_lease(lease)

@@ -17,11 +17,13 @@ from mtl.broker.queues.queue import Place, Queue, QueueLease
 from mtl.broker.queues.queue_state import QueueEvent, Run
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
+from mtl.broker.reading.readers import HasRoom
 from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
+from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent
 from mtl.storage.api import Chunk, Contents
 from mtl.wire import commands as c
@@ -39,6 +41,7 @@ class Consumers:
         leases: Leases,
         reads: Reads,
         aheads: AheadLimit,
+        has_room: HasRoom,
     ) -> None:
         self._outbox = outbox
         self._opening = opening
@@ -47,6 +50,7 @@ class Consumers:
         self._leases = leases
         self._reads = reads
         self._aheads = aheads
+        self._has_room = has_room
         self._ready: dict[Queue, None] = {}
         self._delayed: dict[Queue, None] = {}
         self._sent_now: dict[QueueLease, None] = {}
@@ -131,7 +135,9 @@ class Consumers:
         self.counts["blocked"] += 1
         self._pauses.pause(lease, number)
         lease.delivered = min(lease.delivered, number - 1)
-        for queue, sequences in _places(lease.unsettled.cut(number)).items():
+        unsent = list(lease.unsettled.cut(number))
+        lease.refused = GROUP + max((sent.size for sent in unsent), default=0)
+        for queue, sequences in _places(unsent).items():
             queue.state.release(sequences, left=False)
             self._changed(queue)
 
@@ -233,7 +239,7 @@ class Consumers:
         queue.state.trim(queue.resource.earliest)
         if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
             self._queues.raise_ahead(queue)
-        able = [x for x in queue.consumers.values() if x.flow and x not in self._pauses and x.room(0)]
+        able = [x for x in queue.consumers.values() if self._is_able(x)]
         if not able:
             return 0
         share = max(1, queue.state.waiting(queue.end) // len(able))
@@ -244,6 +250,16 @@ class Consumers:
                 queue.consumers[lease.terms.token] = queue.consumers.pop(lease.terms.token)
             octets += sent
         return octets
+
+    def _is_able(self, lease: QueueLease) -> bool:
+        """Whether a content may be sent to this consumer now."""
+        if not lease.flow or lease in self._pauses or not lease.room(0):
+            return False
+        if lease.refused and not self._has_room(lease.flow.peer, lease.terms.principal, lease.refused):
+            self._pauses.pause(lease, lease.delivered + 1)
+            return False
+        lease.refused = 0
+        return True
 
     def _deliver_run(self, queue: Queue, lease: QueueLease, share: int, others: Sequence[QueueLease]) -> int:
         """Deliver one run of contents to a consumer. Returns the octets; 0 if no content for it is in memory."""
@@ -328,6 +344,7 @@ class Consumers:
             a.Deliver(
                 lease.flow.peer,
                 lease.terms.token,
+                lease.terms.principal,
                 queue.resource.name,
                 chunk,
                 run.first,

@@ -171,6 +171,8 @@ class QueueLease(Lease):
         self.summoned: dict[str, Queue] = {}
         self.unsettled: Unsettled[Place] = Unsettled()
         self.delivered = 0
+        self.refused = 0
+        """Octets of the last content, if its peer's queue had no room for it; nothing is sent until there is room."""
 
     def rebound(self, flow: Flow) -> None:
         """A new data flow. The contents of the former flow have returned to their queues."""

@@ -33,3 +33,10 @@ class Pool(Uses):
                 OVERLOADED,
                 f"the broker has {self.used} {terms.unit}, and its limit {terms.total} is {total}: {terms.remedy}",
             )
+
+    def excess(self, principal: str) -> int:
+        """By how much the principal is above its quota, or all together above the total; at most 0 if neither."""
+        share, total = self._quotas.share(principal, self._quota), total_of(self._quota)
+        assert total is not None, "a quota whose bound is the disk is not a pool"
+        over = self.used - total
+        return over if share is None else max(over, self.of(principal) - share)

@@ -35,6 +35,10 @@ class Quota(StrEnum):
     STAGES = "stages"
     STAGE_BYTES = "stage-bytes"
     STORED_BYTES = "stored-bytes"
+    UNSENT_BYTES = "unsent-bytes"
+    UNSENT_ANSWER_BYTES = "unsent-answer-bytes"
+    WAITING_COMMANDS = "waiting-commands"
+    FANOUT_BYTES = "fanout-bytes"
 
 
 class QuotaTerms(NamedTuple):
@@ -89,6 +93,17 @@ QUOTAS: Final[Mapping[Quota, QuotaTerms]] = {
         "delete some, or let retention remove more contents",
         4 << 40,
     ),
+    # Above these no request is refused: readers wait, replies are dropped, flows end, rings drop their oldest contents.
+    Quota.UNSENT_BYTES: QuotaTerms("UNSENT_OCTETS", "octets of contents that are not sent yet", "read them"),
+    Quota.UNSENT_ANSWER_BYTES: QuotaTerms(
+        "UNSENT_ANSWER_OCTETS", "octets of replies and commands that are not sent yet", "read them"
+    ),
+    Quota.WAITING_COMMANDS: QuotaTerms(
+        "MAX_WAITING_COMMANDS", "commands that wait for room in the queue of their peer", "read them"
+    ),
+    Quota.FANOUT_BYTES: QuotaTerms(
+        "FANOUT_OCTETS", "octets that wait for readers of the profile test", "read them"
+    ),
 }
 
 
@@ -142,6 +157,10 @@ class Quotas:
         if not self.owner(principal):
             return None
         return self._settings.users.get(principal, {}).get(quota, self._settings.of_every_user[quota])
+
+    def share(self, principal: str, quota: Quota) -> int | None:
+        """The same; all clients that have not logged in have the quota of one user together."""
+        return self.limit(principal, quota) if principal else self._settings.of_every_user[quota]
 
     def check(self, principal: str, quota: Quota, used: int, more: int = 1) -> None:
         """Raises `Refused` 403 if the sum of `used` and `more` is above the quota."""

@@ -1,7 +1,8 @@
 """The `test` profile: contents are fanned out from all writers to all readers, from a bounded ring in memory.
 
 RFC 11 "The Test Profile" (MTL-114 to 116). Contents are not stored and not confirmed. A reader that falls behind by
-more than its ring (broker_limits.FANOUT_RING_OCTETS) loses the oldest contents; the losses are counted.
+more than its ring (broker_limits.FANOUT_RING_OCTETS) loses the oldest contents; the losses are counted. So does one
+whose user has too many octets in its rings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
+from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.pools import Pool
 from mtl.broker.writing.writers import WriterLease
 from mtl.wire import commands as c
 
@@ -26,8 +29,8 @@ TURN = 2_000
 FANOUT_RETRY_S, this is 100,000 a second. Preparing the whole ring each time would take longer with a fuller
 ring."""
 
-PROBE = 64
-"""Most contents after a turn in which none could be sent, so that a client that does not read costs little."""
+PROBE = 1
+"""The same after a turn in which none could be sent, so that a client that does not read costs little."""
 
 
 class FanoutLease(Lease):
@@ -39,6 +42,8 @@ class FanoutLease(Lease):
         self.ring: deque[c.Content] = deque()
         self.octets = 0
         """The cost of the ring and of returned contents, in octets."""
+        self.counted = 0
+        """The part of these octets that is counted for the user."""
         self.delivered = 0
         self._returned: list[c.Content] = []
         """Contents that were not sent since the last `pop_unsent`, in order; all are older than the ring."""
@@ -50,17 +55,19 @@ class FanoutLease(Lease):
         """Whether there are unsent contents."""
         return bool(self.ring or self._returned)
 
-    def append(self, content: c.Content) -> int:
-        """Append a content to the ring. Returns the number of oldest contents that were dropped for it."""
+    def append(self, content: c.Content) -> None:
+        """Append a content to the ring."""
         self.ring.append(content)
         self.octets += _cost(content)
-        return self.trim()
 
-    def trim(self) -> int:
-        """Bound the ring; one content always fits. Returns the number of oldest contents that were dropped."""
+    def trim(self, excess: int) -> int:
+        """Bound the ring, and drop `excess` octets; one content always fits. Returns the number of oldest contents that
+        were dropped.
+        """
         self._merge()
+        most = min(broker_limits.FANOUT_RING_OCTETS, self.octets - excess)
         dropped = 0
-        while len(self.ring) > 1 and self.octets > broker_limits.FANOUT_RING_OCTETS:
+        while len(self.ring) > 1 and self.octets > most:
             self.octets -= _cost(self.ring.popleft())
             dropped += 1
         return dropped
@@ -107,8 +114,10 @@ class FanoutLease(Lease):
 class Fanout:
     """Every reader of the `test` profile, per virtual host."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, waiting: Pool) -> None:
         self._outbox = outbox
+        self._waiting = waiting
+        self._pauses: Pauses[FanoutLease] = Pauses(outbox)
         self._readers: dict[str, dict[str, FanoutLease]] = {}
         self.counts = {"dropped": 0, "refused": 0}
 
@@ -120,6 +129,8 @@ class Fanout:
         """A reader's lease ended."""
         readers = self._readers.get(lease.terms.vhost, {})
         readers.pop(lease.terms.token, None)
+        self._pauses.end(lease)
+        self._waiting.remove(lease.terms.principal, lease.counted)
         if not readers:
             self._readers.pop(lease.terms.vhost, None)
 
@@ -138,6 +149,7 @@ class Fanout:
     def dismiss(self, lease: FanoutLease, resource: str) -> None:
         """No further content of `resource` after this (MTL-82)."""
         lease.dismissed(resource)
+        self._count(lease)
 
     def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
         """Ignored: nothing is confirmed in this profile (MTL-115)."""
@@ -162,36 +174,53 @@ class Fanout:
         reader.delivered += 1
         copy = c.Content(reader.delivered, name, content.properties, content.body)
         if reader.waits:
-            self.counts["dropped"] += reader.append(copy)
+            reader.append(copy)
+            self._trim(reader)
         else:
             self._send(reader, copy)
 
     def _send(self, reader: FanoutLease, content: c.Content) -> None:
         if reader.flow is not None:
-            self._outbox.actions.append(a.Relay(reader.flow.peer, reader.terms.token, content))
+            terms = reader.terms
+            self._outbox.actions.append(a.Relay(reader.flow.peer, terms.token, terms.principal, content))
 
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
         """The peer's queue was full: keep the content for later, unless its flow or its Summon has ended."""
         if content.resource in reader.summoned:
             reader.push_unsent(content)
+            self._count(reader)
+        if reader.stuck and reader not in self._pauses:
+            self._pauses.pause(reader)
 
     def on_frame(self, reader: FanoutLease) -> None:
         """A frame came from this peer: its queue may have room again."""
+        self._pauses.end(reader)
         self.flush(reader)
 
     def flush(self, reader: FanoutLease) -> None:
         """Send the next contents of the ring; those that do not fit are returned through `blocked`."""
         stuck = reader.stuck
-        self.counts["dropped"] += reader.trim()
+        self._trim(reader)
         for content in reader.pop_unsent(PROBE if stuck else TURN):
             self._send(reader, content)
+        self._count(reader)
 
     def retry(self) -> None:
-        """Send from every ring with waiting contents."""
+        """Send from every ring with waiting contents, except those of readers that have not read for a while."""
+        self._pauses.over()
         for readers in self._readers.values():
             for reader in readers.values():
-                if reader.waits:
+                if reader.waits and reader not in self._pauses:
                     self.flush(reader)
+
+    def _trim(self, reader: FanoutLease) -> None:
+        self._count(reader)
+        self.counts["dropped"] += reader.trim(max(0, self._waiting.excess(reader.terms.principal)))
+        self._count(reader)
+
+    def _count(self, reader: FanoutLease) -> None:
+        self._waiting.add(reader.terms.principal, reader.octets - reader.counted)
+        reader.counted = reader.octets
 
 
 def _cost(content: c.Content) -> int:

@@ -21,6 +21,7 @@ from mtl.broker.reading.cursors import Holding, HoldingLease
 from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
+from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent, Unsettled
 from mtl.storage.api import Chunk, ChunkRef, Contents, LogView
 from mtl.wire import commands as c
@@ -57,6 +58,8 @@ class ReaderLease(HoldingLease):
         self.full = terms.confirm == "full"
         self.unsettled: Unsettled[None] = Unsettled()
         self.ahead = Ahead()
+        self.refused = 0
+        """Octets of the last Content, if its peer's queue had no room for it; nothing is read until there is room."""
 
     @property
     def lowest(self) -> int:
@@ -110,15 +113,21 @@ class ReaderLease(HoldingLease):
 
 _NONE: Final[Mapping[str, ReaderLease]] = {}
 
+HasRoom = Callable[[a.Peer, str, int], bool]
+"""Whether contents of so many octets may be sent to a peer, for this owner."""
+
 
 class Readers:
     """Sends contents to readers, as far as their windows have room."""
 
-    def __init__(self, outbox: Outbox, leases: Leases, reads: Reads, aheads: AheadLimit) -> None:
+    def __init__(
+        self, outbox: Outbox, leases: Leases, reads: Reads, aheads: AheadLimit, has_room: HasRoom
+    ) -> None:
         self._outbox = outbox
         self._leases = leases
         self._reads = reads
         self._aheads = aheads
+        self._has_room = has_room
         self._ready: dict[str, ReaderLease] = {}
         self._pauses: Pauses[ReaderLease] = Pauses(outbox)
         self._of: dict[Resource, dict[str, ReaderLease]] = {}
@@ -187,8 +196,21 @@ class Readers:
         """The peer's queue was full at `sequence`: try again with its next frame, or after a pause."""
         self.counts["blocked"] += 1
         lease.rewind(sequence)
+        log = lease.resource.log
+        chunk = lease.ahead.find(lease.next) or (log.tail(lease.next) if log is not None else None)
+        if chunk is not None:
+            size = chunk.ref.size if lease.packed else GROUP + chunk.ref.size // chunk.ref.count
+            lease.refused = size if chunk.place is None else 0
+        self._pause(lease)
+
+    def unbound(self, lease: ReaderLease) -> None:
+        """The lease has no flow any more: nothing is kept in memory for it."""
+        lease.ahead.clear()
+        self._aheads.ended(lease.ahead)
+
+    def _pause(self, lease: ReaderLease) -> None:
         self._ready.pop(lease.terms.token, None)
-        self._pauses.pause(lease, sequence)
+        self._pauses.pause(lease, lease.next)
 
     def retry(self) -> None:
         """Wake the blocked readers whose pause is over."""
@@ -230,6 +252,10 @@ class Readers:
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
         if log is None or lease.flow is None:
             return 0
+        if lease.refused and not self._has_room(lease.flow.peer, lease.terms.principal, lease.refused):
+            self._pause(lease)
+            return 0
+        lease.refused = 0
         lease.next = max(lease.next, log.earliest)  # removed contents leave a gap in the sequences
         if lease.next >= end:
             return 0
@@ -246,7 +272,14 @@ class Readers:
             self._remember(lease, first, last, size)
         self._outbox.actions.append(
             a.Deliver(
-                lease.flow.peer, lease.terms.token, lease.resource.name, chunk, first, last, lease.packed
+                lease.flow.peer,
+                lease.terms.token,
+                lease.terms.principal,
+                lease.resource.name,
+                chunk,
+                first,
+                last,
+                lease.packed,
             )
         )
         return size or 1
@@ -276,7 +309,7 @@ class Readers:
 
         def answered(result: Result) -> None:
             lease.ahead.reading = False
-            if self._leases.find(lease.terms.token) is not lease:
+            if self._leases.find(lease.terms.token) is not lease or lease.flow is None:
                 return
             if not isinstance(result, StorageError):
                 lease.ahead.append(result, lease.next)

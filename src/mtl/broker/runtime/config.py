@@ -76,6 +76,10 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     stages: int = DEFAULTS[Quota.STAGES]
     stage_bytes: int = DEFAULTS[Quota.STAGE_BYTES]
     stored_bytes: int = DEFAULTS[Quota.STORED_BYTES]
+    unsent_bytes: int = DEFAULTS[Quota.UNSENT_BYTES]
+    unsent_answer_bytes: int = DEFAULTS[Quota.UNSENT_ANSWER_BYTES]
+    waiting_commands: int = DEFAULTS[Quota.WAITING_COMMANDS]
+    fanout_bytes: int = DEFAULTS[Quota.FANOUT_BYTES]
     users: dict[str, dict[Quota, int]] = {}
     connections_at_once: int = CONNECTION_BURST
     connections_per_second: float = CONNECTIONS_PER_S

@@ -7,34 +7,27 @@ from typing import Protocol
 
 from mtl.broker import actions as a
 from mtl.errors import StorageError
-from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.storage.api import ChunkRef, StorageAction
 from mtl.wire import commands as c
 from mtl.wire.fields import Buffer
 
 
-class ControlSocket(Protocol):
-    """The socket for replies."""
-
-    def send(self, *frames: bytes) -> SendOutcome:
-        """Send one message to the identity in its first frame."""
-
-
 class Sockets(Protocol):
-    """The sockets for sends. No send blocks: a peer whose queue is full gets nothing (`SendOutcome.FULL`)."""
+    """The sockets for sends. No send blocks: nothing is sent to a peer whose queue is full, or for an owner without
+    room (`SendOutcome.FULL`).
+    """
 
-    @property
-    def control(self) -> ControlSocket:
-        """The control socket."""
+    def reply(self, frames: Sequence[bytes], owner: str) -> SendOutcome:
+        """Send one message on the control socket, to the identity in its first frame."""
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
-        """Send one data command."""
+    def send(self, peer: a.Peer, header: bytes, body: Buffer, owner: str) -> SendOutcome:
+        """Send one data command that is not a content."""
 
-    def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    def send_contents(
+        self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
-        """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
+        """Send contents in a row. Returns how many were sent, and the outcome of the next one."""
 
 
 class Clock(Protocol):

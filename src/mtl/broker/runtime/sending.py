@@ -15,9 +15,11 @@ from pathlib import Path
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
+from mtl.broker.quotas.pools import Pool
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.runtime.ports import Clock, Outcomes, Sockets, Workers
 from mtl.errors import StorageError
+from mtl.net.limits import ZERO_COPY
 from mtl.net.router import SendOutcome
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY, Buffer, encode_table, join_tables
@@ -26,12 +28,15 @@ from mtl.wire.places import Place
 
 
 class LoopSender:
-    """Sends on the broker's sockets without blocking. A round is the calls of `send` up to the next `flush`."""
+    """Sends on the broker's sockets without blocking. A round is the calls of `send` up to the next `flush`. `backlog`
+    counts the commands that wait for room.
+    """
 
-    def __init__(self, sockets: Sockets, broker: Outcomes, clock: Clock) -> None:
+    def __init__(self, sockets: Sockets, broker: Outcomes, clock: Clock, backlog: Pool) -> None:
         self._sockets = sockets
         self._broker = broker
         self._clock = clock
+        self._backlog = backlog
         self._waiting: dict[a.Peer, deque[a.Send]] = {}
         self._held_back: set[str] = set()
         """Leases with a content that was not sent in this round."""
@@ -41,7 +46,7 @@ class LoopSender:
         match action:
             case a.SendReply():
                 # A full or closed REQ does not wait for this reply any more; its client asks again.
-                self._sockets.control.send(*action.envelope, *action.frames)
+                self._sockets.reply((*action.envelope, *action.frames), action.owner)
             case a.Send():
                 self._command(action)
             case a.Deliver():
@@ -63,34 +68,35 @@ class LoopSender:
     def _flush_peer(self, peer: a.Peer) -> None:
         waiting = self._waiting[peer]
         while waiting:
-            sent = self._send_frames(peer, waiting[0].header, waiting[0].body)
+            sent = self._send_command(waiting[0])
             if sent is SendOutcome.FULL:
                 return
-            waiting.popleft()
             if sent is SendOutcome.GONE:
                 self._drop_peer(peer)
                 return
+            self._backlog.remove(waiting.popleft().owner)
         self._waiting.pop(peer, None)
 
     def _command(self, action: a.Send) -> None:
         if action.peer not in self._waiting:
-            sent = self._send_frames(action.peer, action.header, action.body)
+            sent = self._send_command(action)
             if sent is SendOutcome.GONE:
                 self._drop_peer(action.peer)
             if sent is not SendOutcome.FULL:
                 return
         waiting = self._waiting.setdefault(action.peer, deque())
         waiting.append(action)
-        if len(waiting) > broker_limits.SEND_BACKLOG:
+        self._backlog.add(action.owner)
+        if len(waiting) > broker_limits.SEND_BACKLOG or self._backlog.excess(action.owner) > 0:
             self._drop_peer(action.peer)
 
     def _drop_peer(self, peer: a.Peer) -> None:
-        self._waiting.pop(peer, None)
+        for action in self._waiting.pop(peer, ()):
+            self._backlog.remove(action.owner)
         self._broker.unreachable(peer, self._clock())
 
-    def _send_frames(self, peer: a.Peer, header: bytes, body: Buffer) -> SendOutcome:
-        port, identity = peer
-        return self._sockets.send(port, identity, header, body)
+    def _send_command(self, action: a.Send) -> SendOutcome:
+        return self._sockets.send(action.peer, action.header, action.body, action.owner)
 
     # --- contents -------------------------------------------------------------------------------------------
 
@@ -101,8 +107,7 @@ class LoopSender:
             self._hold_back(action, _first_number(action))
             return
         headers, bodies = self._run(action)
-        port, identity = action.peer
-        sent, outcome = self._sockets.send_run(port, identity, headers, bodies)
+        sent, outcome = self._sockets.send_contents(action.peer, headers, bodies, action.owner)
         if outcome is not SendOutcome.OK:
             self._hold_back(action, _first_number(action) + sent)
         if outcome is SendOutcome.GONE:
@@ -123,12 +128,16 @@ class LoopSender:
 
     def _relay(self, action: a.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
-        sent = SendOutcome.FULL if waits else self._send_frames(action.peer, *c.encode(action.content))
+        sent = SendOutcome.FULL if waits else self._send_content(action)
         if sent is SendOutcome.FULL:
             self._held_back.add(action.lease)
             self._broker.unsent(action.lease, action.content, self._clock())
         elif sent is SendOutcome.GONE:
             self._drop_peer(action.peer)
+
+    def _send_content(self, action: a.Relay) -> SendOutcome:
+        header, body = c.encode(action.content)
+        return self._sockets.send_contents(action.peer, (header,), (body,), action.owner)[1]
 
 
 Run = tuple[Sequence[bytes], Sequence[Buffer]]
@@ -198,9 +207,15 @@ def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
     return [c.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
 
 
-def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, list[memoryview]]:
-    ref, body, _ = action.chunk
-    return unpacked(stored_pack(ref, body).slice(action.first - ref.base, action.last - action.first + 1))
+def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, Sequence[Buffer]]:
+    ref, chunk, _ = action.chunk
+    tables, bodies = unpacked(
+        stored_pack(ref, chunk).slice(action.first - ref.base, action.last - action.first + 1)
+    )
+    if max(map(len, bodies), default=0) < ZERO_COPY:
+        return tables, bodies
+    # A part that is sent without copying keeps the whole chunk in memory, which nothing would count.
+    return tables, [bytes(body) if 2 * len(body) < ref.size else body for body in bodies]
 
 
 def carry_out(actions: Sequence[a.Action], sender: LoopSender, workers: Workers) -> list[tuple[int, object]]:

@@ -26,18 +26,20 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.core import Broker
+from mtl.broker.quotas.quotas import Quota, total_of
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.engine_monitor import EngineMonitor
-from mtl.broker.runtime.idle_memory import IdleDetector, return_memory
+from mtl.broker.runtime.idle_memory import FallDetector, IdleDetector, return_memory
 from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import LoopWatch
 from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.errors import OptionError, StorageError, StorageFailed
-from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
+from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, Unsent, is_command
 from mtl.net.curve import read_pair
 from mtl.net.ipc import admit
 from mtl.net.machine import machine_mark
+from mtl.net.outgoing import Outgoing
 from mtl.net.ports import Port
 from mtl.net.private import make_data_directory
 from mtl.net.router import seed_identities
@@ -85,13 +87,14 @@ class Server:
             self._sockets = self._bound()
             opened.callback(self._sockets.close)
             self._broker = self._core(restored)
-            self._sender = LoopSender(self._sockets, self._broker, clock)
+            self._sender = LoopSender(self._sockets, self._broker, clock, self._broker.parts.backlog)
             self._watch = LoopWatch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
             self._monitor = EngineMonitor(engine.observe, self._workers.run_between_saves, self._wakeup.wake)
             self._opening = True
             self._idle_detector = IdleDetector(time.monotonic, time.process_time)
+            self._fall_detector = FallDetector(time.monotonic, self._sockets.most_unsent)
             while not self._broker.ready:
                 self._run_turn(serving=False)
             opened.pop_all()
@@ -108,10 +111,16 @@ class Server:
             pace=config.quotas.pace(time.monotonic),
             most_open=config.quotas.connections_open,
             refused=self._connection_refused,
+            unsent=Unsent(self._outgoing(Quota.UNSENT_BYTES), self._outgoing(Quota.UNSENT_ANSWER_BYTES)),
         )
         for endpoint in sockets.endpoints:
             admit(endpoint, config.socket_mode)
         return sockets
+
+    def _outgoing(self, quota: Quota) -> Outgoing:
+        total = total_of(quota)
+        assert total is not None
+        return Outgoing(total, lambda owner: self._broker.parts.quotas.share(owner, quota))
 
     def _core(self, restored: Restored) -> Broker:
         broker = assemble(
@@ -120,6 +129,7 @@ class Server:
             os.urandom,
             lambda body, count: void(decode_pack(body, count)),
             clock(),
+            self._sockets.has_room,
         )
         if self._config.authentication.anonymous is True and len(broker.accounts):
             log.warning(
@@ -213,7 +223,7 @@ class Server:
         self._monitor.deliver(self._broker, clock)
         if not self._stopping:
             self._monitor.start_check(time.monotonic())
-        if self._idle_detector.became_idle():
+        if self._idle_detector.became_idle() or self._fall_detector.fell():
             self._workers.run_unawaited(return_memory)
         self._broker.tick(clock())
         self._broker.advance()

@@ -24,6 +24,7 @@ from mtl.doors.limits import (
     MC0_REFUSED_S,
     MC0_STALL_S,
     MC0_UNHANDLED,
+    MC0_UNSENT,
     MC0_WAITING,
 )
 from mtl.doors.listening import door_entrance
@@ -37,6 +38,7 @@ from mtl.net.aio import Arrived, AsyncRouter
 from mtl.net.curve import read_pair
 from mtl.net.ipc import admit
 from mtl.net.origin import Connection, key_of, number_of
+from mtl.net.outgoing import Outgoing
 from mtl.shares import default_share
 from mtl.wire.control import QUOTA
 
@@ -63,6 +65,7 @@ class Mc0Door:
             entrance=door_entrance(),
             most_open=config.max_sessions + DOOR_PENDING_ADDRESS,
             lost=self._handle_lost,
+            outgoing=Outgoing(MC0_UNSENT, lambda _: default_share(MC0_UNSENT)),
         )
         self.endpoint = self._router.endpoint
         admit(self.endpoint, config.socket_mode)
@@ -115,7 +118,7 @@ class Mc0Door:
 
         peer = Mc0Peer(
             session,
-            partial(self._router.send, connection, identity),
+            partial(self._router.send, connection, identity, session.owner),
             time.monotonic,
             remove,
             partial(self._free_identity, connection, identity, user or address.address),
@@ -186,7 +189,8 @@ class Mc0Door:
             else:
                 answers.append(answer)
         for answer in answers or filter(None, [unsolicited]):
-            self._router.send(arrived.connection, arrived.identity, answer)
+            address = self._router.address(arrived.connection)
+            self._router.send(arrived.connection, arrived.identity, address, answer)
 
     async def stop(self) -> None:
         """Stop reading; contents taken in are still confirmed and answered while the broker answers."""

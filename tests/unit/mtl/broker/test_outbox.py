@@ -82,11 +82,11 @@ def test_an_action_is_answered_once(outbox: Outbox) -> None:
 
 def test_commands_and_replies_are_actions(outbox: Outbox) -> None:
     peer: Any = ("port", b"id")
-    outbox.command(peer, c.Response(3, 403))
-    outbox.reply((b"id", b""), w.Ok())
-    outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]))
+    outbox.command(peer, c.Response(3, 403), "me")
+    outbox.reply((b"id", b""), w.Ok(), "me")
+    outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]), "")
     sent, good, bad = outbox.pop_actions()
-    assert sent == a.Send(peer, *c.encode(c.Response(3, 403)))
+    assert sent == a.Send(peer, *c.encode(c.Response(3, 403)), "me")
     assert isinstance(good, a.SendReply)
     assert (good.envelope, good.frames[0]) == ((b"id", b""), b"200")
     assert isinstance(bad, a.SendReply)

@@ -109,3 +109,17 @@ def test_a_segment_removed_during_a_read_is_not_cached() -> None:
     cache.keep_index(owner, 100)
     assert (cache.mapping(owner), owner.dropped) == (None, 1)
     assert (cache.mapped_bytes, cache.ghost_bytes, cache.may_map) == (0, 4, False)
+
+
+def test_a_body_that_was_read_is_shared_while_it_is_in_use() -> None:
+    cache, owner = ReadCache(), Owner()
+    body = memoryview(b"a body")
+    assert cache.read_body(owner, 1) is None
+    assert cache.share_body(owner, 1, body) is body
+    assert cache.share_body(owner, 1, memoryview(b"a body")) is body, "another thread read it, too"
+    assert cache.read_body(owner, 1) is body
+    assert cache.read_body(Owner(), 1) is None
+    assert cache.read_body(owner, 2) is None
+    del body
+    gc.collect()
+    assert cache.read_body(owner, 1) is None

@@ -258,6 +258,19 @@ def test_a_cold_chunk_is_verified_once(twin: FaultyDisk) -> None:
     assert bytes(reader.snapshot().read(ref)) == b"\x01" + BODY  # from the mapping, not verified again
 
 
+def test_readers_share_a_body_while_one_of_them_uses_it(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    body = reader.snapshot().read(ref)
+    twin.fail("read", count=100)
+    assert reader.snapshot().read(ref) is body
+    twin.heal()
+    del body
+    assert bytes(reader.snapshot().read(ref)) == b"\x01" + BODY
+
+
 def test_the_place_of_a_body_holds_its_octets(twin: FaultyDisk) -> None:
     log = filled_log(twin)  # sealed segments, and a newest one
     for sequence in range(1, log.reader.next):

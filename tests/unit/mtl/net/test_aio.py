@@ -12,6 +12,7 @@ from mtl.errors import OptionError
 from mtl.net.aio import AsyncDealer, AsyncRouter
 from mtl.net.endpoint import Curve
 from mtl.net.origin import key_of
+from mtl.net.outgoing import Outgoing
 from mtl.net.router import BindFailed, SendOutcome
 from tests.support.aio import in_loop, until
 from tests.support.zmtp import GREETING, RawPeer
@@ -37,7 +38,7 @@ async def test_messages_travel_in_both_directions() -> None:
     dealer.send_soon([b"", b"hello"])
     way, frames = await receive_one(router)
     assert frames == [b"", b"hello"]
-    assert router.send(*way, [b"one", b"two", b"three"]) is SendOutcome.OK
+    assert router.send(*way, "me", [b"one", b"two", b"three"]) is SendOutcome.OK
     assert await dealer.receive(10) == [[b"one", b"two", b"three"]]
     dealer.close()
     dealer.close()
@@ -71,10 +72,30 @@ async def test_send_returns_full_or_gone() -> None:
     dealer = AsyncDealer(router.endpoint, hwm=1, max_frame=1 << 20)
     dealer.send_soon([b"hello"])
     way, _ = await receive_one(router)
-    sent = {router.send(*way, [bytes(1 << 20)]) for _ in range(200)}
+    sent = {router.send(*way, "me", [bytes(1 << 20)]) for _ in range(200)}
     assert sent == {SendOutcome.OK, SendOutcome.FULL}
-    assert router.send(way[0], b"nobody", [b"x"]) is SendOutcome.GONE
+    assert router.send(way[0], b"nobody", "me", [b"x"]) is SendOutcome.GONE
     dealer.close()
+    router.close()
+
+
+@in_loop
+async def test_peers_of_one_owner_that_read_nothing_leave_room_to_another_owner() -> None:
+    pool = Outgoing(8 << 20, lambda _: 2 << 20)
+    router = AsyncRouter(PLACE, hwm=1_000, max_frame=1 << 20, outgoing=pool)
+    peers = [await shaken(router, b"%d" % number) for number in range(4)]
+    ways = []
+    for peer in peers:
+        peer.send(b"hello")
+        ways.append((await receive_one(router))[0])
+    *deaf, reads = ways
+    for way in deaf:
+        for _ in range(200):
+            router.send(*way, "me", [bytes(1 << 18)])
+    assert 0 < pool.octets <= 2 << 20
+    assert router.send(*reads, "you", [bytes(1 << 20)]) is SendOutcome.OK
+    for peer in peers:
+        peer.close()
     router.close()
 
 
@@ -85,7 +106,7 @@ async def test_the_end_of_a_connection_is_received_after_its_messages() -> None:
         dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
         dealer.send_soon([b"hello"])
         way, _ = await receive_one(router)
-        assert router.send(*way, [b"last"]) is SendOutcome.OK
+        assert router.send(*way, "me", [b"last"]) is SendOutcome.OK
         assert await dealer.receive(10) == [[b"last"]]
         waiting = asyncio.create_task(dealer.receive(10))
         await asyncio.sleep(0)
@@ -123,7 +144,7 @@ async def test_a_send_of_a_dealer_leaves_the_event_of_an_earlier_message() -> No
     way, _ = await receive_one(router)
     waiting = asyncio.create_task(dealer.receive(10))
     await asyncio.sleep(0)  # it has begun to wait
-    router.send(*way, [b"earlier"])
+    router.send(*way, "me", [b"earlier"])
     wait_for_event(dealer._socket)
     dealer.send_soon([b"later"])
     async with asyncio.timeout(20):
@@ -142,7 +163,7 @@ async def test_a_send_of_a_router_leaves_the_event_of_an_earlier_message() -> No
     await asyncio.sleep(0)  # it has begun to wait
     dealer.send_soon([b"earlier"])
     wait_for_event(router._router.socket)
-    router.send(*way, [b"later"])
+    router.send(*way, "me", [b"later"])
     async with asyncio.timeout(20):
         assert await waiting == (way, [b"earlier"])
     dealer.close()
@@ -201,7 +222,7 @@ async def test_a_cancelled_receive_does_not_end_the_connection() -> None:
         await waiting
     dealer.send_soon([b"hello"])
     way, _ = await receive_one(router)
-    router.send(*way, [b"still here"])
+    router.send(*way, "me", [b"still here"])
     assert await dealer.receive(10) == [[b"still here"]]
     dealer.close()
     router.close()
@@ -223,7 +244,7 @@ async def test_with_curve_only_a_client_with_the_server_key_is_admitted() -> Non
     right.send_soon([b"hello"])
     way, frames = await receive_one(router)
     assert frames == [b"hello"]
-    assert router.send(*way, [b"welcome"]) is SendOutcome.OK
+    assert router.send(*way, "me", [b"welcome"]) is SendOutcome.OK
     assert await right.receive(10) == [[b"welcome"]]
     for dealer in (clear, wrong, right):
         dealer.close()
@@ -241,7 +262,7 @@ async def test_a_lost_connection_is_reported_at_once_and_after_its_messages() ->
         peer.send(b"%d" % n)
     peer.close()
     await until(lambda: lost == [way[0]])
-    assert router.send(*way, [b"too late"]) is SendOutcome.GONE
+    assert router.send(*way, "me", [b"too late"]) is SendOutcome.GONE
     received = []
     while (arrived := await router.receive(7))[0].messages:
         received += [frames for burst in arrived for frames in burst.messages]
@@ -262,8 +283,8 @@ async def test_messages_are_not_sent_to_another_connection_of_the_identity() -> 
     thief.send(b"me, too")
     its, _ = await receive_one(router)
     assert its[1] == way[1]
-    assert router.send(*way, [b"secret"]) is SendOutcome.GONE
-    assert router.send(*its, [b"for the thief"]) is SendOutcome.OK
+    assert router.send(*way, "me", [b"secret"]) is SendOutcome.GONE
+    assert router.send(*its, "me", [b"for the thief"]) is SendOutcome.OK
     assert thief.receive() == [b"for the thief"]
     thief.close()
     router.close()

@@ -9,10 +9,11 @@ import pytest
 import zmq
 
 from mtl.net import limits as net_limits
-from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
+from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, Unsent, is_command
 from mtl.net.curve import as_client, make_keys
 from mtl.net.endpoint import Curve
 from mtl.net.origin import Origin, key_of
+from mtl.net.outgoing import Outgoing
 from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.net.wakeup import Wakeup
@@ -29,7 +30,14 @@ class Setting:
     ) -> None:
         self.wakeup = Wakeup()
         self.sockets = BrokerSockets(
-            endpoint, 0, 0, self.wakeup.fileno(), shared=shared, curve=curve, most_open=most_open
+            endpoint,
+            0,
+            0,
+            self.wakeup.fileno(),
+            shared=shared,
+            curve=curve,
+            most_open=most_open,
+            unsent=Unsent(Outgoing(1 << 30), Outgoing(1 << 30)),
         )
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.peers: list[zmq.Socket[bytes]] = []
@@ -79,7 +87,7 @@ def test_requests_and_commands_are_received_on_their_ports(at: Setting) -> None:
     [(frames, origin)] = at.sockets.requests()
     assert origin == Origin("127.0.0.1", "1")
     assert frames[-3:] == [b"", b"Connection.Open", b"{}"]
-    at.sockets.control.send(*frames[:-2], b"201", b"{}")
+    at.sockets.reply((*frames[:-2], b"201", b"{}"), "me")
     assert request.recv_multipart() == [b"201", b"{}"]
     for port, router in ((Port.PACKED, at.sockets.packed), (Port.PLAIN, at.sockets.plain)):
         peer = at.peer(zmq.DEALER, router.endpoint)
@@ -95,10 +103,10 @@ def test_requests_and_commands_are_received_on_their_ports(at: Setting) -> None:
                 ]
         [(identity, header, body)] = found
         assert (header, body) == (b"header", b"body")
-        assert at.sockets.send(port, identity, b"back", b"again") is SendOutcome.OK
+        assert at.sockets.send((port, identity), b"back", b"again", "me") is SendOutcome.OK
         assert peer.recv_multipart() == [b"back", b"again"]
     assert sum(router.misframed for router in at.sockets._by_port.values()) == 2
-    assert at.sockets.send(Port.PLAIN, b"nobody", b"", b"") is SendOutcome.GONE
+    assert at.sockets.send((Port.PLAIN, b"nobody"), b"", b"", "me") is SendOutcome.GONE
 
 
 def test_the_first_message_is_received_singly_and_those_behind_it_later(at: Setting) -> None:
@@ -143,7 +151,7 @@ def test_a_shared_socket_receives_requests_and_commands(tmp_path: Path) -> None:
         assert setting.poll() == {Port.CONTROL}
         found += [frames for frames, _ in setting.sockets.requests()]
     assert [x[1:] for x in found] == [[b"header", b"body"], [b"", b"Connection.Open", b"{}"]]
-    assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is SendOutcome.OK
+    assert setting.sockets.send((Port.CONTROL, found[0][0]), b"back", b"", "me") is SendOutcome.OK
     assert peer.recv_multipart() == [b"back", b""]
     setting.close()
 

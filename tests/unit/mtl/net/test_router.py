@@ -12,15 +12,18 @@ import pytest
 import zmq
 
 from mtl.net import limits as net_limits
-from mtl.net.limits import ZERO_COPY
+from mtl.net.limits import GROUP, MESSAGE_OVERHEAD, ZERO_COPY
 from mtl.net.origin import Origin
+from mtl.net.outgoing import Account, Outgoing
 from mtl.net.pace import Pace
-from mtl.net.router import BindFailed, Queued, RouterSocket, SendOutcome, seed_identities
+from mtl.net.router import BindFailed, RouterSocket, SendOutcome, seed_identities
 from mtl.net.zap import ZapHandler
 from tests.support.cutting_proxy import HERE, CuttingProxy
 from tests.support.zmtp import RawPeer
 
 PATIENCE_MS = 10_000
+
+ACCOUNT = Account(Outgoing(1 << 40), "me")
 
 
 class Setting:
@@ -111,7 +114,7 @@ def test_a_message_starts_with_the_identity_that_addresses_the_answer(at: Settin
     received, origin = answer
     assert origin == Origin("127.0.0.1", "1")
     assert received[1:] == [b"", b"Connection.Open", b"{}"]
-    assert at.router.send(*received[:2], b"201", b"{}") is SendOutcome.OK
+    assert at.router.send((*received[:2], b"201", b"{}"), ACCOUNT) is SendOutcome.OK
     assert at.peer.recv_multipart() == [b"", b"201", b"{}"]
 
 
@@ -255,12 +258,12 @@ def test_a_burst_of_two_connections_is_dropped(at: Setting, monkeypatch: pytest.
 
 def test_a_large_body_arrives_whole(at: Setting) -> None:
     body = bytes(range(256)) * (ZERO_COPY // 128)
-    assert at.router.send_command(at.identity(), b"header", memoryview(body)) is SendOutcome.OK
+    assert at.router.send_command(at.identity(), b"header", memoryview(body), ACCOUNT) is SendOutcome.OK
     assert at.peer.recv_multipart() == [b"header", body]
 
 
 def test_a_send_to_an_unknown_peer_returns_gone(at: Setting) -> None:
-    assert at.router.send_command(b"nobody", b"header", b"") is SendOutcome.GONE
+    assert at.router.send_command(b"nobody", b"header", b"", ACCOUNT) is SendOutcome.GONE
 
 
 def test_a_full_queue_is_reported_and_no_message_is_lost(narrow: Setting) -> None:
@@ -269,12 +272,13 @@ def test_a_full_queue_is_reported_and_no_message_is_lost(narrow: Setting) -> Non
     """
     identity = narrow.identity()
     outcomes = {
-        b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000) for n in range(1_000)
+        b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000, ACCOUNT)
+        for n in range(1_000)
     }
     assert set(outcomes.values()) == {SendOutcome.OK, SendOutcome.FULL}
     taken = [header for header, answer in outcomes.items() if answer is SendOutcome.OK]
     assert [narrow.peer.recv_multipart()[0] for _ in taken] == taken
-    while narrow.router.send_command(identity, b"last", b"") is not SendOutcome.OK:
+    while narrow.router.send_command(identity, b"last", b"", ACCOUNT) is not SendOutcome.OK:
         pass  # room is told of a moment after the receiver has it
     assert narrow.peer.recv_multipart()[0] == b"last"
 
@@ -286,15 +290,15 @@ def test_octets_queued_for_a_peer_are_bounded_and_not_lost() -> None:
     at.peer.set(zmq.RCVHWM, 1)
     identity = at.identity()
     body, sent = bytes(size), 0
-    while (outcome := at.router.send_command(identity, b"%d" % sent, body)) is SendOutcome.OK:
+    while (outcome := at.router.send_command(identity, b"%d" % sent, body, ACCOUNT)) is SendOutcome.OK:
         sent += 1
         assert sent < 200, "the socket buffers hold far less"
     assert outcome is SendOutcome.FULL
     assert sent >= most // size
-    assert at.router.send_command(identity, b"small", b"") is SendOutcome.OK
+    assert at.router.send_command(identity, b"small", b"", ACCOUNT) is SendOutcome.OK
     received = [at.peer.recv_multipart()[0] for _ in range(sent + 1)]
     assert received == [*(b"%d" % number for number in range(sent)), b"small"]
-    while at.router.send_command(identity, b"again", body) is not SendOutcome.OK:
+    while at.router.send_command(identity, b"again", body, ACCOUNT) is not SendOutcome.OK:
         pass  # the last ones are freed a moment later
     assert at.peer.recv_multipart()[0] == b"again"
     at.close()
@@ -308,23 +312,13 @@ def test_receive_and_send_queues_have_separate_bounds() -> None:
     context.term()
 
 
-def test_disconnected_peers_leave_no_state(at: Setting) -> None:
-    class Done:
-        done = True
-
-    queued = Queued(1)
-    for number in range(1_000):
-        queued.add(b"%d" % number, Done(), 10)  # type: ignore[arg-type]
-    assert len(queued) < 5
-
-
 @pytest.mark.parametrize("size", [10, ZERO_COPY])
 def test_a_run_of_commands_is_sent_until_the_queue_is_full(narrow: Setting, size: int) -> None:
     identity = narrow.identity()
     headers = [b"%d" % number for number in range(3_000)]
     bodies = [memoryview(bytes(size))] * len(headers)
     sent = 0
-    while (result := narrow.router.send_commands(identity, headers[sent:], bodies[sent:]))[
+    while (result := narrow.router.send_commands(identity, headers[sent:], bodies[sent:], ACCOUNT))[
         1
     ] is SendOutcome.FULL:
         sent += result[0]
@@ -334,7 +328,7 @@ def test_a_run_of_commands_is_sent_until_the_queue_is_full(narrow: Setting, size
             bodies.pop()
         sent = 0
     assert result == (len(headers), SendOutcome.OK)
-    assert narrow.router.send_commands(b"nobody", [b"header"], [b""]) == (0, SendOutcome.GONE)
+    assert narrow.router.send_commands(b"nobody", [b"header"], [b""], ACCOUNT) == (0, SendOutcome.GONE)
 
 
 def test_an_endpoint_in_use_is_named_in_the_error(at: Setting) -> None:
@@ -381,3 +375,39 @@ def test_a_peer_that_acknowledges_tcp_segments_is_kept(monkeypatch: pytest.Monke
     finally:
         silent.close()
         at.close()
+
+
+def test_small_messages_count_in_groups_and_leave_the_count_when_they_are_read(at: Setting) -> None:
+    pool = Outgoing(1 << 40)
+    account = Account(pool, "me")
+    identity, size = at.identity(), 1_000
+    assert at.router.send_command(identity, b"header", bytes(size), account) is SendOutcome.OK
+    assert pool.octets == 0, "the group has only begun"
+    sent, outcome = at.router.send_commands(identity, [b"h"] * 5_000, [bytes(size)] * 5_000, account)
+    assert outcome is SendOutcome.FULL
+    assert 0 < pool.octets <= (sent + 1) * (size + MESSAGE_OVERHEAD + 10)
+    for _ in range(sent + 1):
+        assert len(at.peer.recv_multipart()[1]) == size
+    until = time.monotonic() + PATIENCE_MS / 1000
+    while pool.octets:
+        assert time.monotonic() < until
+        pool.most()  # libzmq says it a moment later
+
+
+@pytest.mark.parametrize("size", [0, 10, ZERO_COPY])
+def test_without_room_for_its_owner_nothing_is_sent(at: Setting, size: int) -> None:
+    full = Outgoing(0)
+    identity, account = at.identity(), Account(full, "me")
+    sent = 0
+    while at.router.send_command(identity, b"header", bytes(size), account) is SendOutcome.OK:
+        sent += 1
+        assert sent < 2 * GROUP
+    assert not at.router.has_room(identity, ZERO_COPY, account)
+    assert at.router.send_commands(identity, [b"header"], [bytes(GROUP)], account) == (0, SendOutcome.FULL)
+    assert at.router.send_command(identity, b"other", b"", ACCOUNT) is SendOutcome.OK
+    for _ in range(sent):
+        assert at.peer.recv_multipart() == [b"header", bytes(size)]
+    assert at.peer.recv_multipart() == [b"other", b""]
+    until = time.monotonic() + PATIENCE_MS / 1000
+    while at.router.send_command(identity, b"again", bytes(GROUP), account) is not SendOutcome.OK:
+        assert time.monotonic() < until

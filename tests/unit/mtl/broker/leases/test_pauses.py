@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -65,3 +66,14 @@ def test_pauses_of_a_peer_that_reads_nothing_grow() -> None:
     assert waits[-1] == pytest.approx(broker_limits.BLOCKED_RETRY_TOP_S)
     rig.pauses.end(rig.first)  # a frame arrived from it
     assert rig.paused(1_000) == pytest.approx(broker_limits.BLOCKED_RETRY_S)
+
+
+def test_many_pauses_are_longer_so_that_the_attempts_of_all_stay_few() -> None:
+    rig = Rig()
+    for number in range(1_000):
+        rig.pauses.pause(cast(Any, SimpleNamespace(terms=SimpleNamespace(token=str(number)))))
+    for _ in range(20):
+        rig.pauses.pause(rig.first, 5)
+    rig.at(10.0 + broker_limits.BLOCKED_RETRY_TOP_S)
+    assert len(rig.pauses.over()) == 1_000
+    assert rig.pauses.next == pytest.approx(10.0 + 1_001 * broker_limits.BLOCKED_RETRY_SHARE_S)

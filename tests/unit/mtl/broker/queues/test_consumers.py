@@ -398,6 +398,26 @@ def test_a_frame_of_a_peer_with_a_full_queue_ends_its_pause(rig: Rig, client: Cl
     assert rig.broker.statistics()["queues-blocked"] == 1
 
 
+@pytest.mark.parametrize("confirm", ["full", "none"])
+def test_a_consumer_without_room_by_octets_is_asked_for_and_not_sent_to(
+    rig: Rig, client: Client, confirm: str
+) -> None:
+    flow = consumer(client, "a", confirm=confirm)
+    flow.room(1)
+    client.fill("a", bodies(2))
+    assert flow.numbers() == [1]
+    flow.room(None)
+    rig.sockets.without_room.add(flow.peer)
+    blocked = rig.broker.statistics()["queues-blocked"]
+    rig.sleep(1)
+    assert flow.numbers() == []
+    assert rig.broker.statistics()["queues-blocked"] == blocked
+    assert rig.sockets.asked[-1][:2] == (flow.peer, "anonymous")
+    rig.sockets.without_room.clear()
+    rig.sleep(0.1)
+    assert flow.numbers() == [2]
+
+
 def test_a_pause_ends_after_a_while_without_a_frame(rig: Rig, client: Client) -> None:
     flow = consumer(client, "a")
     flow.room(1)

@@ -45,3 +45,15 @@ def test_an_owner_without_uses_is_not_kept(pool: Pool) -> None:
     pool.add("me")
     pool.remove("me")
     assert not pool._of_owner
+
+
+def test_the_excess_of_a_user_and_of_all(pool: Pool) -> None:
+    pool.add("me", 6)
+    assert (pool.excess("me"), pool.excess("you"), pool.excess("admin")) == (2, -4, -4)
+    pool.add("admin", 7)
+    assert (pool.excess("me"), pool.excess("you"), pool.excess("admin")) == (3, 3, 3)
+
+
+def test_clients_before_their_log_in_share_one_quota(pool: Pool) -> None:
+    pool.add("", 5)
+    assert pool.excess("") == 1

@@ -10,6 +10,8 @@ import pytest
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
 from mtl.broker.reading.fanout import OVERHEAD, PROBE, TURN, Fanout, FanoutLease
 from mtl.net.ports import Port
 from mtl.wire import commands as c
@@ -258,11 +260,37 @@ def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(broker_limits, "FANOUT_RING_OCTETS", 1_000)
     lease = FanoutLease(None)  # type: ignore[arg-type]  # sending would need its terms
     lease.flow = cast(Any, SimpleNamespace(peer=(Port.PLAIN, b"peer")))
-    dropped = [lease.append(c.Content(n, "resource", EMPTY, bytes(300 - OVERHEAD))) for n in range(5)]
-    assert dropped == [0, 0, 0, 1, 1]
-    assert lease.append(c.Content(9, "resource", EMPTY, bytes(5_000))) == 3
+
+    def dropped_for(number: int, octets: int) -> int:
+        lease.append(c.Content(number, "resource", EMPTY, bytes(octets)))
+        return lease.trim(0)
+
+    assert [dropped_for(n, 300 - OVERHEAD) for n in range(5)] == [0, 0, 0, 1, 1]
+    assert lease.trim(250) == 1, "what its user has too much"
+    assert dropped_for(9, 5_000) == 2
     assert [x.sequence for x in lease.pop_unsent(TURN)] == [9], "one always fits"
     assert lease.octets == 0
+
+
+def test_the_rings_of_a_user_are_bounded_together(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 10 * (120 + OVERHEAD)
+    monkeypatch.setattr(broker_limits, "FANOUT_OCTETS", most)
+    slow = [client.flow(client.ask(w.ConnectionReader(resources=[]), w.DataLease)) for _ in range(4)]
+    for flow in slow:
+        flow.summon("resource")
+        flow.room(0)
+    writer = writing(client)
+    for number in range(1, 21):
+        writer.content(number, bytes(100))
+    waiting = rig.broker.parts.fanout._waiting
+    assert most - 120 - OVERHEAD < waiting.used <= most
+    for flow in slow:
+        flow.room(None)
+    rig.sleep(1)
+    assert 8 <= sum(len(flow.contents()) for flow in slow) <= 10
+    assert waiting.used == 0
 
 
 def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None:
@@ -294,8 +322,8 @@ def test_a_rebound_reader_gets_no_contents_before_its_next_summon(client: Client
 
 def test_a_blocked_content_of_a_dismissed_summon_is_dropped() -> None:
     outbox = Outbox()
-    fanout = Fanout(outbox)
-    lease = FanoutLease(None)  # type: ignore[arg-type]  # no terms are needed here
+    fanout = Fanout(outbox, Pool(Quotas(QuotaSettings(), lambda _: False), Quota.FANOUT_BYTES))
+    lease = FanoutLease(cast(Any, SimpleNamespace(principal="me", token="a lease")))
     fanout.blocked(lease, c.Content(1, "resource", EMPTY, b""))
     fanout.flush(lease)
     assert outbox.pop_actions() == []

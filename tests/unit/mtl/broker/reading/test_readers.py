@@ -11,6 +11,7 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS
+from mtl.broker.reading.readers import ReaderLease
 from mtl.log.reader import LogReader
 from mtl.storage.api import Chunk, Contents, Read, Trim
 from mtl.wire import commands as c
@@ -359,7 +360,7 @@ def test_order_is_kept_if_room_appears_in_the_middle_of_a_round(
     answers = iter([True, True, False])
 
     def moody(*frames: Any) -> Any:
-        refuse = frames[0] is flow.peer[0] and not next(answers, True)
+        refuse = frames[0] == flow.peer and not next(answers, True)
         if refuse:
             flow.room(0)
         sent = send(*frames)
@@ -383,7 +384,7 @@ def test_a_peer_lost_during_delivery_gets_the_rest_after_its_rebind(
     left = iter([True] * 4)
 
     def vanishing(*frames: Any) -> Any:
-        if frames[0] is flow.peer[0] and frames[1] == flow.peer[1] and not next(left, False):
+        if frames[0] == flow.peer and not next(left, False):
             flow.vanish()
         return send(*frames)
 
@@ -620,3 +621,48 @@ def test_local_readers_get_places_of_cold_chunks_and_of_the_tail(
     assert [bytes(x.body) for x in contents] == [b"", b""]
     places = [Place.of(x.properties) for x in contents]
     assert all(place is not None and place.file.endswith(".segment") for place in places)
+
+
+# --- room by octets -----------------------------------------------------------------------------------------
+
+
+def test_a_reader_without_room_reads_nothing_from_the_disk_until_there_is_some(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogReader, "tail", lambda *_: None)
+    flow = reading(client, packed=True)
+    flow.contents()
+    flow.room(0)
+    writer = client.flow(client.writer("a", packed=True))
+    writer.pack(1, [b"x" * 100] * 50)
+    rig.sockets.without_room.add(flow.peer)
+    reads = len(rig.sockets.asked)
+    before = rig.broker.statistics()["readers-blocked"]
+    flow.room(None)
+    rig.sleep(1)
+    assert flow.contents() == []
+    assert 0 < len(rig.sockets.asked) - reads < 200, "it asks at intervals"
+    peer, owner, octets = rig.sockets.asked[-1]
+    assert (peer, owner) == (flow.peer, "anonymous")
+    assert 5_000 < octets < 10_000
+    assert rig.broker.statistics()["readers-blocked"] == before, "nothing is prepared in vain"
+    rig.sockets.without_room.clear()
+    rig.sleep(0.1)
+    assert [x.sequence for x in flow.contents()] == [11]
+
+
+def test_contents_read_for_a_reader_leave_memory_with_its_flow(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogReader, "tail", lambda *_: None)
+    lease = client.reader("a", packed=True)
+    flow = client.flow(lease)
+    flow.room(1)
+    flow.summon("a")
+    found = rig.broker.parts.leases.find(lease.lease)
+    assert isinstance(found, ReaderLease)
+    assert found.ahead.octets > 0
+    rig.sockets.gone.add(flow.peer)
+    rig.sleep(1)
+    assert found.flow is None
+    assert found.ahead.octets == 0

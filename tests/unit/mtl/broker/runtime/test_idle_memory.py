@@ -4,7 +4,15 @@ import ctypes
 import subprocess
 import sys
 
-from mtl.broker.runtime.idle_memory import BUSY_LOAD, CHECK_S, IDLE_S, IdleDetector
+from mtl.broker.limits import MEMORY_RETURNED
+from mtl.broker.runtime.idle_memory import (
+    BUSY_LOAD,
+    CHECK_S,
+    IDLE_S,
+    UNSENT_CHECK_S,
+    FallDetector,
+    IdleDetector,
+)
 
 
 class Machine:
@@ -66,3 +74,33 @@ def test_freed_memory_returns_to_the_system() -> None:
     out = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True).stdout
     glibc = hasattr(ctypes.CDLL(None), "malloc_trim")
     assert int(out) > (100 << 20 if glibc else -(1 << 20))
+
+
+class Unsent:
+    def __init__(self) -> None:
+        self.now, self.most = 0.0, 0
+        self.detector = FallDetector(lambda: self.now, lambda: self.most)
+
+    def fell(self, most: int) -> bool:
+        self.now, self.most = self.now + UNSENT_CHECK_S, most
+        return self.detector.fell()
+
+
+def test_a_fall_of_unsent_octets_is_told_of_once() -> None:
+    unsent = Unsent()
+    assert [unsent.fell(MEMORY_RETURNED * n) for n in (0, 3, 5, 5, 1, 1, 0, 0)] == [
+        *[False] * 4,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_octets_that_go_up_and_down_within_an_interval_are_no_fall() -> None:
+    unsent = Unsent()
+    unsent.fell(MEMORY_RETURNED * 3)
+    unsent.now += UNSENT_CHECK_S / 2
+    unsent.most = 0
+    assert not unsent.detector.fell()
+    assert not unsent.fell(MEMORY_RETURNED * 3 - 1)

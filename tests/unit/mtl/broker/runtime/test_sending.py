@@ -9,10 +9,14 @@ import pytest
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
 from mtl.broker.runtime.ports import Outcomes
 from mtl.broker.runtime.sending import LoopSender
 from mtl.errors import Damaged
+from mtl.net.limits import ZERO_COPY
 from mtl.net.ports import Port
+from mtl.net.router import SendOutcome
 from mtl.storage.api import Chunk, ChunkRef
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
@@ -39,10 +43,11 @@ class Desk:
     def __init__(self) -> None:
         self.sockets = Sockets()
         self.core = Core()
-        self.sender = LoopSender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0))
+        self.backlog = Pool(Quotas(QuotaSettings(), lambda _: False), Quota.WAITING_COMMANDS)
+        self.sender = LoopSender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0), self.backlog)
 
     def command(self, command: c.Command, peer: a.Peer = PEER) -> None:
-        self.sender.send(a.Send(peer, *c.encode(command)))
+        self.sender.send(a.Send(peer, *c.encode(command), "me"))
 
     def sent(self, peer: a.Peer = PEER) -> list[c.Command]:
         return [c.decode(*x) for x in self.sockets.sent.pop(peer, [])]
@@ -57,7 +62,7 @@ class Desk:
 def deliver(first: int = 11, last: int = 15, *, packed: bool = False, body: bytes | None = None) -> a.Deliver:
     """Contents of a chunk of five contents, 11 to 15."""
     pack = memoryview(bytes(encode_pack(BODIES)) if body is None else body)
-    return a.Deliver(PEER, "lease", "a", Chunk(reference(len(pack)), pack), first, last, packed)
+    return a.Deliver(PEER, "lease", "me", "a", Chunk(reference(len(pack)), pack), first, last, packed)
 
 
 def reference(size: int) -> ChunkRef:
@@ -97,7 +102,7 @@ def test_contents_wait_behind_commands() -> None:
     desk.command(c.Response(1, 200))
     desk.room(None)
     desk.sender.send(deliver())
-    desk.sender.send(a.Relay(PEER, "relay", c.Content(1, "resource", EMPTY, b"x")))
+    desk.sender.send(a.Relay(PEER, "relay", "me", c.Content(1, "resource", EMPTY, b"x")))
     assert desk.sent() == []
     assert [x[:2] for x in desk.core.reports] == [("blocked", "lease"), ("unsent", "relay")]
     desk.sender.flush()
@@ -135,7 +140,7 @@ def test_a_vanished_peer_is_reported_unreachable(waiting: bool) -> None:
 
 def test_replies_go_to_the_control_socket() -> None:
     desk = Desk()
-    desk.sender.send(a.SendReply((b"id", b""), (b"200", b"{}")))
+    desk.sender.send(a.SendReply((b"id", b""), (b"200", b"{}"), "me"))
     assert desk.sockets.replies == [(b"id", b"", b"200", b"{}")]
 
 
@@ -154,7 +159,7 @@ def test_a_pack_is_sent_as_the_stored_chunk() -> None:
 def test_a_pack_with_a_place_in_a_local_file_is_sent_without_its_octets() -> None:
     desk = Desk()
     chunk = Chunk(reference(500), memoryview(b""), ("/data/1.segment", 4096))
-    desk.sender.send(a.Deliver(PEER, "lease", "a", chunk, 11, 15, packed=True))
+    desk.sender.send(a.Deliver(PEER, "lease", "me", "a", chunk, 11, 15, packed=True))
     (content,) = desk.sent()
     assert isinstance(content, c.Content)
     assert (content.sequence, content.body) == (11, b"")
@@ -216,11 +221,47 @@ def test_relays_without_room_are_returned_in_order() -> None:
     contents = [c.Content(n, "resource", EMPTY, b"x") for n in (1, 2, 3)]
     desk.room(1)
     for content in contents:
-        desk.sender.send(a.Relay(PEER, "lease", content))
+        desk.sender.send(a.Relay(PEER, "lease", "me", content))
         desk.room(0 if content.sequence == 1 else None)
     assert desk.sent() == contents[:1]
     assert desk.core.reports == [("unsent", "lease", x) for x in contents[1:]]
     desk.sockets.gone.add(PEER)
     desk.sender.flush()
-    desk.sender.send(a.Relay(PEER, "lease", contents[0]))
+    desk.sender.send(a.Relay(PEER, "lease", "me", contents[0]))
     assert desk.core.reports[-1] == ("unreachable", PEER)
+
+
+def test_commands_that_wait_for_room_are_bounded_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "MAX_WAITING_COMMANDS", 40)
+    desk = Desk()
+    monkeypatch.setattr(
+        desk.backlog, "_quotas", Quotas(QuotaSettings(dict.fromkeys(Quota, 10)), lambda _: False)
+    )
+    peers: list[a.Peer] = [(Port.PLAIN, b"%d" % n) for n in range(5)]
+    for peer in peers:
+        desk.room(0, peer)
+        desk.command(c.Pong(), peer)
+        desk.command(c.Pong(), peer)
+    assert (desk.backlog.used, desk.core.reports) == (10, [])
+    desk.command(c.Pong(), peers[0])
+    assert desk.core.reports == [("unreachable", peers[0])]
+    assert desk.backlog.used == 8
+    desk.room(None, peers[1])
+    desk.sender.flush()
+    assert desk.backlog.used == 6
+    assert len(desk.sent(peers[1])) == 2
+
+
+def test_a_small_part_of_a_chunk_does_not_keep_the_chunk_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    taken: list[Any] = []
+
+    def take(_peer: a.Peer, _headers: Any, bodies: Any, _owner: str) -> tuple[int, SendOutcome]:
+        taken.extend(bodies)
+        return len(bodies), SendOutcome.OK
+
+    monkeypatch.setattr(desk.sockets, "send_contents", take)
+    bodies = [bytes(ZERO_COPY), b"x", b"", bytes(5 * ZERO_COPY), bytes(ZERO_COPY)]
+    desk.sender.send(deliver(body=bytes(encode_pack(bodies))))
+    assert [bytes(body) for body in taken] == bodies
+    assert [isinstance(body, bytes) for body in taken] == [True, True, True, False, True]
