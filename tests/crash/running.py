@@ -31,7 +31,7 @@ LONG = {
     "exchanged file": 200,
     "older file": 200,
     "cut file": 200,
-    "cut under load": 100,
+    "damage under load": 100,
 }
 LIGHT = {
     "kill": 12,
@@ -50,7 +50,7 @@ LIGHT = {
     "exchanged file": 4,
     "older file": 10,
     "cut file": 2,
-    "cut under load": 1,
+    "damage under load": 1,
 }
 
 _ROUND = {
@@ -62,7 +62,7 @@ _ROUND = {
     "exchanged file": 50,
     "older file": 50,
     "cut file": 50,
-    "cut under load": 20,
+    "damage under load": 20,
 }
 
 

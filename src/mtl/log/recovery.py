@@ -9,8 +9,7 @@
   changed: Damaged, and the log is not changed. The manifest's `end` states the same for contents: it is recorded now
   and then under load, when a log has been idle, when it is closed, and when it was opened.
 - Zeros after the last chunk are room for small groups (`group`): they are cut, too, but nothing was lost.
-- The last group may have no such evidence. A chunk of it that is complete except for one flipped bit was written, so
-  it is Damaged, too (flips.py). Any other chunk of it that does not verify counts as unfinished.
+- The last group may have no such evidence. A chunk of it that does not verify counts as unfinished.
 - Complete chunks above that offset are kept, but may not be on the disk: after a failed fdatasync the cache holds
   pages that the disk never got. They are written again in place and synced.
 - All checks come before the first change, so a refused log is unchanged.

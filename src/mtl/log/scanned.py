@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from mtl.errors import Damaged
 from mtl.log.chunk import RunEntry
 from mtl.log.files import File
-from mtl.log.flips import find_flipped_header
 from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
 from mtl.log.segment import Entry, Index, SegmentHeader, empty_index, segment_name
 from mtl.log.store import Store
@@ -19,13 +18,12 @@ larger number."""
 
 @dataclass(slots=True)
 class Scanned:
-    """A segment read to its end, or to the first bad chunk; `flipped`: one bit of that chunk has changed."""
+    """A segment read to its end, or to the first bad chunk."""
 
     index: Index
     durable: int = 0
     bad: Bad | None = None
     beyond: Beyond = field(default_factory=Beyond)
-    flipped: bool = False
     numbers: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -36,7 +34,7 @@ class Scanned:
     @property
     def was_durable(self) -> bool:
         """Whether the bad chunk, if there is one, was written and has changed since."""
-        return self.bad is not None and (self.flipped or self.bad.offset < self.durable)
+        return self.bad is not None and self.bad.offset < self.durable
 
     @property
     def cut_end(self) -> int:
@@ -60,8 +58,6 @@ def scan_segment(
             # A chunk was complete before a later header attested it. So it is read again: a broker may have written
             # both since the first time.
             if bad.offset >= result.durable or (seen is not None and seen.offset == bad.offset):
-                if contents is None and bad.offset >= result.durable:
-                    _find_flip(result, file, header, size)
                 return result
         result.bad, result.beyond = None, Beyond()
     finally:
@@ -81,15 +77,6 @@ def _add_chunks(
             break
         _add_chunk(result, item, path)
     return None
-
-
-def _find_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
-    assert result.bad is not None
-    offset, contents = result.bad.offset, result.index.contents
-    header = find_flipped_header(file, offset, size, segment.salt, contents)
-    if header is not None:
-        result.flipped = True
-        result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
 
 
 def _add_chunk(result: Scanned, item: Found, path: str) -> None:
