@@ -338,6 +338,7 @@ def _requests(
         writers,
         reading.reads,
         COMMANDS,
+        base.quotas,
     )
     return _Requests(granting, writers, changes, polls, usage, requests)
 

@@ -97,6 +97,10 @@ few or none of them are in it."""
 MAX_CHANGES = 200_000
 """Resources of which the last change is kept, about 200 octets each: MAX_RESOURCES, and as many that were deleted."""
 
+MAX_REQUESTS = 40_000
+"""Requests that are not answered yet, about 2 KB each: they wait for the disk, or for changes. A socket may send any
+number without an answer."""
+
 MAX_WAITERS = 10_000
 """Describes that wait for changes at once; without the wait each client would poll."""
 

@@ -120,7 +120,7 @@ def passwords_guessed_at_a_door(broker: RunningBroker, heavy: bool) -> Iterator[
     """After some attempts the user is locked out for this address, and nobody else: neither others at the addresses of
     the guessers, nor this user at other addresses, however many addresses guess.
     """
-    addresses, count = (20, 60) if heavy else (4, 12)
+    addresses, count = (20, 60) if heavy else (3, 11)
     codes: Counter[int] = Counter()
     with basic_door(broker, "passwords-door") as place:
         for number in range(addresses):

@@ -22,6 +22,8 @@ from mtl.broker.commands.polls import Polls
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, remove
 from mtl.broker.queues.queues import Queues
+from mtl.broker.quotas.pools import Pool
+from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.reading.cursors import Cursors, key_of
 from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
@@ -59,8 +61,12 @@ class Requests:
         writers: WriterGrants,
         reads: Reads,
         commands: Commands,
+        quotas: Quotas,
     ) -> None:
         self._outbox = outbox
+        self._quotas = quotas
+        self._under_way = Pool(quotas, Quota.REQUESTS)
+        """The requests that are not answered yet."""
         self._commands = commands
         self._sessions = sessions
         self._authorization = authorization
@@ -99,17 +105,22 @@ class Requests:
             reply(outcome)
 
         caller = session.caller
+        owner = self._quotas.owner(caller.principal)
 
         def audit_and_answer(outcome: w.Reply | Refused) -> None:
             self._outbox.audit.answered(caller, request, outcome)
             answer(outcome)
 
+        def finish(outcome: w.Reply | Refused) -> None:
+            self._under_way.remove(owner)
+            audit_and_answer(outcome)
+
         def carry_out() -> None:
             self._authorization.check(caller, request)
-            command.method(self, caller, request, audit_and_answer)
+            command.method(self, caller, request, finish)
 
         def waited() -> None:
-            answering(audit_and_answer, carry_out)  # a right may have been revoked meanwhile
+            answering(finish, carry_out)  # a right may have been revoked meanwhile
 
         def begin() -> None:
             self._authorization.check(caller, request)
@@ -124,8 +135,14 @@ class Requests:
             request = self._listing.opened(request)
         except Refused as e:
             answer(e)
-        else:
-            answering(audit_and_answer, carry_out if self._needed.are_open else begin)
+            return
+        try:
+            self._under_way.check(caller.principal)
+        except Refused as e:
+            audit_and_answer(e)
+            return
+        self._under_way.add(owner)
+        answering(finish, carry_out if self._needed.are_open else begin)
 
     # --- Connection -----------------------------------------------------------------------------------------
 

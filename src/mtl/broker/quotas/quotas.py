@@ -24,6 +24,7 @@ class Quota(StrEnum):
     SESSIONS = "sessions"
     LEASES = "leases"
     LEASED_NAMES = "leased-names"
+    REQUESTS = "requests"
     WAITS = "waits"
     WAITING_NAMES = "waiting-names"
     WAITING_PATTERNS = "waiting-patterns"
@@ -62,6 +63,9 @@ QUOTAS: Final[Mapping[Quota, QuotaTerms]] = {
         "MAX_LEASED_NAMES",
         "resources named in leases",
         "close leases, or ask for any and all resources instead",
+    ),
+    Quota.REQUESTS: QuotaTerms(
+        "MAX_REQUESTS", "requests that are not answered yet", "wait for their answers"
     ),
     Quota.WAITS: QuotaTerms("MAX_WAITERS", "requests that wait for changes", "ask without wait"),
     Quota.WAITING_NAMES: QuotaTerms(

@@ -65,6 +65,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     sessions: int = DEFAULTS[Quota.SESSIONS]
     leases: int = DEFAULTS[Quota.LEASES]
     leased_names: int = DEFAULTS[Quota.LEASED_NAMES]
+    requests: int = DEFAULTS[Quota.REQUESTS]
     waits: int = DEFAULTS[Quota.WAITS]
     waiting_names: int = DEFAULTS[Quota.WAITING_NAMES]
     waiting_patterns: int = DEFAULTS[Quota.WAITING_PATTERNS]

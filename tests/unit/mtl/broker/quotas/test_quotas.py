@@ -249,6 +249,19 @@ def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
     assert len(rig.broker.parts.leases) == 2
 
 
+def test_quota_of_requests_under_way() -> None:
+    rig = rig_of({Quota.REQUESTS: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
+    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
+    above(me, w.ResourceDescribe(), Quota.REQUESTS, 2)
+    you.fill("a", [b"x"])
+    assert all(request.answered for request in waiting)
+    me.ask(w.ResourceDescribe(), w.DescriptionList)
+
+
 def test_quota_of_waits() -> None:
     rig = rig_of({Quota.WAITS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
