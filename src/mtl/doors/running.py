@@ -20,6 +20,7 @@ from mtl.doors.logins import Logins
 from mtl.doors.pools import Shares
 from mtl.doors.users import Bridges
 from mtl.errors import OptionError
+from mtl.net.descriptors import raise_file_limit
 
 log = logging.getLogger("mtl.doors")
 
@@ -126,6 +127,7 @@ async def serve(
     does not admit the door.
     """
     config.check(name, broker)
+    raise_file_limit()
     loop = asyncio.get_running_loop()
     stop = StopRequest()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -17,6 +16,7 @@ from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
 from mtl.errors import OptionError
 from mtl.log.files import file_limit, file_limit_text
+from mtl.net.descriptors import raise_file_limit
 
 log = logging.getLogger("mtl.broker")
 
@@ -88,15 +88,6 @@ def serve(
         if companions is not None:
             companions.stop()
     return 0
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum: logs take some hundred, each connection takes one."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (ValueError, OSError) as error:  # macOS reports no limit, but refuses to set none
-        log.warning("this process may have %d files open: %s", now, error)
 
 
 def report_file_sizes(segment_bytes: int) -> None:

@@ -51,7 +51,6 @@ class MicroMessageDoor:
         if not first:
             writer.close()
             return
-        logged_in(self._entrance, writer)
         try:
             user = user_of(self._config, writer)
             session = self._bridges.admit(PeerAddress.at(writer.get_extra_info("peername"), user))
@@ -62,6 +61,7 @@ class MicroMessageDoor:
             writer.close()
             asyncio.get_running_loop().call_later(DOOR_STOP_S, writer.transport.abort)
             return
+        logged_in(self._entrance, writer)
         peer = MicroPeer(session, reader, writer, OFFER, IDENTITY, lambda: self.peers.discard(peer), first)
         self.peers.add(peer)
 

@@ -59,7 +59,6 @@ class ReactiveDoor:
             if not first:
                 transport.abort()
                 return
-            logged_in(self._entrance, writer)
             link = ReactiveLink(ReactiveRole.SERVER, transport, first)
             try:
                 user = user_of(self._config, writer)
@@ -69,6 +68,7 @@ class ReactiveDoor:
                 link.flush()
                 await link.close_transport()
                 return
+            logged_in(self._entrance, writer)
             try:
                 await self._serve(link, session)
             finally:
