@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from mtl.broker.runtime.serving import raise_file_limit
+from mtl.net.descriptors import raise_file_limit
 
 Result = dict[str, object]
 Work = Callable[[], Result]
