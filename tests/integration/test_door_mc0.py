@@ -250,7 +250,7 @@ async def test_unknown_topics_are_errors_unless_created(mtl_broker: RunningBroke
 async def test_a_silent_client_gets_noops_and_becomes_absent(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
         assert await client.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
-        await client.send("CONNECT", "TTL", "200")
+        await client.send("CONNECT", "TTL", "1000")
         assert await client.receive() == [b"NOOP"]
         assert await client.silent(0.3)  # absent by then: no more NOOPs
         error, _, text = await client.ask("NOOP")
