@@ -49,7 +49,7 @@ from mtl.storage.api import (
 )
 from mtl.storage.interrupted import barred
 from mtl.storage.orphans import Orphans, may_own
-from mtl.storage.records import AnyRecord, RecordDamage
+from mtl.storage.records import AnyRecord, RecordDamage, ResourceRecord
 from mtl.storage.sqlite import RecordStore
 from mtl.storage.tombstones import Tombstones
 from mtl.wire.packs import encode_pack
@@ -147,8 +147,9 @@ class Storage:
         """Perform saves in one transaction, so that many of them cost little more than one. If it fails each has a
         transaction of its own, so that no save fails because of another one.
         """
-        if len(saves) > 1:
-            result = self._failing(saves[0], lambda: self._tombstones.save(*_merged(saves)))
+        merged = _merged(saves) if len(saves) > 1 else None
+        if merged is not None:
+            result = self._failing(saves[0], lambda: self._tombstones.save(*merged))
             if not isinstance(result, StorageError):
                 return [result] * len(saves)
         return [self.perform(save) for save in saves]
@@ -346,13 +347,24 @@ class Storage:
         return "/".join((self._directory, *parts))
 
 
-def _merged(saves: Sequence[Save]) -> tuple[list[AnyRecord], list[AnyRecord]]:
-    """What saves in this order write and forget in all."""
-    last: dict[tuple[str, str], tuple[AnyRecord, bool]] = {}
+def _merged(saves: Sequence[Save]) -> tuple[list[AnyRecord], list[AnyRecord]] | None:
+    """What saves in this order write and forget in all. None if a record is forgotten and then written with its logs in
+    another place: one transaction would not name the former place, whose logs have to be removed.
+    """
+    put: dict[tuple[str, str], AnyRecord] = {}
+    forgotten: dict[tuple[str, str], AnyRecord] = {}
     for save in saves:
-        last |= {(record.kind, record.key): (record, True) for record in save.put}
-        last |= {(record.kind, record.key): (record, False) for record in save.forget}
-    return [x for x, kept in last.values() if kept], [x for x, kept in last.values() if not kept]
+        for record in save.put:
+            key = (record.kind, record.key)
+            former = forgotten.pop(key, None)
+            if isinstance(former, ResourceRecord) and former.log != getattr(record, "log", None):
+                return None
+            put[key] = record
+        for record in save.forget:
+            key = (record.kind, record.key)
+            put.pop(key, None)
+            forgotten[key] = record
+    return list(put.values()), list(forgotten.values())
 
 
 def _log_cut(report: RecoveryReport) -> None:

@@ -215,6 +215,15 @@ def test_saves_together_are_one_transaction_with_the_outcome_of_all_in_order(des
     assert desk.store.load().records == [DroppedRecord("stages/s1"), again]
 
 
+def test_a_resource_that_is_made_again_together_with_its_removal_leaves_its_former_logs_named(
+    desk: Desk,
+) -> None:
+    desk.perform(Save, (RESOURCE,), ())
+    again = msgspec.structs.replace(RESOURCE, incarnation="i2", log="l2")
+    assert desk.storage.save([Save(1, (), (RESOURCE,)), Save(2, (again,))]) == [None] * 2
+    assert desk.store.load().records == [DroppedRecord("resources/l1"), again]
+
+
 def test_a_save_that_fails_does_not_fail_those_it_was_together_with(desk: Desk) -> None:
     failures = [StorageFailed("together"), StorageFailed("the first")]
 
