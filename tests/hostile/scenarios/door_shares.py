@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -44,7 +45,7 @@ class Doors:
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
-        self._place: Path = broker.data.parent
+        self._place = Path(tempfile.mkdtemp(dir=broker.data.parent))
         for name in (GREEDY, MODEST, "mc0"):
             write_keys(self._place / name)
         self._files = Certificates(self._place)
