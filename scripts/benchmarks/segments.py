@@ -6,7 +6,7 @@ import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtl.log.chunk import HEADER_SIZE, decode_header
+from mtl.log.chunk import HEADER_SIZE, decode_header, padded
 from mtl.log.segment import decode_segment_header
 
 
@@ -42,9 +42,9 @@ def _portions(path: Path) -> Portions:
                 groups.append((start, at))
                 start = at
             durable = header.durable
-            if header.contents:
-                bodies.append((at + header.body_at, at + header.body_at + header.body))
             at += header.stored
+            body = at - padded(header.body)
+            bodies.append((body, body + header.body))
         if at > start:
             groups.append((start, at))
     return Portions(str(path), groups, bodies)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mtl.doors.micromessage.codec import Frame, Handshake, MicroDecoder
-from mtl.doors.micromessage.filters import Filter, decode_filter, encode_filter
+from mtl.doors.micromessage.filters import Filter, decode_filter
 from mtl.doors.micromessage.negotiation import ExtensionOffer
+from mtl.doors.micromessage.values import encode_value
 from tests.fuzzing.target import codec
 
 SEEDS = (
@@ -42,7 +43,8 @@ def read_filter(data: bytes) -> Filter:
 
 def write_filter(value: Filter) -> bytes:
     """The octets that `read_filter` reads."""
-    return encode_filter(value).encode("latin-1")
+    terms = (f"{term.name}{term.operator}{encode_value(term.value)}" for term in value.terms)
+    return ";".join(terms).encode("latin-1")
 
 
 run = codec(decode)

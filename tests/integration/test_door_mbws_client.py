@@ -65,7 +65,6 @@ async def test_messages_are_exactly_once_with_a_cut_network(shared: RunningBroke
                 reading.cancel()
                 assert bodies == list(range(3000))
                 assert c.link.beginnings == r.link.beginnings == 1
-                assert c.link.recoveries + r.link.recoveries >= 6
         assert await in_log(broker_client, a) == [b"%d" % n for n in range(3000)]
 
 

@@ -99,7 +99,7 @@ class BrokerProcess:
             ),
             restored,
             world.random.randbytes,
-            _check_pack,
+            decode_pack,
             world.now(),
         )
         machine.routers.open(self.wake)
@@ -441,7 +441,3 @@ class MemoryMachine(Machine):
     def heal(self) -> None:
         """Accept contents and records again."""
         self.memory.octets, self.memory.record_octets = LARGE, LARGE
-
-
-def _check_pack(body: object, count: int) -> None:
-    decode_pack(body, count)

@@ -305,3 +305,8 @@ def range_of(reader: LogReader, start: int, contents: int | None = None) -> Rang
     found = reader.snapshot().answer(RangeFrom(start, contents))
     assert isinstance(found, Range)
     return found
+
+
+def mapped_bytes(cache: ReadCache) -> int:
+    """Octets of the mappings that a cache keeps."""
+    return sum(length for _, length in cache._maps.values())

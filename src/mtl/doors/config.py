@@ -15,6 +15,7 @@ from mtl.doors.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.doors.pools import DoorQuota, shares_of
 from mtl.errors import OptionError
+from mtl.net.exposure import check_exposure
 from mtl.net.ipc import SocketMode
 
 
@@ -105,23 +106,12 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
                 "peers come in as users of the broker, so the door needs a user of its own there, user with "
                 "password-file or curve-client-key-file, that `mtl grant DOOR --act-as PATTERN` lets act as them"
             )
-        self._check_exposure(door, place)
-
-    def _check_exposure(self, door: str, place: ListenPlace) -> None:
-        """The broker's own rule (`BrokerConfig.check_exposure`)."""
-        if self.insecure or place.local:
-            return
-        meaningful = _meaningful(door, place)
-        way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
-        if not self.encrypts:
-            raise OptionError(
-                f"{place} is reachable from other machines and nothing is encrypted; set "
-                f"{_listed(_ENCRYPTING & meaningful)}, {way_out}"
-            )
-        if not self.authenticates:
-            raise OptionError(
-                f"{place} is reachable from other machines and peers need no credentials; set "
-                f"{_listed(_AUTHENTICATING & meaningful)}, {way_out}"
+        if not self.insecure and not place.local:
+            meaningful = _meaningful(door, place)
+            check_exposure(
+                str(place),
+                None if self.authenticates else _listed(_AUTHENTICATING & meaningful),
+                None if self.encrypts else _listed(_ENCRYPTING & meaningful),
             )
 
 

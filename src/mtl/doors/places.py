@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final, NamedTuple
 
 from mtl.errors import OptionError
+from mtl.net.exposure import is_local
 
 DEFAULTS: Final = {
     "mbws": "ws://127.0.0.1:5979",
@@ -38,7 +38,7 @@ class ListenPlace(NamedTuple):
     @property
     def local(self) -> bool:
         """Whether it is reachable from this machine only."""
-        return self.transport == "ipc" or self.host == "localhost" or _is_loopback(self.host)
+        return self.transport == "ipc" or is_local(self.host)
 
     def __str__(self) -> str:
         """With its transport."""
@@ -78,10 +78,3 @@ def host_and_port(text: str) -> tuple[str, int]:
     if int(port) > _HIGHEST_PORT:
         raise OptionError(f"{text!r} is not HOST:PORT: ports end at {_HIGHEST_PORT}")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name, an interface or "*": possibly not loopback

@@ -66,12 +66,6 @@ class ReadCache:
     # --- mappings -------------------------------------------------------------------------------------------
 
     @property
-    def mapped_bytes(self) -> int:
-        """Octets of the mappings that are kept."""
-        with self._lock:
-            return sum(length for _, length in self._maps.values())
-
-    @property
     def ghost_bytes(self) -> int:
         """Octets of removed files whose space is not free, because a frame in flight refers to a mapping."""
         with self._lock:

@@ -122,11 +122,6 @@ class ChunkHeader(NamedTuple):
     def stored(self) -> int:
         return HEADER_SIZE + self.region
 
-    @property
-    def body_at(self) -> int:
-        """Offset of the body from the chunk's start."""
-        return HEADER_SIZE + padded(self.runs * RUN_SIZE)
-
 
 class NewerChunk(ValueError):
     """A whole header of a version that this code does not know."""

@@ -52,7 +52,6 @@ class RecoveryReport:
     """
 
     segments: int
-    scanned_bytes: int = 0
     cut_bytes: int = 0
     cut_file: str | None = None
     cut_at: int = 0
@@ -343,7 +342,6 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest
     scanned = plan.scanned or Scanned(plan.index)
     report = RecoveryReport(
         segments=len(plan.bases),
-        scanned_bytes=0 if plan.scanned is None else sizes[newest],
         cut_bytes=scanned.cut,
         cut_file=store.segment_path(newest) if scanned.cut else None,
         cut_at=plan.index.length,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings, highest, total_of
 from mtl.errors import OptionError
+from mtl.net.exposure import check_exposure, is_local
 from mtl.net.ipc import SocketMode
 from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
@@ -178,19 +178,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     def check_exposure(self) -> None:
         """Raises `OptionError` if clients could connect without credentials over the network, or intercept messages."""
-        if self.insecure or is_local(self.endpoint):
+        host = self.endpoint.removeprefix("tcp://").rpartition(":")[0]
+        if self.insecure or self.endpoint.startswith("ipc://") or is_local(host):
             return
-        way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
-        if self.authentication.anonymous is True:
-            raise OptionError(
-                f"{self.endpoint} is reachable from other machines and clients need no credentials; set anonymous in "
-                f"[authentication], {way_out}"
-            )
-        if not self.protected:
-            raise OptionError(
-                f"{self.endpoint} is reachable from other machines and nothing is encrypted; set key-file in [curve] "
-                f"(`mtl keys` makes one), {way_out}"
-            )
+        check_exposure(
+            self.endpoint,
+            "anonymous in [authentication]" if self.authentication.anonymous is True else None,
+            None if self.protected else "key-file in [curve] (`mtl keys` makes one)",
+        )
 
     def check_logins(self) -> None:
         """Raises `OptionError` when no client could log in, for lack of a way to authenticate."""
@@ -215,19 +210,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             "no user could log in: EXTERNAL needs key-file in [curve], PLAIN that or plain-without-encryption; "
             "add SCRAM-SHA-256 to mechanisms in [authentication]"
         )
-
-
-def is_local(endpoint: str) -> bool:
-    """Whether only this machine reaches the endpoint."""
-    if endpoint.startswith("ipc://"):
-        return True
-    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name, an interface or "*": it may be reachable from other machines
 
 
 def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides: object) -> BrokerConfig:

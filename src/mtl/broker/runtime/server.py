@@ -127,7 +127,7 @@ class Server:
             self._settings(secret(self._engine, restored, os.urandom)),
             restored,
             os.urandom,
-            lambda body, count: void(decode_pack(body, count)),
+            decode_pack,
             clock(),
             self._sockets.has_room,
         )
@@ -366,10 +366,6 @@ def secret(engine: Engine, restored: Restored, random: Callable[[int], bytes]) -
     if isinstance(failed, StorageError):
         raise failed
     return made.octets
-
-
-def void(_: object) -> None:
-    """Return None: only an exception matters."""
 
 
 def _local_reads(directory: Path | None) -> LocalReads | None:

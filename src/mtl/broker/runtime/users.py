@@ -74,8 +74,12 @@ class Users:
 
     def remove(self, name: str) -> None:
         """Remove a user with its grants, even a damaged one. A running broker ends its sessions and leases."""
+
+        def delete(found: UserRecord | None) -> None:
+            _require(name, found)
+
         try:
-            self._store.edit(UserRecord, name, lambda found: void(_require(name, found)))
+            self._store.edit(UserRecord, name, delete)
         except Damaged:
             self._store.forget(UserRecord.kind, name)
 
@@ -149,10 +153,6 @@ def new_password(password: str, random: Random, iterations: int = limits.SCRAM_I
     """The record of a password. Raises `LocalError` for one that cannot be used."""
     made = make_verifier(password, random(SALT_OCTETS), iterations)
     return PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key)
-
-
-def void(_: object) -> None:
-    """Return None: the record is deleted."""
 
 
 def _require(name: str, found: UserRecord | None) -> UserRecord:

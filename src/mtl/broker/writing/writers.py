@@ -28,8 +28,8 @@ _U64_MAX = (1 << 64) - 1
 class Packs(Protocol):
     """The check of a pack before it is stored: a pure function, passed in so that a simulator may bring a cheap one."""
 
-    def __call__(self, body: Buffer, count: int) -> None:
-        """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
+    def __call__(self, body: Buffer, count: int, /) -> object:
+        """Raises `Malformed` unless `body` is a pack of `count` valid contents. The result is not used."""
 
 
 class WriterMemory(Protocol):

@@ -77,8 +77,6 @@ class MbwsLink:
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.error: MtlError | None = None
         self.name = ""
-        self.recoveries = 0
-        """The number of lost sessions after which the connection continued."""
         self.beginnings = 0
         """How often a new connection began: its sequences begin with 1 again."""
         self.sent = 0
@@ -225,7 +223,6 @@ class MbwsLink:
                 raise Malformed(f"the reply to a reconnect has 1 number, not {len(reply.numbers)}")
             self._settle(*reply.numbers)
             self._written = self._outgoing.acked
-            self.recoveries += 1
         else:  # a new connection, possibly instead of the requested one (MBWS-32)
             self.name = reply.name
             self.beginnings += 1

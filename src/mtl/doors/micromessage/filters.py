@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mtl.doors.limits import MM2_TERMS
-from mtl.doors.micromessage.values import FilterValue, decode_value, encode_value, parts, read_field
+from mtl.doors.micromessage.values import FilterValue, decode_value, parts, read_field
 from mtl.errors import Malformed
 
 _TERM: Final = re.compile(r"([^<>=!~& ]+) ?(<=|>=|!=|=|<|>|~|&) ?(.*)", re.DOTALL)
@@ -85,11 +85,6 @@ class Filter:
     def matches(self, properties: Mapping[str, FilterValue]) -> bool:
         """Whether a message with these properties is for this receiver."""
         return all(term.matches(properties) for term in self.terms)
-
-
-def encode_filter(given: Filter) -> str:
-    """The text form. Raises `FieldError` for a value that has none."""
-    return ";".join(f"{term.name}{term.operator}{encode_value(term.value)}" for term in given.terms)
 
 
 def decode_filter(text: str) -> Filter:
