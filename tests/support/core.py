@@ -123,7 +123,7 @@ class Rig:
             ),
             restored,
             self.random.randbytes,
-            lambda body, count: void(decode_pack(body, count)),
+            decode_pack,
             self.now(),
             self.sockets.has_room,
         )
@@ -267,10 +267,6 @@ class Rig:
     def inbound_octets(self) -> int:
         """The broker's count of octets received and not settled."""
         return self.broker.statistics()["inbound-octets"]
-
-
-def void(_: object) -> None:
-    """Only an exception of the call matters."""
 
 
 __all__ = ["PORTS", "ROOT", "START_US", "Client", "Crashed", "Flow", "Rig", "Waiting", "packed", "unpacked"]
