@@ -162,7 +162,7 @@ def check_visible(process: BrokerProcess) -> None:
     for opened in broker.parts.resources:
         if isinstance(opened.unread.why, Damaged):
             raise Violation(f"without any damage readers of {opened.name} are refused: {opened.unread.why}")
-    for record in broker.parts.committing._applications.values():
+    for record in broker.parts.applications._applications.values():
         visible: dict[bool, str] = {}
         for name, (first, count) in record.published.items():
             resource = broker.parts.resources.find(record.vhost, name)

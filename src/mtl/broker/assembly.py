@@ -14,6 +14,7 @@ from mtl.broker.access.sessions import Sessions
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.broker.commands.changes import Changes
+from mtl.broker.commands.cursor_requests import CursorRequests
 from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_holders import HolderGrants
 from mtl.broker.commands.granting_queues import QueueGrants
@@ -23,7 +24,8 @@ from mtl.broker.commands.listing import Listing
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.commands.request_names import RequestNames
-from mtl.broker.commands.requests import Requests
+from mtl.broker.commands.requests import Handlers, Requests
+from mtl.broker.commands.resource_requests import ResourceRequests
 from mtl.broker.commands.table import COMMANDS
 from mtl.broker.commands.usage import Usage
 from mtl.broker.core import Broker, Parts
@@ -43,7 +45,8 @@ from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.holders import HolderLease, Holders
 from mtl.broker.reading.readers import HasRoom, ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
-from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.applications import Applications
+from mtl.broker.stages.commits import Commits
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.ends import Ends
@@ -61,6 +64,7 @@ from mtl.storage import records as kept
 from mtl.storage.api import LogOptions, Restored
 from mtl.storage.records import of_kind
 from mtl.storage.unreadable import Unreadable
+from mtl.wire import control as w
 
 Random = Callable[[int], bytes]
 
@@ -106,9 +110,9 @@ def assemble(
     base = _base(settings, restored, random, now)
     logs = _logs(base)
     reading = _reading(base, logs, has_room)
-    committing = Committing(base.out, logs.resources, logs.stages, base.opening, base.unreadable, base.quotas)
+    commits = Commits(base.out, base.opening, logs.resources, logs.stages, logs.applications)
     sessions = _sessions(base)
-    requests = _requests(base, logs, reading, committing, sessions)
+    requests = _requests(base, logs, reading, commits, sessions)
     writers = Writers(base.inbound, check_pack, base.intakes)
     parts = Parts(
         outbox=base.out,
@@ -127,7 +131,8 @@ def assemble(
         writers=writers,
         ends=Ends(base.out),
         stages=logs.stages,
-        committing=committing,
+        applications=logs.applications,
+        commits=commits,
         readers=reading.readers,
         fanout=reading.fanout,
         cursors=reading.cursors,
@@ -140,7 +145,7 @@ def assemble(
         changes=requests.changes,
         polls=requests.polls,
         requests=requests.requests,
-        housekeeping=_housekeeping(base, logs, reading, committing),
+        housekeeping=_housekeeping(base, logs, reading, commits),
         usage=requests.usage,
     )
     _reactions(parts)
@@ -214,6 +219,7 @@ def _base(settings: CoreSettings, restored: Restored, random: Random, now: a.Now
 class _Logs:
     resources: Resources
     stages: Stages
+    applications: Applications
     names: Names
 
 
@@ -242,7 +248,8 @@ def _logs(base: _Base) -> _Logs:
     )
     writers = of_kind(base.restored.records, kept.WriterRecord)
     names = Names(out, random, writers, base.leases, base.unreadable, base.quotas)
-    return _Logs(resources, stages, names)
+    applications = Applications(out, base.unreadable, base.quotas)
+    return _Logs(resources, stages, applications, names)
 
 
 @dataclass(frozen=True)
@@ -296,11 +303,9 @@ class _Requests:
     requests: Requests
 
 
-def _requests(
-    base: _Base, logs: _Logs, reading: _Reading, committing: Committing, sessions: Sessions
-) -> _Requests:
+def _requests(base: _Base, logs: _Logs, reading: _Reading, commits: Commits, sessions: Sessions) -> _Requests:
     out, leases, resources, stages = base.out, base.leases, logs.resources, logs.stages
-    names = RequestNames(resources, stages, committing)
+    names = RequestNames(resources, stages, logs.applications)
     authorization = Authorization(base.accounts, names, COMMANDS)
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
@@ -313,34 +318,69 @@ def _requests(
         reading.cursors,
         reading.queues,
         stages,
-        committing,
+        logs.applications,
         reading.reads,
         bookmarks,
     )
     changes = Changes(base.settings.boot)
     polls = Polls(out, resources, listing, changes, authorization, base.quotas)
+    handlers: Handlers = {
+        w.ConnectionOpen: sessions.open,
+        w.ConnectionAuthorize: sessions.authorize,
+        w.ConnectionProfile: sessions.select,
+        w.ConnectionReader: _reader_grants(base, logs, reading, granting).reader,
+        w.ConnectionWriter: writers.writer,
+        w.LeaseClose: granting.close,
+        w.ResourceDescribe: polls.describe,
+        w.ResourceList: listing.list_resources,
+        w.QueueDescribe: listing.describe_queues,
+        w.StageCommit: commits.commit,
+        w.StageAbort: stages.abort,
+        w.StageForget: logs.applications.forget,
+        w.StageDescribe: listing.describe_stages,
+        **_resource_handlers(base, logs, reading, commits),
+        **_cursor_handlers(base, logs, reading, listing),
+    }
     requests = Requests(
         out,
-        base.ages,
         sessions,
         authorization,
         NeededLogs(base.opening, listing, resources, stages, COMMANDS),
-        leases,
-        resources,
-        reading.cursors,
-        reading.queues,
-        stages,
-        committing,
         listing,
-        polls,
-        granting,
-        _reader_grants(base, logs, reading, granting),
-        writers,
-        reading.reads,
         COMMANDS,
+        handlers,
         base.quotas,
     )
     return _Requests(granting, writers, changes, polls, usage, requests)
+
+
+def _resource_handlers(base: _Base, logs: _Logs, reading: _Reading, commits: Commits) -> Handlers:
+    requests = ResourceRequests(
+        base.out,
+        base.leases,
+        logs.resources,
+        reading.cursors,
+        reading.queues,
+        logs.stages,
+        commits,
+        reading.reads,
+    )
+    return {
+        w.ResourceCreate: requests.create,
+        w.ResourceDelete: requests.delete,
+        w.ResourceLocate: requests.locate,
+        w.QueueDelete: requests.delete_queue,
+    }
+
+
+def _cursor_handlers(base: _Base, logs: _Logs, reading: _Reading, listing: Listing) -> Handlers:
+    requests = CursorRequests(base.ages, listing, logs.resources, reading.cursors, reading.reads)
+    return {
+        w.CursorOpen: requests.open,
+        w.CursorDescribe: requests.describe,
+        w.CursorReset: requests.reset,
+        w.CursorDelete: requests.delete,
+    }
 
 
 def _granting(base: _Base, logs: _Logs, authorization: Authorization, sessions: Sessions) -> Granting:
@@ -390,14 +430,14 @@ def _flows(base: _Base, reading: _Reading, writers: Writers) -> Flows:
     )
 
 
-def _housekeeping(base: _Base, logs: _Logs, reading: _Reading, committing: Committing) -> Housekeeping:
+def _housekeeping(base: _Base, logs: _Logs, reading: _Reading, commits: Commits) -> Housekeeping:
     return Housekeeping(
         base.out,
         logs.resources,
         reading.cursors,
         reading.readers,
         reading.queues,
-        committing,
+        commits,
         logs.names,
         base.ages,
         reading.reads,

@@ -13,14 +13,14 @@ The parts and their subjects:
 
     sessions        control sessions and their profiles      accounts       users, their credentials and rights
     authentication  log-ins                                  authorization  the rights that each request needs
-    requests        one method per control command           needed_logs    the logs that a request waits for
+    requests        control commands, to their handlers      needed_logs    the logs that a request waits for
     granting*       Reader and Writer requests               polls          requests that wait for changes
     leases          tokens, binding, expiry                  flows          commands on the data ports
     resources       named logs and their incarnations        intake         contents on their way into one log
     opening         logs that are not open yet               ends           recording the ends of logs
     writers         contents in                              names          writer names and their holders
     readers         contents out                             cursors        groups, their positions and holders
-    stages          staged, invisible contents               committing, publishing   their commit, step by step
+    stages          staged, invisible contents               commits, commit, applications   their commit, step by step
     queues, queue_state   the state of queues' contents      consumers, dead_letters  their delivery, and failures
     fanout          the `test` profile                       ages, housekeeping       ages; retention and expiry
     reads, ahead    questions about logs, chunks that were read before they are sent
@@ -29,6 +29,7 @@ The parts and their subjects:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mtl import limits
@@ -46,7 +47,7 @@ from mtl.broker.commands.usage import USAGE_CHECK_S, Usage
 from mtl.broker.flows import Flows
 from mtl.broker.housekeeping import Housekeeping
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
@@ -58,8 +59,10 @@ from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.recurring import Recurring
-from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.applications import Applications
+from mtl.broker.stages.commits import Commits
 from mtl.broker.stages.stages import Stages
+from mtl.broker.steps import run
 from mtl.broker.writing.ages import CLOCK_NOTE_S, Ages
 from mtl.broker.writing.ends import Ends
 from mtl.broker.writing.intake import Inbound
@@ -99,7 +102,8 @@ class Parts:
     writers: Writers
     ends: Ends
     stages: Stages
-    committing: Committing
+    applications: Applications
+    commits: Commits
     readers: Readers
     fanout: Fanout
     cursors: Cursors
@@ -205,7 +209,7 @@ class Broker:
         if self.parts.space.is_low:
             self.parts.granting.end_writers()
 
-    def completed(self, number: int, result: Result, now: a.Now) -> None:
+    def completed(self, number: int, result: object, now: a.Now) -> None:
         """An action was carried out, or failed with a `StorageError`."""
         self._outbox.now = now
         self._outbox.completed(number, result)
@@ -321,12 +325,14 @@ class Broker:
         for stage in of_kind(records, kept.StageRecord):
             self.parts.stages.restore(stage)
         for application in of_kind(records, kept.ApplicationRecord):
-            self.parts.committing.remember(application)
+            self.parts.applications.remember(application)
         for publish in publishes:
             self._redoing += 1
-            self.parts.committing.redo(publish, self._redone)
+            run(self._redo(publish))
 
-    def _redone(self) -> None:
+    async def _redo(self, publish: kept.PublishRecord) -> None:
+        with suppress(Refused):  # stuck: its resources wait, the others are served
+            await self.parts.commits.redo(publish)
         self._redoing -= 1
 
     # --- wiring ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.broker.reading.fanout import Fanout
+from mtl.broker.steps import run
 from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed
 from mtl.net.origin import Connection, key_of
@@ -28,8 +29,8 @@ from mtl.wire.fields import EMPTY, Buffer
 class Readings(Protocol):
     """The handler of readers' commands for one kind of lease."""
 
-    def summon(self, lease: Any, resource: str, then: Callable[[bool], None]) -> None:
-        """Begin to send contents of a resource that the lease covers; `then` is called with whether it can be read."""
+    async def summon(self, lease: Any, resource: str) -> bool:
+        """Begin to send contents of a resource that the lease covers; returns whether it can be read."""
 
     def dismiss(self, lease: Any, resource: str) -> None:
         """Send no further contents of the resource."""
@@ -312,15 +313,13 @@ class Flows:
             self._readings[type(flow.reader)].reject(flow.reader, command)
 
     def _summon(self, flow: DataFlow, command: c.Summon) -> None:
+        run(self._answer_summon(flow, command))
+
+    async def _answer_summon(self, flow: DataFlow, command: c.Summon) -> None:
         lease, resource = flow.reader, command.resource
-
-        def answer(ok: bool) -> None:
-            flow.send(c.Response(command.sequence, states.OK if ok else states.CANNOT))
-
-        if lease is not None and lease.terms.covers(resource):
-            self._readings[type(lease)].summon(lease, resource, answer)
-        else:
-            answer(False)
+        covered = lease is not None and lease.terms.covers(resource)
+        can = covered and await self._readings[type(lease)].summon(lease, resource)
+        flow.send(c.Response(command.sequence, states.OK if can else states.CANNOT))
 
     def _dismiss(self, flow: DataFlow, command: c.Dismiss) -> None:
         if flow.reader is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.readers import Readers
 from mtl.broker.reading.reads import Reads
-from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.commits import Commits
+from mtl.broker.steps import run
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names
@@ -34,7 +36,7 @@ class Housekeeping:
         cursors: Cursors,
         readers: Readers,
         queues: Queues,
-        committing: Committing,
+        commits: Commits,
         names: Names,
         ages: Ages,
         reads: Reads,
@@ -46,7 +48,7 @@ class Housekeeping:
         self._cursors = cursors
         self._readers = readers
         self._queues = queues
-        self._committing = committing
+        self._commits = commits
         self._names = names
 
     def run(self) -> None:
@@ -57,7 +59,7 @@ class Housekeeping:
 
     def _enforce_bounds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         intake = resource.intake
-        if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
+        if resource.stopped or intake.busy or intake.held or self._commits.concerns(resource):
             return
         now_us = self._outbox.now.wall_us
         if resource.log is not None and resource.log.roll_due(self._ages.stamp, now_us):
@@ -76,29 +78,28 @@ class Housekeeping:
 
     def expire_names(self) -> None:
         """Forget the writer names that were unused for long, in the logs too."""
-        self._names.expire(self._forget_writers)
+        run(self._expire_names())
 
-    def _forget_writers(self, ids: list[int]) -> None:
-        for resource in self._resources:
+    async def _expire_names(self) -> None:
+        ids = await self._names.expire()
+        for resource in self._resources if ids else ():
             known = tuple(x for x in ids if resource.intake.numbers.has_writer(x))
             if known:
-                self._forget(resource.intake, known)
+                run(self._forget(resource.intake, known))
 
-    def _forget(self, intake: Intake, writers: tuple[int, ...]) -> None:
-        def held() -> None:
-            for writer in writers:
-                intake.numbers.forget(writer)
-            if intake.reader is not None and intake.stopped is None:
-                # After a failure the log keeps numbers that are never needed again.
-                intake.change(lambda number: ForgetWriters(number, intake.key, writers), lambda _: None)
-            intake.release()
-
-        intake.hold(held)
+    async def _forget(self, intake: Intake, writers: tuple[int, ...]) -> None:
+        await intake.hold()
+        for writer in writers:
+            intake.numbers.forget(writer)
+        if intake.reader is not None and intake.stopped is None:
+            # After a failure the log keeps numbers that are never needed again.
+            intake.change(lambda number: ForgetWriters(number, intake.key, writers))
+        intake.release()
 
     def _roll(self, resource: Resource) -> None:
         intake, wall_us = resource.intake, self._outbox.now.wall_us
         # After a failure the next run tries again.
-        intake.change(lambda number: Roll(number, intake.key, wall_us), lambda _: None)
+        intake.change(lambda number: Roll(number, intake.key, wall_us))
 
     def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         reader, retention = resource.log, resource.record.retention
@@ -120,7 +121,7 @@ class Housekeeping:
             too_old=self._ages.stamp,
         )
         if planned.unknown is not None:
-            self._reads.ask(resource, NewestTime(planned.unknown), lambda found: self._found(resource, found))
+            run(self._plan_again(resource, planned.unknown))
             return
         if planned.earliest <= reader.earliest:
             return
@@ -135,23 +136,29 @@ class Housekeeping:
                 kind,
                 loss.name,
             )
+        run(self._remove(resource, planned.earliest))
+
+    async def _remove(self, resource: Resource, earliest: int) -> None:
+        """Remove the contents below `earliest`. The log is held: only one action of a log is with the disk at a
+        time.
+        """
         intake = resource.intake
+        await intake.hold()
+        with suppress(StorageError):  # the next run tries again
+            await self._resources.trimmed(resource, earliest)
+            intake.trim(earliest)
+            # A failure leaves files below `earliest`; the next opening removes them.
+            intake.change(lambda number: Trim(number, intake.key, earliest))
+        intake.release()
 
-        def saved(durable: bool) -> None:
-            if durable:
-                intake.trim(planned.earliest)
-                # A failure leaves files below `earliest`; the next opening removes them.
-                intake.change(lambda number: Trim(number, intake.key, planned.earliest), lambda _: None)
-            intake.release()
-
-        # The log is held meanwhile: only one action of a log is with the disk at a time.
-        intake.hold(lambda: self._resources.trimmed(resource, planned.earliest, saved))
-
-    def _found(self, resource: Resource, newest_time: Result) -> None:
-        """The age of a segment was read: plan again, with the cursors of now."""
-        if isinstance(newest_time, StorageError):
-            log.error("resource %r, retention: %s", resource.name, newest_time)
-        elif not resource.deleting:
+    async def _plan_again(self, resource: Resource, unknown: int) -> None:
+        """Read the age of a segment, and plan again, with the cursors of then."""
+        try:
+            await self._reads.ask(resource, NewestTime(unknown))
+        except StorageError as error:
+            log.error("resource %r, retention: %s", resource.name, error)
+            return
+        if not resource.deleting:
             self._enforce_bounds(resource, self._cursors_by_resource().get(resource.key, ()))
 
     def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:

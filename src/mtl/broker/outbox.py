@@ -1,16 +1,17 @@
-"""The core's decided actions that are not carried out yet, and the continuations that wait for their results."""
+"""The core's decided actions that are not carried out yet, and the outcomes of those that have a result."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Audit
-from mtl.broker.steps import Outcome
+from mtl.broker.steps import Outcome, run
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import Answered, NewChunk, Prepare, Read, Save
 from mtl.storage.records import AnyRecord
@@ -19,18 +20,13 @@ from mtl.wire import control as w
 
 T = TypeVar("T")
 
-Result = Any
-"""The result of an action: a log's change, a `LogView`, None, or the `StorageError` with which it failed."""
-
-Then = Callable[[Result], None]
-
 ANSWER_S = 1.0
 """Seconds that a request waits for the undoing of a failed transaction, before the answer is that the outcome is
 unknown. It is below the client's request timeout (`limits.REQUEST_TIMEOUT_S`), else the client would get no answer."""
 
 
 class Outbox:
-    """Actions in the order of their decisions, and the continuations of those with an id.
+    """Actions in the order of their decisions, and the outcomes of those with an id.
 
     `now` is the time of the input that is being handled; the core has no other clock. `audit` is the audit log.
     """
@@ -54,7 +50,7 @@ class Outbox:
     def pause(self, delay_s: float) -> Outcome[None]:
         """A step that ends after `delay_s` seconds."""
         over: Outcome[None] = Outcome()
-        self.later(delay_s, lambda: over.set(None))
+        self.later(delay_s, partial(over.set, None))
         return over
 
     def run_due(self) -> None:
@@ -83,19 +79,16 @@ class Outbox:
 
     # --- requests to the disk -------------------------------------------------------------------------------
 
-    def submit(self, make: Callable[[int], Answered[T]], then: Then | None = None) -> Outcome[T]:
+    def submit(self, make: Callable[[int], Answered[T]]) -> Outcome[T]:
         """Request an action with a result."""
         self._last_id += 1
-        outcome: Outcome[T] = Outcome()
-        if then is not None:
-            outcome.when_known(lambda: then(outcome.value if outcome.error is None else outcome.error))
-        self._waiting[self._last_id] = outcome
+        outcome = self._waiting[self._last_id] = Outcome[T]()
         self.actions.append(make(self._last_id))  # type: ignore[arg-type]  # every `Answered` is an action
         return outcome
 
-    def read(self, make: Callable[[int], Read], then: Then | None = None) -> Outcome[Any]:
+    def read(self, make: Callable[[int], Read]) -> Outcome[Any]:
         """The same for a read; a clean stop does not wait for its result."""
-        outcome = self.submit(make, then)
+        outcome = self.submit(make)
         self._reads.add(self._last_id)
         return outcome
 
@@ -103,58 +96,49 @@ class Outbox:
         """Announce a chunk that is going to be appended, so that its checksum is computed ahead; no result."""
         self.actions.append(Prepare(chunk))
 
-    def save(
-        self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord] = (), then: Then | None = None
-    ) -> Outcome[None]:
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord] = ()) -> Outcome[None]:
         """Save and delete records in one durable transaction."""
-        return self.submit(lambda number: Save(number, tuple(put), tuple(forget)), then)
+        return self.submit(lambda number: Save(number, tuple(put), tuple(forget)))
 
-    def save_surely(
+    async def save_surely(
         self,
         put: Sequence[AnyRecord],
         forget: Sequence[AnyRecord],
         before: Sequence[AnyRecord],
-        then: Then,
         unsure: Callable[[StorageError], None],
     ) -> None:
-        """A durable transaction whose failure is certain: `then` gets an error only when a second transaction has
-        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`.
-        Until `then` is called, the objects that the records describe must not be changed.
+        """A durable transaction whose failure is certain: an error is raised only when a second transaction has
+        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`. Until
+        the step ends, the objects that the records describe must not be changed.
 
         A transaction whose sync failed may still be on the disk, and a crash would bring it back; a later one that
         succeeds replaces it for good. A caller that continues to append after a failure has to know which of the
         two is on the disk.
         """
-        known = {(r.kind, r.key) for r in before}
-        new = [r for r in put if (r.kind, r.key) not in known]
+        try:
+            await self.save(put, forget)
+        except StorageError:
+            known = {(r.kind, r.key) for r in before}
+            await self._restore(before, [r for r in put if (r.kind, r.key) not in known], unsure)
+            raise
 
-        def saved(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._restore(before, new, lambda: then(result), unsure, self.now.mono + ANSWER_S)
-            else:
-                then(result)
-
-        self.save(put, forget, saved)
-
-    def _restore(
+    async def _restore(
         self,
         before: Sequence[AnyRecord],
         new: Sequence[AnyRecord],
-        then: Callable[[], None],
-        unsure: Callable[[StorageError], None] | None,
-        answer_at: float,
+        unsure: Callable[[StorageError], None],
     ) -> None:
-        def restored(result: Result) -> None:
-            if not isinstance(result, StorageError):
-                then()
+        answer_at, is_answered = self.now.mono + ANSWER_S, False
+        while True:
+            try:
+                await self.save(before, new)
+            except StorageError as error:
+                if not is_answered and self.now.mono + broker_limits.SAVE_RETRY_S > answer_at:
+                    unsure(error)
+                    is_answered = True
+            else:
                 return
-            left = unsure
-            if unsure is not None and self.now.mono + broker_limits.SAVE_RETRY_S > answer_at:
-                unsure(result)
-                left = None
-            self.later(broker_limits.SAVE_RETRY_S, lambda: self._restore(before, new, then, left, answer_at))
-
-        self.save(before, new, restored)
+            await self.pause(broker_limits.SAVE_RETRY_S)
 
     def completed(self, number: int, result: object) -> None:
         """An action has ended with its result, or with a `StorageError`. An unknown number is a programming error."""
@@ -177,9 +161,9 @@ class Outbox:
         return actions
 
 
-def refusal(result: Result) -> Refused | None:
-    """The refusal of a request whose action failed on the disk; None when it did not fail."""
-    return Refused(503, w.STORAGE, str(result)) if isinstance(result, StorageError) else None
+def unstored(error: StorageError) -> Refused:
+    """The answer to a request whose action failed on the disk."""
+    return Refused(503, w.STORAGE, str(error))
 
 
 # --- deletion -----------------------------------------------------------------------------------------------
@@ -200,29 +184,36 @@ class Deletion:
     damaged: Sequence[AnyRecord] = ()
 
 
-def remove(outbox: Outbox, deletions: Sequence[Deletion], then: Callable[[Refused | None], None]) -> None:
-    """Delete all of these records or none. `then` is called once, with the refusal if they are not deleted: after
-    `ANSWER_S` (`outbox`) also when the outcome is still unknown.
+def remove(outbox: Outbox, deletions: Sequence[Deletion]) -> Outcome[None]:
+    """Delete all of these records or none. The step ends with the `StorageError` if they are not deleted, and after
+    `ANSWER_S` with `Refused` 503 if that is still unknown.
     """
+    removed: Outcome[None] = Outcome()
+    run(_remove(outbox, deletions, removed))
+    return removed
+
+
+async def _remove(outbox: Outbox, deletions: Sequence[Deletion], removed: Outcome[None]) -> None:
     records = [record for deletion in deletions for record in deletion.records]
     damaged = [record for deletion in deletions for record in deletion.damaged]
     changes = [change for deletion in deletions for change in deletion.change]
-    answered = False
 
     def unsure(error: StorageError) -> None:
-        nonlocal answered
-        answered = True
         message = f"{error}; it is not known whether this was written; further changes wait until it is known"
-        then(Refused(503, w.STORAGE, message))
+        removed.fail(Refused(503, w.STORAGE, message))
 
-    def saved(result: Result) -> None:
-        for deletion in deletions:
-            deletion.over(not isinstance(result, StorageError))
-        if not answered:
-            then(refusal(result))
-
-    if not (records or damaged):
-        saved(None)
+    failed = None
+    try:
+        if records or damaged:
+            before = [*records, *(former for former, _ in changes)]
+            await outbox.save_surely([after for _, after in changes], [*records, *damaged], before, unsure)
+    except StorageError as error:
+        failed = error
+    for deletion in deletions:
+        deletion.over(failed is None)
+    if removed.is_known:
         return
-    before = [*records, *(former for former, _ in changes)]
-    outbox.save_surely([after for _, after in changes], [*records, *damaged], before, saved, unsure)
+    if failed is not None:
+        removed.fail(failed)
+    else:
+        removed.set(None)

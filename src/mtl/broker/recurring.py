@@ -11,7 +11,7 @@ from mtl.broker.outbox import Outbox
 
 class _Work(NamedTuple):
     period_s: float
-    run: Callable[[], None]
+    run: Callable[[], object]
     is_wanted: Callable[[], bool]
 
 
@@ -23,7 +23,7 @@ class Recurring:
         self._idle: list[_Work] = []
 
     def add(
-        self, period_s: float, run: Callable[[], None], is_wanted: Callable[[], bool] = lambda: True
+        self, period_s: float, run: Callable[[], object], is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
         """Call `run` every `period_s` seconds while it is wanted; the period begins when it becomes wanted."""
         self._idle.append(_Work(period_s, run, is_wanted))

@@ -60,6 +60,13 @@ class Outcome(Generic[T]):
         self.error = error
         self._end()
 
+    def follow(self, other: Outcome[T]) -> None:
+        """The step has ended like another one."""
+        if other.error is not None:
+            self.fail(other.error)
+        else:
+            self.set(other.value)
+
     def _end(self) -> None:
         assert not self.is_known, "a step ends once"
         self.is_known = True
@@ -103,6 +110,14 @@ async def _end_with(outcome: Outcome[T], work: Awaitable[T]) -> None:
         outcome.fail(error)
     else:
         outcome.set(value)
+
+
+def either(*outcomes: Outcome[Any]) -> Outcome[None]:
+    """A step that ends with the first of these, whether that fails or not."""
+    ended: Outcome[None] = Outcome()
+    for outcome in outcomes:
+        outcome.when_known(lambda: None if ended.is_known else ended.set(None))
+    return ended
 
 
 async def gather(works: Iterable[Awaitable[T]]) -> list[T]:

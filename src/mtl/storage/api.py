@@ -23,6 +23,7 @@ from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from mtl.log.manifest import History
 from mtl.log.questions import (
     Answer,
+    Asks,
     ByTime,
     Chunk,
     Contents,
@@ -40,6 +41,7 @@ from mtl.wire.fields import Buffer
 __all__ = [  # includes names of other modules that are part of this interface
     "STAGE_WRITER",
     "Answer",
+    "Asks",
     "ByTime",
     "Chunk",
     "ChunkRef",

@@ -25,14 +25,14 @@ from mtl.protocol.sasl.mechanisms import (
     encode,
     scram_available,
 )
-from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchange, Outcome
+from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchange
 from mtl.wire import control as w
 
 Anonymous = bool | Literal["granted"]
 """Access without credentials. False: none. True: with all rights. "granted": with the grants of `anonymous`."""
 
-Then = Callable[[str | w.Unauthorized | w.Challenged | Refused], None]
-"""Called with the outcome of an Authorize: the principal, or the answer to the client."""
+Answer = w.Unauthorized | w.Challenged
+"""The answer to a client that is not authenticated yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,10 @@ class Authenticator:
             and (m != EXTERNAL or self._accounts.owner(session.origin.key) is not None)
         ]
 
-    def authorize(self, session: Session, request: w.ConnectionAuthorize, then: Then) -> None:
-        """Handle one Authorize. Raises `Refused` 400 for a response that is not BASE64, 403 after too many failures."""
+    async def authorize(self, session: Session, request: w.ConnectionAuthorize) -> str | Answer:
+        """Handle one Authorize. Returns the principal, or the answer. Raises `Refused` 400 for a response that is not
+        BASE64, 403 after too many failures.
+        """
         mechanism = request.mechanism.upper()
         try:
             response = decode(request.response)
@@ -132,15 +134,19 @@ class Authenticator:
         if mechanism not in self._offered(session):
             self.refused(session, request, "", "the mechanism is not offered")
             session.exchange = None
-            then(self.challenge(session))
-            return
+            return self.challenge(session)
         owner = self._accounts.owner(session.origin.key)
         if session.exchange is None or session.exchange.mechanism != mechanism:
             session.exchange = Exchange(mechanism, self._accounts.verifier, owner, self._random(18).hex())
         key_owner = owner if request.peer is None else None  # the key of a door is not that of its peer
         attempt = _Attempt(session, request, session.exchange, address, key_owner)
         self._refuse_locked_out(attempt)
-        self._follow(attempt, session.exchange.respond(response), then)
+        outcome = session.exchange.respond(response)
+        self._refuse_locked_out(attempt)  # the user is known from the first response on
+        if isinstance(outcome, Check):
+            outcome = await self._check(attempt, outcome)
+            self._refuse_locked_out(attempt)
+        return self._decide(attempt, outcome)
 
     def _source(self, session: Session, request: w.ConnectionAuthorize) -> str:
         """The address that wrong passwords count for. Raises `Refused` 403 for a `peer` of a client that is no door:
@@ -195,45 +201,33 @@ class Authenticator:
         members = {"virtual-host": session.wanted, "mechanism": known, "peer": request.peer, **fields}
         self._outbox.audit.write(event, session.origin.address, user, **members)
 
-    def _follow(self, attempt: _Attempt, outcome: Outcome, then: Then) -> None:
+    def _decide(self, attempt: _Attempt, outcome: Challenge | Accepted | Denied) -> str | Answer:
         session, exchange = attempt.session, attempt.exchange
-        self._refuse_locked_out(attempt)  # the user is known from the first response on
         if isinstance(outcome, Challenge):
-            then(w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets)))
-            return
-        if isinstance(outcome, Check):
-            self._check(attempt, outcome, then)
-            return
+            return w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets))
         session.exchange = None
         if isinstance(outcome, Accepted) and attempt.key_owner in {None, outcome.user}:
-            then(outcome.user)
-        else:
-            others = isinstance(outcome, Accepted)
-            self.refused(session, attempt.request, exchange.user, self._why(exchange.user, others=others))
-            self._denied(attempt, then)
+            return outcome.user
+        others = isinstance(outcome, Accepted)
+        self.refused(session, attempt.request, exchange.user, self._why(exchange.user, others=others))
+        return self._denied(attempt)
 
     def _why(self, user: str, *, others: bool) -> str:
         if others:
             return "the connection's key belongs to another user"
         return "wrong proof" if self._accounts.exists(user) else "unknown user"
 
-    def _check(self, attempt: _Attempt, check: Check, then: Then) -> None:
+    async def _check(self, attempt: _Attempt, check: Check) -> Accepted | Denied:
         """Have the password checked in another thread; it takes milliseconds."""
-
-        def checked(right: bool) -> None:
-            try:
-                self._follow(attempt, Accepted(check.user) if right else Denied(check.user), then)
-            except Refused as error:
-                then(error)
-
         try:
-            self._checks.submit(attempt.address, check, checked)
+            is_right = self._checks.submit(attempt.address, check)
         except Refused as error:
             attempt.session.exchange = None
             self.refused(attempt.session, attempt.request, check.user, error.message)
             raise
+        return Accepted(check.user) if await is_right else Denied(check.user)
 
-    def _denied(self, attempt: _Attempt, then: Then) -> None:
+    def _denied(self, attempt: _Attempt) -> w.Unauthorized:
         session, user = attempt.session, attempt.exchange.user
         session.failed += 1
         if attempt.exchange.mechanism in WITH_PASSWORD:
@@ -241,7 +235,7 @@ class Authenticator:
         if session.failed >= self._settings.attempts:
             raise _too_many()
         self._accounts.check_readable(user)
-        then(self.challenge(session))
+        return self.challenge(session)
 
 
 def _too_many() -> Refused:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtl.errors import Refused
 from mtl.profiles import Profile
+from mtl.wire import control as w
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +23,10 @@ class Caller:
     profile: Profile | None
     key: str
     address: str
+
+    @property
+    def chosen_profile(self) -> Profile:
+        """The profile. Raises `Refused` 400 for a session without one."""
+        if self.profile is None:  # the state table of sessions does not admit such requests
+            raise Refused(400, w.NO_PROFILE, "send Connection.Profile first")
+        return self.profile

@@ -5,24 +5,21 @@ The addresses take turns: many wrong passwords from one address delay a right on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.fair_queue import FairQueue
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
+from mtl.broker.steps import Outcome, run
 from mtl.errors import Refused
 from mtl.protocol.sasl.server import Check
 from mtl.wire import control as w
 
-Then = Callable[[bool], None]
-"""Called with whether the password is right."""
-
 
 class _Waiting(NamedTuple):
     check: Check
-    then: Then
+    is_right: Outcome[bool]
 
 
 class PasswordChecks:
@@ -33,29 +30,31 @@ class PasswordChecks:
         self._waiting: FairQueue[_Waiting] = FairQueue()
         self._under_way = 0
 
-    def submit(self, address: str, check: Check, then: Then) -> None:
-        """Check a password. Raises `Refused` 503 when too many wait, of this address or in all."""
+    def submit(self, address: str, check: Check) -> Outcome[bool]:
+        """Check a password: whether it is right. Raises `Refused` 503 when too many wait, of this address or in all."""
         own = self._waiting.of(address)
         if own >= broker_limits.MAX_PASSWORD_CHECKS_ADDRESS:
             raise _overloaded(f"{own} passwords from this address wait for their check")
         if len(self._waiting) >= broker_limits.MAX_PASSWORD_CHECKS:
             raise _overloaded(f"{broker_limits.MAX_PASSWORD_CHECKS} passwords wait for their check")
-        self._waiting.append(address, _Waiting(check, then))
+        is_right: Outcome[bool] = Outcome()
+        self._waiting.append(address, _Waiting(check, is_right))
         self._start()
+        return is_right
 
     def _start(self) -> None:
         while self._waiting and self._under_way < broker_limits.PASSWORD_CHECKS_AT_ONCE:
-            check, then = self._waiting.pop()
+            waiting = self._waiting.pop()
             self._under_way += 1
-            self._perform(check, then)
+            run(self._perform(*waiting))
 
-    def _perform(self, check: Check, then: Then) -> None:
-        def checked(right: Result) -> None:
-            self._under_way -= 1
-            self._start()
-            then(bool(right))
-
-        self._outbox.submit(lambda number: a.CheckPassword(number, check.password, check.verifier), checked)
+    async def _perform(self, check: Check, is_right: Outcome[bool]) -> None:
+        found = await self._outbox.submit(
+            lambda number: a.CheckPassword(number, check.password, check.verifier)
+        )
+        self._under_way -= 1
+        self._start()
+        is_right.set(found)
 
 
 def _overloaded(reason: str) -> Refused:

@@ -27,8 +27,6 @@ from mtl.profiles import PROFILES
 from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.wire import control as w
 
-Answer = Callable[[w.Reply | Refused], None]
-
 
 class Sessions:
     """Every session, by token and by identity; at most `MAX_SESSIONS`. Sessions without a log-in are evicted first,
@@ -159,7 +157,7 @@ class Sessions:
 
     # --- the connection class, up to the profile ------------------------------------------------------------
 
-    def open(self, session: Session, request: w.ConnectionOpen) -> w.Reply:
+    async def open(self, session: Session, request: w.ConnectionOpen) -> w.Reply:
         """Connection.Open (MTL-21 to 27)."""
         if request.protocol.name != "MTL":
             raise Refused(400, w.BAD_ARGUMENTS, f"the protocol here is MTL, not {request.protocol.name!r}")
@@ -174,25 +172,18 @@ class Sessions:
             return self.challenge(session)
         return self._enter(session, ANONYMOUS_USER)
 
-    def authorize(self, session: Session, request: w.ConnectionAuthorize, answer: Answer) -> None:
+    async def authorize(self, session: Session, request: w.ConnectionAuthorize) -> w.Reply:
         """Connection.Authorize (MTL-29 to 34), at any time. The same principal keeps its profile and its leases."""
-
-        def decided(outcome: str | w.Unauthorized | w.Challenged | Refused) -> None:
-            if not isinstance(outcome, str):
-                answer(outcome)
-                return
-            try:
-                ready = self._enter(session, outcome, request.acting_as, logs_in=True)
-            except Refused as error:
-                self._authenticator.refused(session, request, outcome, error.message)
-                answer(error)
-                return
-            self._authenticator.accepted(session, request)
-            answer(ready)
-            if session.profile is not None:
-                session.control.profile_kept()
-
-        self._authenticator.authorize(session, request, decided)
+        outcome = await self._authenticator.authorize(session, request)
+        if not isinstance(outcome, str):
+            return outcome
+        try:
+            ready = self._enter(session, outcome, request.acting_as, logs_in=True)
+        except Refused as error:
+            self._authenticator.refused(session, request, outcome, error.message)
+            raise
+        self._authenticator.accepted(session, request)
+        return ready
 
     def _enter(
         self, session: Session, login: str, acting_as: str | None = None, *, logs_in: bool = False
@@ -254,7 +245,7 @@ class Sessions:
         self._leases.end_sessions(ended)
         return frozenset(suspended)
 
-    def select(self, session: Session, request: w.ConnectionProfile) -> w.Reply:
+    async def select(self, session: Session, request: w.ConnectionProfile) -> w.Ok:
         """Connection.Profile (MTL-35 to 39). Existing leases keep their profile (PROTOCOL.md 2)."""
         profile = PROFILES.get(request.profile.lower())
         if profile is None:

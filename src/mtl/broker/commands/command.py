@@ -9,11 +9,7 @@ from typing import Any
 from mtl.broker.access.accounts import Right
 from mtl.broker.access.caller import Caller
 from mtl.broker.writing.intake import Intake
-from mtl.errors import Refused
 from mtl.profiles import CommandClass
-from mtl.wire import control as w
-
-Answer = Callable[[w.Reply | Refused], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +18,8 @@ class Command:
 
     `of` is the class that it belongs to; a profile has classes. `rights` are pairs of rights, of which one is enough,
     and names, on each of which it is needed; the names come from a method of `RequestNames`. `logs` is the method of
-    `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries the command
-    out, for a caller, or with `session` for the session itself.
+    `NeededLogs` that finds the logs that have to be open. With `session` the command is carried out for the
+    session itself, otherwise for a caller.
 
     `client` is the method of the blocking and the asyncio connection that sends it, `command_line` the `mtl`
     command. If one of them is missing, `because` has the reason.
@@ -32,7 +28,6 @@ class Command:
     of: CommandClass
     rights: tuple[tuple[frozenset[Right], Callable[[Any, Caller, Any], Iterable[str]]], ...] = ()
     logs: Callable[[Any, Caller, Any], Iterable[Intake]]
-    method: Callable[[Any, Any, Any, Answer], None]
     session: bool = False
     client: str | None = None
     command_line: str | None = None

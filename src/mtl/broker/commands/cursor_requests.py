@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.granting import Answer
 from mtl.broker.commands.listing import Listing, continued, fitting
-from mtl.broker.outbox import Result
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
 from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
-from mtl.storage.api import ChunkRef, Range, RangeFrom
+from mtl.storage.api import Range, RangeFrom
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
 
 class CursorRequests:
-    """Every method answers exactly once; a `Refused` that it raises is the answer."""
+    """A method per request."""
 
     def __init__(
         self,
@@ -34,7 +32,7 @@ class CursorRequests:
         self._cursors = cursors
         self._reads = reads
 
-    def open(self, caller: Caller, request: w.CursorOpen, answer: Answer) -> None:
+    async def open(self, caller: Caller, request: w.CursorOpen) -> w.CursorOpened:
         """Create a cursor, or find it."""
         resource = self._resource(caller, request)
         key = (caller.vhost, request.group, request.resource)
@@ -46,21 +44,13 @@ class CursorRequests:
             if exists and present is not None
             else self._initial_position(resource, request, present)
         )
-
-        def opened(cursor: CursorRecord | Refused) -> None:
-            if isinstance(cursor, Refused):
-                answer(cursor)
-                return
-            answer(
-                w.CursorOpened(
-                    position=cursor.position,
-                    log_epoch=cursor.log_epoch,
-                    created=not exists,
-                    incarnation=cursor.incarnation,
-                )
-            )
-
-        self._cursors.open(key, resource, at, caller.principal, opened)
+        cursor = await self._cursors.open(key, resource, at, caller.principal)
+        return w.CursorOpened(
+            position=cursor.position,
+            log_epoch=cursor.log_epoch,
+            created=not exists,
+            incarnation=cursor.incarnation,
+        )
 
     @staticmethod
     def _initial_position(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:
@@ -70,64 +60,43 @@ class CursorRequests:
             resource.check_place(lost.position, lost.log_epoch)
         return resource.resolve(request.from_, request.log_epoch)
 
-    def describe(self, caller: Caller, request: w.CursorDescribe, answer: Answer) -> None:
+    async def describe(self, caller: Caller, request: w.CursorDescribe) -> w.CursorList:
         """The positions of groups, after writing all confirmed ones to disk."""
+        await self._cursors.flush()
+        page = self._listing.cursors_page(caller, request)
+        records = [r for key in page.keys if (r := self._cursors.get(key)) is not None]
+        if not records and request.group is not None and request.resource is not None:
+            self._cursors.check_readable((caller.vhost, request.group, request.resource))
+        behind = await self._behind(caller, records)
+        infos = [self._info(record, found) for record, found in zip(records, behind, strict=True)]
+        entries, end = fitting(infos, [key_of(r) for r in records], page.last)
+        return w.CursorList(cursors=entries, continue_=continued(end))
 
-        def flushed(no: Refused | None) -> None:
-            if no is not None:
-                answer(no)
-                return
-            page = self._listing.cursors_page(caller, request)
-            records = [r for key in page.keys if (r := self._cursors.get(key)) is not None]
-            if not records and request.group is not None and request.resource is not None:
-                try:
-                    self._cursors.check_readable((caller.vhost, request.group, request.resource))
-                except Refused as unreadable:
-                    answer(unreadable)
-                    return
-            self._describe(caller, records, page.last, answer)
-
-        self._cursors.flush(flushed)
-
-    def _describe(
-        self, caller: Caller, records: list[CursorRecord], last: CursorKey | None, answer: Answer
-    ) -> None:
-        """Ask the log of each cursor with unconfirmed contents for their octets and their time."""
-        behind: dict[int, tuple[Resource, RangeFrom]] = {}
+    async def _behind(self, caller: Caller, records: list[CursorRecord]) -> list[Range | None]:
+        """The octets and the time of each cursor's unconfirmed contents, None without any or if they cannot be read:
+        that error is reported to readers, and left out of the description.
+        """
+        asked: dict[int, tuple[Resource, RangeFrom]] = {}
         for at, record in enumerate(records):
             resource = self._resources.find(record.vhost, record.resource)
             log = resource.log if resource is not None else None
             if resource is not None and log is not None:
                 start = max(self._start(record, resource), log.earliest)
                 if start < log.next:
-                    behind[at] = resource, RangeFrom(start)
+                    asked[at] = resource, RangeFrom(start)
+        answers = dict(
+            zip(asked, await self._reads.ask_all(list(asked.values()), caller.principal), strict=True)
+        )
+        return [answers.get(at) for at in range(len(records))]
 
-        def answered(answers: list[Result]) -> None:
-            # An error is reported to readers, and left out of the description.
-            found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
-            infos = [self._info(r, found.get(at)) for at, r in enumerate(records)]
-            entries, end = fitting(infos, [key_of(r) for r in records], last)
-            answer(w.CursorList(cursors=entries, continue_=continued(end)))
-
-        self._reads.ask_all(list(behind.values()), answered, caller.principal)
-
-    def reset(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
+    async def reset(self, caller: Caller, request: w.CursorReset) -> w.CursorWasReset:
         """Move a cursor forward or back; from a live holder only with `force`."""
         resource = self._resource(caller, request)
         if request.to is not None:
-            self._reset(caller, request, resource, resource.resolve(request.to, request.log_epoch), answer)
-            return
-
-        def found(ref: ChunkRef | None) -> None:
-            to = resource.end if ref is None else max(ref.base, resource.earliest)
-            self._reset(caller, request, resource, to, answer)
-
-        # without `to` the request has a `timestamp`
-        self._reads.at_time(resource, request.timestamp or 0, answer, found)
-
-    def _reset(
-        self, caller: Caller, request: w.CursorReset, resource: Resource, position: int, answer: Answer
-    ) -> None:
+            position = resource.resolve(request.to, request.log_epoch)
+        else:  # without `to` the request has a `timestamp`
+            ref = await self._reads.at_time(resource, request.timestamp or 0, caller.principal)
+            position = resource.end if ref is None else max(ref.base, resource.earliest)
         if self._resource(caller, request) is not resource:
             raise unknown(request.resource)  # deleted while its contents were read
         key = (caller.vhost, request.group, request.resource)
@@ -140,29 +109,23 @@ class CursorRequests:
                 f"the cursor of group {request.group!r} on {request.resource!r} is held by {held.holder!r}; stop it, "
                 "or reset with force, which ends it",
             )
+        cursor = await self._cursors.reset(key, resource, position, caller.principal)
+        return w.CursorWasReset(
+            position=cursor.position,
+            log_epoch=cursor.log_epoch,
+            before=before.position,
+            incarnation=cursor.incarnation,
+        )
 
-        def saved(cursor: CursorRecord | Refused) -> None:
-            answer(
-                cursor
-                if isinstance(cursor, Refused)
-                else w.CursorWasReset(
-                    position=cursor.position,
-                    log_epoch=cursor.log_epoch,
-                    before=before.position,
-                    incarnation=cursor.incarnation,
-                )
-            )
-
-        self._cursors.reset(key, resource, position, caller.principal, saved)
-
-    def delete(self, caller: Caller, request: w.CursorDelete, answer: Answer) -> None:
+    async def delete(self, caller: Caller, request: w.CursorDelete) -> w.Ok:
         """Delete a cursor; the leases that hold it end."""
         key = (caller.vhost, request.group, request.resource)
         if not self._cursors.is_damaged(key):
             record = self._need(key)
             if request.incarnation not in (None, record.incarnation):
                 raise Refused(409, w.INCARNATION, f"the cursor is one of incarnation {record.incarnation}")
-        self._cursors.delete([key], lambda no: answer(no or w.Ok()))
+        await self._cursors.delete([key])
+        return w.Ok()
 
     def _resource(self, caller: Caller, request: w.CursorOpen | w.CursorReset) -> Resource:
         resource = self._resources.need(caller.vhost, request.resource)

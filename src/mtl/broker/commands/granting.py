@@ -26,8 +26,6 @@ from mtl.errors import Refused, StorageError
 from mtl.profiles import Profile
 from mtl.wire import control as w
 
-Answer = Callable[[w.Reply | Refused], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -178,15 +176,14 @@ class Granting:
             **echo,  # type: ignore[arg-type]  # members of DataLease, by name
         )
 
-    def close(self, caller: Caller, request: w.LeaseClose, answer: Answer) -> None:
+    async def close(self, caller: Caller, request: w.LeaseClose) -> w.LeaseClosed:
         """Lease.Close: end a lease, and seal its stage. The token is sufficient, because the client's session may
         have been forgotten and opened again meanwhile.
         """
         lease = self._leases.find(request.lease)
         sealed = self._stages.sealed_by(request.lease)
         if lease is None and sealed is not None:
-            answer(w.LeaseClosed(stage=sealed))
-            return
+            return w.LeaseClosed(stage=sealed)
         if lease is None or (lease.terms.vhost, lease.terms.principal) != (caller.vhost, caller.principal):
             raise Refused(
                 404,
@@ -194,44 +191,24 @@ class Granting:
                 "unknown lease: it was closed, has expired, or belongs to another session",
             )
         if isinstance(lease, WriterLease) and lease.stage is not None:
-            self._seal(lease, lease.stage, answer)
-            return
+            sealed = await self._seal(lease, lease.stage)
         if isinstance(lease, QueueLease):
             lease.closing = True
         self._leases.end(lease)
-        answer(w.LeaseClosed())
+        return w.LeaseClosed(stage=sealed)
 
-    def _seal(self, lease: WriterLease, name: str, answer: Answer) -> None:
+    async def _seal(self, lease: WriterLease, name: str) -> w.StageSealed | None:
         stage = self._stages.find(lease.terms.vhost, name)
         if stage is None:  # discarded meanwhile
-            self._leases.end(lease)
-            answer(w.LeaseClosed())
-            return
+            return None
         if lease.closing:
             raise Refused(503, w.OVERLOADED, "the lease is being closed; send the request again")
-
-        def sealed(outcome: w.StageSealed | Refused) -> None:
-            if isinstance(outcome, Refused):
-                lease.closing = False
-                answer(outcome)
-                return
-            self._leases.end(lease)
-            answer(w.LeaseClosed(stage=outcome))
-
-        self._stages.seal(stage, lease.terms.token, sealed)
         lease.closing = True
-
-
-def answering(answer: Answer, work: Callable[[], None]) -> None:
-    """Run a request, or the rest of one whose method has returned. A `Refused` that is raised is the answer, and so is
-    an error of the disk when a log is read.
-    """
-    try:
-        work()
-    except Refused as e:
-        answer(e)
-    except StorageError as e:
-        answer(Refused(503, w.STORAGE, str(e)))
+        try:
+            return await self._stages.seal(stage, lease.terms.token)
+        except (Refused, StorageError):
+            lease.closing = False
+            raise
 
 
 def granted_window(requested: w.Window | None, most: int) -> tuple[int, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.granting import Answer, Granting, answering
+from mtl.broker.commands.granting import Granting
 from mtl.broker.leases.lease import LeaseTerms
-from mtl.broker.reading.cursors import Cursor, CursorKey, Cursors, Holding
+from mtl.broker.reading.cursors import Cursor, Cursors, Holding
 from mtl.broker.reading.holders import HolderLease
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.writing.resource import Resource
@@ -30,7 +30,7 @@ class HolderGrants:
         self._readers = readers
         self._cursors = cursors
 
-    def hold(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
+    async def hold(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
         """Connection.Reader with `positions`. Raises `Fenced` if one of the cursors was taken over."""
         terms = self._granting.terms(caller, profile, request)
         unheld: dict[str, Refused] = {}
@@ -42,27 +42,19 @@ class HolderGrants:
                 unheld[name] = refused
         if request.group is None:
             holdings = {name: _nameless(caller, *start) for name, start in starts.items()}
-            answer(self._grant(terms, starts, holdings, unheld))
-            return
+            return self._grant(terms, starts, holdings, unheld)
         group = request.group
         for name in starts:
             self._cursors.check((caller.vhost, group, name), caller.session)
-
-        def held(found: dict[CursorKey, Holding | Refused]) -> None:
-            holdings: dict[str, Holding] = {}
-            for (_, _, name), outcome in found.items():
-                if isinstance(outcome, Fenced):
-                    answer(outcome)
-                    return
-                if isinstance(outcome, Refused):
-                    unheld[name] = outcome
-                else:
-                    holdings[name] = outcome
-            answering(answer, lambda: answer(self._grant(terms, starts, holdings, unheld)))
-
         wanted = {(caller.vhost, group, name): start for name, start in starts.items()}
         holder = request.holder or caller.session
-        self._cursors.hold_all(wanted, caller.session, caller.principal, holder, held)
+        held, refused_ = await self._cursors.hold_all(wanted, caller.session, caller.principal, holder)
+        for (_, _, name), error in refused_.items():
+            if isinstance(error, Fenced):
+                raise error
+            unheld[name] = error
+        holdings = {name: holding for (_, _, name), holding in held.items()}
+        return self._grant(terms, starts, holdings, unheld)
 
     def _start(self, caller: Caller, name: str, position: w.HeldFrom) -> tuple[Resource, int]:
         resource = self._resources.need(caller.vhost, name)

@@ -7,14 +7,18 @@ queue.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
+
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.granting import Answer, Granting, answering, granted_window
+from mtl.broker.commands.granting import Granting, granted_window
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.queue import Queue, QueueLease
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.reads import Reads
+from mtl.broker.steps import gather
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
@@ -38,7 +42,7 @@ class QueueGrants:
         self._consumers = consumers
         self._reads = reads
 
-    def consumer(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
+    async def consumer(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
         """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
         start = request.from_ if request.from_ is not None else "earliest"
         if start == "group":
@@ -50,27 +54,10 @@ class QueueGrants:
         name = request.group or queue_limits.DEFAULT_QUEUE
         queues = [self._open(caller, x, name, start, request) for x in dict.fromkeys(request.resources)]
         terms = self._granting.terms(caller, profile, request)
-        fresh = [q for q in queues if not q.ahead]
-        outcomes: list[Refused | None] = []
-
-        doubtful = [(q.resource, at) for q in queues for at in _unread(q)]
-
-        def prepared(no: Refused | None) -> None:
-            outcomes.append(no)
-            if len(outcomes) < len(fresh) + len(doubtful):
-                return
-            refused = next(filter(None, outcomes), None)
-            if refused is not None:
-                answer(refused)
-            else:
-                answering(answer, lambda: answer(self._grant(terms, name, start, request, queues)))
-
-        if not fresh and not doubtful:
-            answer(self._grant(terms, name, start, request, queues))
-        for queue in fresh:
-            self._queues.save(queue, prepared)
-        for resource, at in doubtful:
-            self._reads.check(resource, at, prepared)
+        steps: list[Awaitable[None]] = [self._queues.save(q) for q in queues if not q.ahead]
+        steps += [self._reads.check(q.resource, at, terms.principal) for q in queues for at in _unread(q)]
+        await gather(steps)
+        return self._grant(terms, name, start, request, queues)
 
     def _open(
         self, caller: Caller, resource: str, name: str, start: int | str, request: w.ConnectionReader
@@ -92,7 +79,7 @@ class QueueGrants:
                 raise unknown(queue.resource.name)  # deleted while its queue was being saved
         window = granted_window(request.window, queue_limits.MAX_QUEUE_WINDOW_CONTENTS)
         lease = QueueLease(terms, name, start, window)
-        self._granting.grant(lease, lambda: None, lambda: self._consumers.unbound(lease))
+        self._granting.grant(lease, lambda: None, partial(self._consumers.unbound, lease))
         return self._granting.data_lease(
             terms,
             packed=False,

@@ -5,16 +5,16 @@ PROTOCOL.md 5.2, 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
+from mtl.broker.commands.granting import Granting, check_fixed, granted_window
 from mtl.broker.commands.granting_holders import HolderGrants
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.leases.lease import LeaseTerms
-from mtl.broker.reading.cursors import Cursor, CursorKey, Cursors, Holding
+from mtl.broker.reading.cursors import Cursor, Cursors, Holding
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
@@ -60,12 +60,13 @@ class ReaderGrants:
         self._reads = reads
         self._local = local
 
-    def reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer) -> None:
+    async def reader(self, caller: Caller, request: w.ConnectionReader) -> w.DataLease:
         """Connection.Reader (MTL-42 to 49)."""
+        profile = caller.chosen_profile
         self._granting.admit(caller, profile, request)
         if request.positions is not None:
-            self._hold_many(caller, profile, request, answer)
-            return
+            _check_groups(profile)
+            return await self._holders.hold(caller, profile, request)
         if not profile.any_reader and len(request.resources) != 1:
             raise Refused(
                 400,
@@ -74,62 +75,33 @@ class ReaderGrants:
                 "that resource's positions",
             )
         if not profile.durable:
-            answer(self._fanout_reader(caller, profile, request))
-            return
+            return self._fanout_reader(caller, profile, request)
+        await self._resources.ensure(caller, request.resources)
+        if profile.competing:
+            return await self._queues.consumer(caller, profile, request)
+        return await self._log_reader(caller, profile, request)
 
-        grant = self._queues.consumer if profile.competing else self._log_reader
-
-        def ensured(refusal: Refused | None) -> None:
-            if refusal is not None:
-                answer(refusal)
-            else:
-                answering(answer, lambda: grant(caller, profile, request, answer))
-
-        self._resources.ensure(caller, request.resources, ensured)
-
-    def _hold_many(
-        self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer
-    ) -> None:
-        if not profile.durable or profile.competing:
-            raise Refused(
-                501, w.UNSUPPORTED, f'the profile "{profile.name}" has no groups, and so no holders'
-            )
-        self._holders.hold(caller, profile, request, answer)
-
-    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.Reply:
+    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
         check_fixed(profile, request.resources)
         lease = FanoutLease(self._granting.terms(caller, profile, request))
-        self._granting.grant(lease, lambda: self._fanout.remove(lease))
+        self._granting.grant(lease, partial(self._fanout.remove, lease))
         self._fanout.add(lease)
         return self._granting.data_lease(lease.terms, packed=False)
 
-    def _log_reader(
-        self, caller: Caller, profile: Profile, request: w.ConnectionReader, answer: Answer
-    ) -> None:
+    async def _log_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
         resource = self._resources.need(caller.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
         if isinstance(request.from_, int):  # checked before the group: the position may be of another copy
             resource.check_place(request.from_, request.log_epoch)
         terms = self._granting.terms(caller, profile, request)
+        held = await self._hold(caller, resource, request)
+        record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
+        start = _start(resource, request, record)
+        await self._reads.check(resource, start, terms.principal)
+        return self._grant(terms, resource, request, held, start)
 
-        def held(holding: Holding | Refused | None) -> None:
-            if isinstance(holding, Refused):
-                answer(holding)
-            else:
-                answering(answer, lambda: self._grant_if_readable(terms, resource, request, holding, answer))
-
-        self._hold(caller, resource, request, held)
-
-    # --- groups ---------------------------------------------------------------------------------------------
-
-    def _hold(
-        self,
-        caller: Caller,
-        resource: Resource,
-        request: w.ConnectionReader,
-        then: Callable[[Holding | Refused | None], None],
-    ) -> None:
+    async def _hold(self, caller: Caller, resource: Resource, request: w.ConnectionReader) -> Holding | None:
         """The holding of a group's reader; None for members and for readers without a group.
 
         A holder that reconnects names its earlier epoch, and so learns of a newer holder even if its session was
@@ -138,56 +110,14 @@ class ReaderGrants:
         if request.group is None:
             start = _start(resource, request, None)
             unstored = CursorRecord(caller.vhost, "", resource.name, resource.record.incarnation, start)
-            then(Holding(Cursor(unstored)) if request.holder is not None else None)
-            return
+            return Holding(Cursor(unstored)) if request.holder is not None else None
         key = (caller.vhost, request.group, resource.name)
         self._cursors.check(key, caller.session, request.epoch)
         if request.epoch is not None and request.holder is None:  # a member
-            then(None)
-            return
+            return None
         start = _start(resource, request, self._cursors.get(key))
-        self._open_and_hold(key, caller, request.holder or caller.session, resource, start, then)
-
-    def _open_and_hold(
-        self,
-        key: CursorKey,
-        caller: Caller,
-        holder: str,
-        resource: Resource,
-        start: int,
-        then: Callable[[Holding | Refused], None],
-    ) -> None:
-        def opened(cursor: CursorRecord | Refused) -> None:
-            if isinstance(cursor, Refused):
-                then(cursor)
-                return
-            try:
-                self._cursors.hold(key, caller.session, holder, then)
-            except Refused as e:  # fenced while the cursor was being made
-                then(e)
-
-        self._cursors.open(key, resource, start, caller.principal, opened)
-
-    # --- the lease ------------------------------------------------------------------------------------------
-
-    def _grant_if_readable(
-        self,
-        terms: LeaseTerms,
-        resource: Resource,
-        request: w.ConnectionReader,
-        held: Holding | None,
-        answer: Answer,
-    ) -> None:
-        record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
-        start = _start(resource, request, record)
-
-        def checked(no: Refused | None) -> None:
-            if no is not None:
-                answer(no)
-            else:
-                answering(answer, lambda: answer(self._grant(terms, resource, request, held, start)))
-
-        self._reads.check(resource, start, checked)
+        await self._cursors.open(key, resource, start, caller.principal)
+        return await self._cursors.hold(key, caller.session, request.holder or caller.session)
 
     def _grant(
         self,
@@ -204,13 +134,7 @@ class ReaderGrants:
         lease = ReaderLease(
             terms, resource, start, request.until, granted, request.packed, held, local=local is not None
         )
-
-        def ended() -> None:
-            self._readers.ended(lease)
-            if held is not None:
-                held.remove_lease(lease)
-
-        self._granting.grant(lease, ended, lambda: self._readers.unbound(lease))
+        self._granting.grant(lease, partial(self._ended, lease, held), partial(self._readers.unbound, lease))
         self._readers.joined(lease)
         if held is not None:
             held.add_lease(lease)
@@ -229,11 +153,22 @@ class ReaderGrants:
             local=local,
         )
 
+    def _ended(self, lease: ReaderLease, held: Holding | None) -> None:
+        self._readers.ended(lease)
+        if held is not None:
+            held.remove_lease(lease)
+
     def _local_files(self, request: w.ConnectionReader) -> w.LocalFiles | None:
         """The place of the broker's files. A packed reader on this machine tries whether it can read them."""
         if self._local is None or not request.packed or request.local != self._local.machine:
             return None
         return self._local.files
+
+
+def _check_groups(profile: Profile) -> None:
+    """Raises `Refused` 501 for a profile without groups."""
+    if not profile.durable or profile.competing:
+        raise Refused(501, w.UNSUPPORTED, f'the profile "{profile.name}" has no groups, and so no holders')
 
 
 def _since(history: History, start: int) -> w.Epochs:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
-from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.commands.granting import Granting, check_fixed
 from mtl.broker.commands.usage import Usage
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
+from mtl.broker.steps import gather
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names, fenced
-from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -64,45 +65,31 @@ class WriterGrants:
         self._local = local
         self._lent: set[WriterLease] = set()
 
-    def writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter, answer: Answer) -> None:
+    async def writer(self, caller: Caller, request: w.ConnectionWriter) -> w.DataLease:
         """Connection.Writer (MTL-43 to 49)."""
+        profile = caller.chosen_profile
         self._granting.admit(caller, profile, request)
         if not profile.durable:
-            answer(self._fanout_writer(caller, profile, request))
-            return
-
-        def ensured(refusal: Refused | None) -> None:
-            if refusal is not None:
-                answer(refusal)
-            else:
-                answering(answer, lambda: self._log_writer(caller, profile, request, answer))
-
-        self._resources.ensure(caller, request.resources, ensured)
-
-    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter) -> w.Reply:
-        check_fixed(profile, request.resources)
-        terms = self._granting.terms(caller, profile, request)
-        only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
-        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
-
-    def _log_writer(
-        self, caller: Caller, profile: Profile, request: w.ConnectionWriter, answer: Answer
-    ) -> None:
+            return self._fanout_writer(caller, profile, request)
+        await self._resources.ensure(caller, request.resources)
         targets = self._targets(caller.vhost, request)
         terms = self._granting.terms(caller, profile, request)
         if request.stage is not None:
             self._usage.check_stage(caller.principal)
-            self._stage_writer(terms, request, request.stage, targets, answer)
-            return
+            return await self._stage_writer(terms, request, request.stage, targets)
         self._usage.check_resources(targets)
         if not targets:
             self._usage.check_any(caller.principal)
         if request.writer is not None:
-            self._named_writer(terms, request, request.writer, answer)
-        else:
-            route = self._route(terms)
-            lease = WriterLease(terms, terms.token, _only(request), route, request.packed)
-            answer(self._grant(lease, request, log_epochs=_log_epochs(targets)))
+            return await self._named_writer(terms, request, request.writer)
+        lease = WriterLease(terms, terms.token, _only(request), self._route(terms), request.packed)
+        return self._grant(lease, request, log_epochs=_log_epochs(targets))
+
+    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter) -> w.DataLease:
+        check_fixed(profile, request.resources)
+        terms = self._granting.terms(caller, profile, request)
+        only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
+        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
 
     def _targets(self, vhost: str, request: w.ConnectionWriter) -> list[Resource]:
         targets = [self._resources.need(vhost, n) for n in request.resources]
@@ -117,34 +104,20 @@ class WriterGrants:
 
     # --- staged ---------------------------------------------------------------------------------------------
 
-    def _stage_writer(
-        self,
-        terms: LeaseTerms,
-        request: w.ConnectionWriter,
-        spec: w.StageSpec,
-        targets: list[Resource],
-        answer: Answer,
-    ) -> None:
+    async def _stage_writer(
+        self, terms: LeaseTerms, request: w.ConnectionWriter, spec: w.StageSpec, targets: list[Resource]
+    ) -> w.DataLease:
         if request.confirm != "full" or not targets:
             raise Refused(
                 400, w.BAD_ARGUMENTS, "a staged writer names its resources and has its contents confirmed"
             )
-
-        def opened(stage: Stage | Refused) -> None:
-            if isinstance(stage, Refused):
-                answer(stage)
-                return
-            former = self._leases.find(stage.lease) if stage.lease else None
-            if former is not None:
-                self._leases.end(former)
-            stage.lease = terms.token  # a later request for the stage replaces this one
-            _withdraw(
-                stage.intakes.values(),
-                STAGE_WRITER,
-                lambda: answering(answer, lambda: answer(self._staged(terms, request, stage))),
-            )
-
-        self._stages.open(terms.vhost, terms.principal, spec, targets, opened)
+        stage = await self._stages.open(terms.vhost, terms.principal, spec, targets)
+        former = self._leases.find(stage.lease) if stage.lease else None
+        if former is not None:
+            self._leases.end(former)
+        stage.lease = terms.token  # a later request for the stage replaces this one
+        await gather([intake.withdraw(STAGE_WRITER) for intake in list(stage.intakes.values())])
+        return self._staged(terms, request, stage)
 
     def _staged(self, terms: LeaseTerms, request: w.ConnectionWriter, stage: Stage) -> w.DataLease:
         public = stage.record.stage
@@ -160,34 +133,26 @@ class WriterGrants:
             public,
             max(last.values(), default=0),
         )
-
-        def ended() -> None:
-            if stage.lease == terms.token:
-                stage.lease = None
-            self._stages.touch(public)
-
         self._stages.touch(public)
-        return self._grant(lease, request, ended, last=last, stage=public)
+        left = partial(self._stage_left, stage, terms.token)
+        return self._grant(lease, request, left, last=last, stage=public)
+
+    def _stage_left(self, stage: Stage, token: str) -> None:
+        if stage.lease == token:
+            stage.lease = None
+        self._stages.touch(stage.record.stage)
 
     # --- named ----------------------------------------------------------------------------------------------
 
-    def _named_writer(
-        self, terms: LeaseTerms, request: w.ConnectionWriter, name: str, answer: Answer
-    ) -> None:
-        def opened(record: WriterRecord | Refused) -> None:
-            if isinstance(record, Refused):
-                answer(record)
-                return
-            self._names.fence(record, terms.session)
-            intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
-            _withdraw(
-                [x for x in intakes if x.numbers.has_writer(record.id)],
-                record.id,
-                lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
-            )
-
+    async def _named_writer(self, terms: LeaseTerms, request: w.ConnectionWriter, name: str) -> w.DataLease:
         holder = request.holder or terms.session
-        self._names.open(terms.vhost, name, terms.session, terms.principal, holder, request.epoch, opened)
+        record = await self._names.open(
+            terms.vhost, name, terms.session, terms.principal, holder, request.epoch
+        )
+        self._names.fence(record, terms.session)
+        intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
+        await gather([x.withdraw(record.id) for x in intakes if x.numbers.has_writer(record.id)])
+        return self._named(terms, request, record)
 
     def _named(self, terms: LeaseTerms, request: w.ConnectionWriter, record: WriterRecord) -> w.DataLease:
         if not self._names.current(record):
@@ -209,7 +174,7 @@ class WriterGrants:
         granted = self._grant(
             lease,
             request,
-            lambda: self._names.lease_ended(record, lease),
+            partial(self._names.lease_ended, record, lease),
             last=last,
             epoch=record.epoch,
             log_epochs=_log_epochs(written),
@@ -221,14 +186,13 @@ class WriterGrants:
 
     def _route(self, terms: LeaseTerms) -> Route:
         """The route of a writing lease: finds resources by name, also those made after the lease (PROTOCOL.md 5.4)."""
+        return partial(self._find_intake, terms)
 
-        def route(name: str) -> Intake | None:
-            intake = self._resources.route(terms.vhost, name) if terms.covers(name) else None
-            if intake is not None:
-                self._opening.request(intake)
-            return intake
-
-        return route
+    def _find_intake(self, terms: LeaseTerms, name: str) -> Intake | None:
+        intake = self._resources.route(terms.vhost, name) if terms.covers(name) else None
+        if intake is not None:
+            self._opening.request(intake)
+        return intake
 
     def _grant(
         self,
@@ -237,18 +201,17 @@ class WriterGrants:
         left: Callable[[], None] = lambda: None,
         **granted: object,
     ) -> w.DataLease:
-        key: WriterKey = lease.key
-
-        def ended() -> None:
-            left()
-            self._reclaim(lease)
-            for intake in lease.intakes.values() if isinstance(key, str) else ():
-                intake.numbers.forget(key)
-
-        self._granting.grant(lease, ended)
+        self._granting.grant(lease, partial(self._ended, lease, left))
         self._lend(lease, request)
         place = lease.memory.place if lease.memory is not None else None
         return self._granting.data_lease(lease.terms, lease.packed, memory=place, **granted)
+
+    def _ended(self, lease: WriterLease, left: Callable[[], None]) -> None:
+        left()
+        self._reclaim(lease)
+        if isinstance(lease.key, str):
+            for intake in lease.intakes.values():
+                intake.numbers.forget(lease.key)
 
     def _lend(self, lease: WriterLease, request: w.ConnectionWriter) -> None:
         """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""
@@ -286,20 +249,3 @@ def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
 def _only(request: w.ConnectionWriter) -> str | None:
     """The resource that an empty name stands for, if the request named exactly one (MTL-79)."""
     return request.resources[0] if len(request.resources) == 1 else None
-
-
-def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None]) -> None:
-    """Drop the pending contents of a former lease in all these intakes; call `then` when none are with the disk."""
-    waiting = list(intakes)
-    left = len(waiting)
-
-    def dropped() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            then()
-
-    if not waiting:
-        then()
-    for intake in waiting:
-        intake.withdraw(key, dropped)

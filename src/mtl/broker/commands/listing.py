@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import compress
 from typing import TypeVar
 
@@ -14,18 +15,15 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.commands.authorization import APPLICATION, Authorization
 from mtl.broker.commands.bookmarks import Bookmarks
-from mtl.broker.commands.granting import Answer
-from mtl.broker.outbox import Result
 from mtl.broker.queues.queues import QueueKey, Queues
 from mtl.broker.reading.cursors import CursorKey, Cursors
 from mtl.broker.reading.reads import Reads
 from mtl.broker.sorted_keys import Key, Page
-from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.applications import Applications
 from mtl.broker.stages.stages import StageKey, Stages
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
-from mtl.errors import Refused
-from mtl.storage.api import Range, RangeFrom
+from mtl.storage.api import RangeFrom
 from mtl.wire import control as w
 
 B = TypeVar("B", bound=w.Body)
@@ -66,25 +64,17 @@ def _named(request: w.ResourceList | w.ResourceDescribe) -> Sequence[str] | None
     return [request.resource] if request.resource is not None else request.resources
 
 
-def describe(
-    reads: Reads,
-    found: Sequence[Resource],
-    then: Callable[[list[w.Description]], None],
-    principal: str,
-    *,
-    history: bool = False,
-) -> None:
+async def describe(
+    reads: Reads, found: Sequence[Resource], principal: str, *, history: bool = False
+) -> list[w.Description]:
     """Describe resources to a principal, with the epochs of their logs if asked for.
 
     The time of the oldest content may have to be read. An error is left out here; readers get it.
     """
     filled = [r for r in found if r.log is not None and r.log.contents]
-
-    def answered(oldest: list[Result]) -> None:
-        times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if isinstance(x, Range)}
-        then([r.describe(times.get(r), history=history) for r in found])
-
-    reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], answered, principal)
+    oldest = await reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], principal)
+    times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if x is not None}
+    return [r.describe(times.get(r), history=history) for r in found]
 
 
 class Listing:
@@ -99,7 +89,7 @@ class Listing:
         cursors: Cursors,
         queues: Queues,
         stages: Stages,
-        committing: Committing,
+        applications: Applications,
         reads: Reads,
         bookmarks: Bookmarks,
     ) -> None:
@@ -109,7 +99,7 @@ class Listing:
         self._cursors = cursors
         self._queues = queues
         self._stages = stages
-        self._committing = committing
+        self._applications = applications
         self._reads = reads
 
     def opened(self, request: w.Request) -> w.Request:
@@ -118,11 +108,11 @@ class Listing:
             return msgspec.structs.replace(request, continue_=self._bookmarks.open(request.continue_))
         return request
 
-    def sealed(self, outcome: w.Reply | Refused) -> w.Reply | Refused:
+    def sealed(self, reply: w.Reply) -> w.Reply:
         """The answer without the name where its page ends."""
-        if isinstance(outcome, w.Listed) and outcome.continue_ is not None:
-            return msgspec.structs.replace(outcome, continue_=self._bookmarks.seal(outcome.continue_))
-        return outcome
+        if isinstance(reply, w.Listed) and reply.continue_ is not None:
+            return msgspec.structs.replace(reply, continue_=self._bookmarks.seal(reply.continue_))
+        return reply
 
     def page(
         self, caller: Caller, request: w.ResourceList | w.ResourceDescribe
@@ -134,10 +124,7 @@ class Listing:
         if names is not None:
             return self._present(caller, request, names), None
         self._check_decided(caller, request.pattern)
-
-        def visible(names: list[str]) -> list[bool]:
-            return self._authorization.visibility(caller, names)
-
+        visible = partial(self._authorization.visibility, caller)
         page = self._resources.page(
             caller.vhost,
             request.pattern,
@@ -180,43 +167,34 @@ class Listing:
         for name in compress(asked, self._authorization.visibility(caller, asked)):
             raise undecided[name]
 
-    def describe_resources(
-        self,
-        caller: Caller,
-        found: tuple[Sequence[Resource], ResourceKey | None],
-        then: Callable[[list[w.Description], ResourceKey | None], None],
-        *,
-        history: bool = False,
-    ) -> None:
+    async def list_resources(self, caller: Caller, request: w.ResourceList) -> w.DescriptionList:
+        """Resource.List."""
+        entries, last = await self.describe_resources(caller, self.page(caller, request))
+        return w.DescriptionList(resources=entries, continue_=continued(last))
+
+    async def describe_resources(
+        self, caller: Caller, found: tuple[Sequence[Resource], ResourceKey | None], *, history: bool = False
+    ) -> tuple[list[w.Description], ResourceKey | None]:
         """The descriptions of a page, as far as they fit a reply."""
         resources, last = found
+        entries = await describe(self._reads, resources, caller.principal, history=history)
+        return fitting(entries, [r.key for r in resources], last)
 
-        def described(entries: list[w.Description]) -> None:
-            then(*fitting(entries, [r.key for r in resources], last))
-
-        describe(self._reads, resources, described, caller.principal, history=history)
-
-    def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
+    async def describe_queues(self, caller: Caller, request: w.QueueDescribe) -> w.QueueList:
         """Queue.Describe. Raises `Refused` 503 while it is unknown whether a resource of the request exists."""
         self._check_decided(caller, None, None if request.resource is None else [request.resource])
         page = self.queues_page(caller, request)
         entries, last = fitting(self._queues.describe(page.keys), page.keys, page.last)
-        answer(w.QueueList(queues=entries, continue_=continued(last)))
+        return w.QueueList(queues=entries, continue_=continued(last))
 
     def cursors_page(self, caller: Caller, request: w.CursorDescribe) -> Page[CursorKey]:
         """The cursors of one page."""
-
-        def visible(names: list[str]) -> list[bool]:
-            return self._authorization.visibility(caller, names)
-
+        visible = partial(self._authorization.visibility, caller)
         return self._cursors.page(caller.vhost, request.group, request.resource, request.continue_, visible)
 
     def queues_page(self, caller: Caller, request: w.QueueDescribe) -> Page[QueueKey]:
         """The queues of one page."""
-
-        def visible(names: list[str]) -> list[bool]:
-            return self._authorization.visibility(caller, names)
-
+        visible = partial(self._authorization.visibility, caller)
         return self._queues.page(
             caller.vhost,
             request.resource,
@@ -226,33 +204,31 @@ class Listing:
             self._authorization.beginnings(caller, ON_RESOURCES),
         )
 
-    def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
+    async def describe_stages(self, caller: Caller, request: w.StageDescribe) -> w.StageList:
         """Stage.Describe: the pages of stages, then those of applications, which begin on the last page of stages."""
         found = self.stages_page(caller, request)
         described = self._stages.describe(key[-1] for key in found.keys)
         stages, last_stage = fitting(described, found.keys, found.last)
         if last_stage is not None or request.stage is not None:
-            answer(w.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES)))
-            return
+            return w.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES))
         after = _after(request, _APPLICATIONS)
-        page = self._committing.page(
+        page = self._applications.page(
             caller.vhost,
             request.application,
             after or None,
-            lambda applications: self._authorization.visible_applications(caller, applications),
+            partial(self._authorization.visible_applications, caller),
             self._authorization.beginnings(caller, APPLICATION),
         )
-        entries, last = fitting(self._committing.describe(page.keys), page.keys, page.last, _octets(*stages))
+        entries, last = fitting(
+            self._applications.describe(page.keys), page.keys, page.last, _octets(*stages)
+        )
         none_fits = bool(page.keys) and not entries
         next_ = [_APPLICATIONS] if none_fits else continued(last, _APPLICATIONS)
-        answer(w.StageList(stages=stages, applications=entries, continue_=next_))
+        return w.StageList(stages=stages, applications=entries, continue_=next_)
 
     def stages_page(self, caller: Caller, request: w.StageDescribe) -> Page[StageKey]:
         """The stages of one page; none on the pages of applications."""
-
-        def visible(found: Sequence[tuple[str, Collection[str]]]) -> list[bool]:
-            return self._authorization.visible_applications(caller, found)
-
+        visible = partial(self._authorization.visible_applications, caller)
         if request.stage is not None:
             stage = self._stages.find(caller.vhost, request.stage)
             if stage is None or not all(visible([(stage.record.application, stage.record.incarnations)])):

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.command import Commands
 from mtl.broker.commands.listing import Listing
 from mtl.broker.stages.stages import Stage, Stages
+from mtl.broker.steps import Outcome
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
@@ -41,9 +42,9 @@ class NeededLogs:
         """Whether all logs are open, so that no request has to wait."""
         return self._opening.is_over
 
-    def opened(self, caller: Caller, request: w.Request, then: Callable[[], None]) -> None:
-        """Call `then` when the logs that a request needs are open. Raises as `of`."""
-        self._opening.opened(self.of(caller, request), then)
+    def opened(self, caller: Caller, request: w.Request) -> Outcome[None]:
+        """Wait for the logs that a request needs. Raises as `of`."""
+        return self._opening.opened(self.of(caller, request))
 
     def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
         """The intakes of the logs that a request needs. Unknown names need none. Raises `Refused` 400 for a pattern."""

@@ -7,7 +7,7 @@ only those for its resource.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from itertools import compress, islice
 from typing import NamedTuple, TypeVar
 
@@ -20,22 +20,21 @@ from mtl.broker.commands.listing import Listing, continued
 from mtl.broker.outbox import Outbox
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
+from mtl.broker.steps import Outcome
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
-from mtl.errors import Refused
 from mtl.wire import control as w
 
-Answer = Callable[[w.Reply | Refused], None]
 K = TypeVar("K")
 
 
 class _Poll:
     """One waiting Describe: of the resources `names`, or (None) of those that match `pattern`, or (None) of all."""
 
-    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+    def __init__(self, caller: Caller, request: w.ResourceDescribe) -> None:
         self.caller = caller
         self.request = request
-        self.answer = answer
+        self.over: Outcome[None] = Outcome()
         named = [request.resource] if request.resource is not None else request.resources
         self.names = None if named is None else dict.fromkeys(named)
         self.pattern = request.pattern
@@ -92,21 +91,22 @@ class Polls:
         """The polls of each (owner, virtual host, pattern)."""
         self._last = 0
 
-    def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+    async def describe(self, caller: Caller, request: w.ResourceDescribe) -> w.DescriptionList:
         """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 503 for too many polls."""
         if request.pattern is not None:
             check(request.pattern)
-        poll = _Poll(caller, request, answer)
+        poll = _Poll(caller, request)
         changed = self._changed(poll)
-        if changed is None:
-            self._describe_all(poll)
-        elif changed.names or not changed.all or not request.wait:
-            self._describe_changed(poll, changed)
-        else:
+        if changed is not None and changed.all and not changed.names and request.wait:
             self._listing.check(caller, request)
-            self._wait(poll)
+            await self._wait(poll)
+            self._authorization.check(caller, request)  # a right may have been revoked meanwhile
+            changed = self._changed(poll)
+        if changed is None:
+            return await self._describe_all(poll)
+        return await self._describe_changed(poll, changed)
 
-    def _wait(self, poll: _Poll) -> None:
+    def _wait(self, poll: _Poll) -> Outcome[None]:
         self._admit(poll)
         self._last += 1
         number = self._last
@@ -116,7 +116,8 @@ class Polls:
         if poll.names is None:
             self._open.setdefault((poll.caller.vhost, poll.pattern), {})[number] = None
         seconds = min(poll.request.wait / 1000, broker_limits.MAX_WAIT_S)
-        self._outbox.later(seconds, lambda: self._answer(number))
+        self._outbox.later(seconds, partial(self._answer, number))
+        return poll.over
 
     def _admit(self, poll: _Poll) -> None:
         """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota."""
@@ -159,7 +160,7 @@ class Polls:
         return [(poll.caller.vhost, name) for name in poll.names or ()]
 
     def _answer(self, number: int) -> None:
-        """Answer with the present state, and forget the poll, unless it was answered before."""
+        """End the wait, and forget the poll, unless it was answered before."""
         poll = self._polls.pop(number, None)
         if poll is None:
             return
@@ -175,26 +176,17 @@ class Polls:
             if not self._patterns_of[pattern]:
                 del self._patterns_of[pattern]
                 self._patterns.remove(owner)
-        try:
-            self._authorization.check(poll.caller, poll.request)  # a right may have been revoked meanwhile
-            changed = self._changed(poll)
-            if changed is None:
-                self._describe_all(poll)
-            else:
-                self._describe_changed(poll, changed)
-        except Refused as e:
-            poll.answer(e)
+        poll.over.set(None)
 
     # --- answers --------------------------------------------------------------------------------------------
 
-    def _describe_all(self, poll: _Poll) -> None:
+    async def _describe_all(self, poll: _Poll) -> w.DescriptionList:
         state = None if poll.request.continue_ else self._changes.state()
-
-        def described(entries: list[w.Description], last: ResourceKey | None) -> None:
-            poll.answer(w.DescriptionList(resources=entries, state=state, continue_=continued(last)))
-
         found = self._listing.page(poll.caller, poll.request)
-        self._listing.describe_resources(poll.caller, found, described, history=poll.request.history)
+        entries, last = await self._listing.describe_resources(
+            poll.caller, found, history=poll.request.history
+        )
+        return w.DescriptionList(resources=entries, state=state, continue_=continued(last))
 
     def _changed(self, poll: _Poll) -> _Changed | None:
         """The first page of the changes since the state in the request. None if it has no state, or an unknown one."""
@@ -208,17 +200,16 @@ class Polls:
         state = self._changes.state(None if is_all else changed[covered[-1]])
         return _Changed({name: changed[name] for name in seen}, state, is_all)
 
-    def _describe_changed(self, poll: _Poll, changed: _Changed) -> None:
+    async def _describe_changed(self, poll: _Poll, changed: _Changed) -> w.DescriptionList:
         vhost = poll.caller.vhost
         self._listing.check(poll.caller, poll.request)
         found = [r for name in changed.names if (r := self._resources.listed(vhost, name)) is not None]
         removed = [name for name in changed.names if not self._resources.is_present(vhost, name)]
-
-        def described(entries: list[w.Description], last: ResourceKey | None) -> None:
-            state = changed.state if last is None else self._changes.state(changed.names[last[1]])
-            poll.answer(w.DescriptionList(resources=entries, removed=removed, state=state))
-
-        self._listing.describe_resources(poll.caller, (found, None), described, history=poll.request.history)
+        entries, last = await self._listing.describe_resources(
+            poll.caller, (found, None), history=poll.request.history
+        )
+        state = changed.state if last is None else self._changes.state(changed.names[last[1]])
+        return w.DescriptionList(resources=entries, removed=removed, state=state)
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.applications import Applications
 from mtl.broker.stages.stages import Stage, Stages
 from mtl.broker.writing.resource import dead_letters_of
 from mtl.broker.writing.resources import Resources
@@ -17,10 +17,10 @@ from mtl.wire import control as w
 class RequestNames:
     """A method per kind of name; `table` says which of them a command needs rights on."""
 
-    def __init__(self, resources: Resources, stages: Stages, committing: Committing) -> None:
+    def __init__(self, resources: Resources, stages: Stages, applications: Applications) -> None:
         self._resources = resources
         self._stages = stages
-        self._committing = committing
+        self._applications = applications
 
     def resource(self, _: Caller, request: Any) -> Iterable[str]:
         """The resource of the request."""
@@ -70,7 +70,7 @@ class RequestNames:
     def committed(self, caller: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
         """The resources of the last commit of the request's application."""
         query = request.query if isinstance(request, w.StageCommit) else None
-        last = self._committing.last_of(caller.vhost, request.application, query)
+        last = self._applications.last_of(caller.vhost, request.application, query)
         return () if last is None else last.published
 
     def staged_and_committed(self, caller: Caller, request: w.StageCommit) -> Iterable[str]:

@@ -6,19 +6,20 @@ sequence counts the deliveries of a lease, over all its resources. A property ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queue import Place, Queue, QueueLease
 from mtl.broker.queues.queue_state import QueueEvent, Run
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
 from mtl.broker.reading.readers import HasRoom
 from mtl.broker.reading.reads import Reads
+from mtl.broker.steps import run
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -65,16 +66,14 @@ class Consumers:
 
     # --- commands of consumers ------------------------------------------------------------------------------
 
-    def summon(self, lease: QueueLease, resource: str, then: Callable[[bool], None]) -> None:
+    async def summon(self, lease: QueueLease, resource: str) -> bool:
         """Begin to consume from the queue of a resource. The resource may be newer than the lease."""
         found = self._resources.find(lease.terms.vhost, resource)
         if found is None:
-            then(False)
-        else:
-            flow = lease.flow
-            self._opening.opened(
-                [found.intake], lambda: then(lease.flow is flow and self._summoned(lease, resource))
-            )
+            return False
+        flow = lease.flow
+        await self._opening.opened([found.intake])
+        return lease.flow is flow and self._summoned(lease, resource)
 
     def _summoned(self, lease: QueueLease, resource: str) -> bool:
         try:
@@ -277,12 +276,12 @@ class Consumers:
         last = min(first + most, ref.base + ref.count, queue.end) - 1
         if last < first:
             return 0
-        run = queue.state.hand_out(first, last, QueueEvent.DELIVER if lease.full else QueueEvent.CLAIM)
+        handed = queue.state.hand_out(first, last, QueueEvent.DELIVER if lease.full else QueueEvent.CLAIM)
         if lease.full:
-            self._deliver(queue, lease, chunk, run)
+            self._deliver(queue, lease, chunk, handed)
         else:
-            self._claim(queue, lease, chunk, run)
-        return size * (run.last - run.first + 1)
+            run(self._claim(queue, lease, chunk, handed))
+        return size * (handed.last - handed.first + 1)
 
     def _chunk(self, queue: Queue, lease: QueueLease, sequence: int) -> Chunk | None:
         """The chunk with a content. None if it is not in memory; a read for this consumer is then under way."""
@@ -294,52 +293,57 @@ class Consumers:
 
     def _read(self, queue: Queue, lease: QueueLease, first: int) -> None:
         """Read contents from `first` on, unless a read for this queue is under way."""
-        if queue.chunks.reading:
-            return
-        queue.chunks.reading = True
+        if not queue.chunks.reading:
+            queue.chunks.reading = True
+            run(self._read_ahead(queue, lease, first))
 
-        def answered(result: Result) -> None:
-            queue.chunks.reading = False
-            if not queue.consumers:
-                return
-            if not isinstance(result, StorageError):
-                queue.chunks.append(result, first)
-                self._aheads.grew(queue.chunks)
-            elif queue.consumers.get(lease.terms.token) is lease:
-                self.unread(lease, queue.resource.name, first, first + 1, result)
-            self.wake(queue)
-
+    async def _read_ahead(self, queue: Queue, lease: QueueLease, first: int) -> None:
         question = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
-        self._reads.read(queue.resource, question, answered, lease.terms.principal)
+        error: StorageError | None = None
+        chunks: Sequence[Chunk] = ()
+        try:
+            chunks = await self._reads.read(queue.resource, question, lease.terms.principal)
+        except StorageError as e:
+            error = e
+        queue.chunks.reading = False
+        if not queue.consumers:
+            return
+        if error is None:
+            queue.chunks.append(chunks, first)
+            self._aheads.grew(queue.chunks)
+        elif queue.consumers.get(lease.terms.token) is lease:
+            self.unread(lease, queue.resource.name, first, first + 1, error)
+        self.wake(queue)
 
-    def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
+    async def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, claimed: Run) -> None:
         """Settle contents durably before they are sent to a consumer without confirmation: at most once."""
         lease.claiming = True
+        is_saved = True
+        try:
+            await self._queues.save(queue)
+        except StorageError:
+            is_saved = False
+        lease.claiming = False
+        consumes = queue in lease.summoned.values()
+        if consumes and is_saved:
+            self._deliver(queue, lease, chunk, claimed)
+            self._sent_now[lease] = None
+            return
+        if consumes:
+            self._pauses.pause(lease)
+        else:
+            self._wake_all(lease)  # its other queues had to wait
+        queue.state.release(range(claimed.first, claimed.last + 1), left=False)
+        self._changed(queue)
 
-        def saved(no: Refused | None) -> None:
-            lease.claiming = False
-            consumes = queue in lease.summoned.values()
-            if consumes and no is None:
-                self._deliver(queue, lease, chunk, run)
-                self._sent_now[lease] = None
-                return
-            if consumes:
-                self._pauses.pause(lease)
-            else:
-                self._wake_all(lease)  # its other queues had to wait
-            queue.state.release(range(run.first, run.last + 1), left=False)
-            self._changed(queue)
-
-        self._queues.save(queue, saved)
-
-    def _deliver(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
+    def _deliver(self, queue: Queue, lease: QueueLease, chunk: Chunk, handed: Run) -> None:
         assert lease.flow is not None
         number = lease.delivered + 1
         size = _share(chunk)
-        for sequence in range(run.first, run.last + 1):
+        for sequence in range(handed.first, handed.last + 1):
             lease.delivered += 1
             lease.unsettled.add(Sent(lease.delivered, lease.delivered, size, (queue, sequence)))
-        self.counts["delivered"] += run.last - run.first + 1
+        self.counts["delivered"] += handed.last - handed.first + 1
         self._outbox.actions.append(
             a.Deliver(
                 lease.flow.peer,
@@ -347,11 +351,11 @@ class Consumers:
                 lease.terms.principal,
                 queue.resource.name,
                 chunk,
-                run.first,
-                run.last,
+                handed.first,
+                handed.last,
                 packed=False,
                 number=number,
-                again=run.again,
+                again=handed.again,
             )
         )
 

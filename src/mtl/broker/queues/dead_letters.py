@@ -9,10 +9,10 @@ ones.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from mtl import limits
 from mtl.broker.leases.lease import LeaseTerms
-from mtl.broker.outbox import Result
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue
 from mtl.broker.queues.queue_state import Letter
@@ -20,10 +20,10 @@ from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.ahead import Ahead
 from mtl.broker.reading.reads import Reads
 from mtl.broker.reading.stored import stored_pack
+from mtl.broker.steps import run
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening
-from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease
@@ -89,7 +89,7 @@ class DeadLetters:
         if target is None:
             request = w.ResourceCreate(resource=queue.dead_letter, exist_ok=True)
             owner = queue.resource.record.owner
-            self._resources.create(vhost, request, lambda made: self._created(queue, made), owner=owner)
+            run(self._create(queue, vhost, request, owner))
             return
         if any([self._opening.request(queue.resource.intake), self._opening.request(target.intake)]):
             return
@@ -117,24 +117,26 @@ class DeadLetters:
         chunks = self._chunks.setdefault(queue, Ahead())
         chunk = chunks.find(sequence) or queue.resource.readable().tail(sequence)
         if chunk is None and not chunks.reading:
-            self._read(queue, chunks, sequence)
+            chunks.reading = True
+            run(self._read(queue, chunks, sequence))
         return chunk
 
-    def _read(self, queue: Queue, chunks: Ahead, sequence: int) -> None:
-        chunks.reading = True
-
-        def answered(result: Result) -> None:
-            chunks.reading = False
-            if self._chunks.get(queue) is not chunks:
-                return
-            if isinstance(result, StorageError):
-                queue.resource.add_unread(sequence, sequence + 1, result)
-                self._trouble(queue, str(result))
-            elif result:
-                chunks.append(result, sequence)
-                self._move(queue)
-
-        self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1), answered)
+    async def _read(self, queue: Queue, chunks: Ahead, sequence: int) -> None:
+        error: StorageError | None = None
+        found: Sequence[Chunk] = ()
+        try:
+            found = await self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1))
+        except StorageError as e:
+            error = e
+        chunks.reading = False
+        if self._chunks.get(queue) is not chunks:
+            return
+        if error is not None:
+            queue.resource.add_unread(sequence, sequence + 1, error)
+            self._trouble(queue, str(error))
+        elif found:
+            chunks.append(found, sequence)
+            self._move(queue)
 
     def _append(self, queue: Queue, intake: Intake, chunk: Chunk, sequence: int, letter: Letter) -> None:
         try:
@@ -158,9 +160,11 @@ class DeadLetters:
             self._leases[queue] = lease
         return lease
 
-    def _created(self, queue: Queue, made: Resource | Refused) -> None:
-        if isinstance(made, Refused):
-            self._trouble(queue, made.message)
+    async def _create(self, queue: Queue, vhost: str, request: w.ResourceCreate, owner: str) -> None:
+        try:
+            await self._resources.create(vhost, request, owner=owner)
+        except (Refused, StorageError) as e:
+            self._trouble(queue, str(e))
 
     def _trouble(self, queue: Queue, why: str) -> None:
         """Log an error once: the move is tried again ten times a second."""

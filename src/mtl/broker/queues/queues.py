@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from mtl.broker.events import Event
-from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
@@ -20,6 +20,7 @@ from mtl.broker.queues.settled import Settled
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
+from mtl.broker.steps import Outcome, begin
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
@@ -116,7 +117,7 @@ class Queues:
             if queue.state.letters:
                 self._burying[queue] = None
         if over:
-            self._outbox.save((), over, lambda _: None)  # after a failure the next start finds them again
+            self._outbox.save((), over)  # after a failure the next start finds them again
 
     def opened(self, resource: Resource) -> None:
         """The log of a resource is open: restrict the state of its queues to the valid part of their records."""
@@ -158,20 +159,14 @@ class Queues:
         gone = name not in self.of(resource)
         return gone and self._unreadable.reason(QueueRecord, _key(resource, name)) is not None
 
-    def forget(self, resource: Resource, name: str, then: Callable[[Refused | None], None]) -> None:
+    async def forget(self, resource: Resource, name: str) -> None:
         """Delete a damaged queue. Raises `Refused` 503 when it is unknown whether it exists."""
         if not self._unreadable.has_key(QueueRecord, _key(resource, name)):
             self.check_readable(resource, name)
-            then(None)
             return
         record = QueueRecord(*resource.key, name, resource.record.incarnation, 0, 0, 0)
-
-        def saved(result: Result) -> None:
-            if not isinstance(result, StorageError):
-                self._unreadable.resolved(QueueRecord, record.key)
-            then(refusal(result))
-
-        self._outbox.save((), (record,), saved)
+        await self._outbox.save((), (record,))
+        self._unreadable.resolved(QueueRecord, record.key)
 
     def _add(self, queue: Queue) -> Queue:
         self._queues[queue] = None
@@ -193,17 +188,17 @@ class Queues:
         dirty, self._dirty = self._dirty, {}
         queues = [q for q in dirty if q.exists]
         if queues:
-            self._write(queues, lambda _: None)
+            begin(self._write(queues))
 
-    def save(self, queue: Queue, then: Callable[[Refused | None], None]) -> None:
+    def save(self, queue: Queue) -> Outcome[None]:
         """Write the present state of one queue."""
         self._dirty.pop(queue, None)
-        self._write([queue], then)
+        return begin(self._write([queue]))
 
     def raise_ahead(self, queue: Queue) -> None:
         """Raise `ahead` in the record, so that more contents may be delivered. The event `deliverable` follows."""
         if self._ahead and queue.saving_ahead <= queue.ahead:
-            self.save(queue, lambda _: None)
+            self.save(queue)
 
     def close(self) -> None:
         """Write the changed queues, with `ahead` as the real end of the deliveries. No new content is delivered
@@ -231,29 +226,29 @@ class Queues:
         """Whether there are queues to be written."""
         return bool(self._dirty)
 
-    def _write(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
+    async def _write(self, queues: Sequence[Queue]) -> None:
+        """Write queues in one transaction. After a failure the next `flush` does it."""
         records = {q: q.record(q.state.next + self._ahead) for q in queues}
         for queue, record in records.items():
             queue.saving_ahead = record.ahead
 
-        def saved(result: Result) -> None:
-            for queue, record in records.items():
-                if isinstance(result, StorageError):
-                    queue.saving_ahead = queue.ahead
-                    self.touch(queue)
-                else:
-                    queue.ahead = record.ahead if self._ahead else min(queue.ahead, record.ahead)
-                    queue.low, queue.buried = record.low, record.buried
-                    self.deliverable(queue)
-            then(refusal(result))
-
-        self._outbox.save(tuple(records.values()), (), saved)
+        try:
+            await self._outbox.save(tuple(records.values()))
+        except StorageError:
+            for queue in records:
+                queue.saving_ahead = queue.ahead
+                self.touch(queue)
+            raise
+        for queue, record in records.items():
+            queue.ahead = record.ahead if self._ahead else min(queue.ahead, record.ahead)
+            queue.low, queue.buried = record.low, record.buried
+            self.deliverable(queue)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def delete(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
+    async def delete(self, queues: Sequence[Queue]) -> None:
         """Delete queues durably. Their consumers keep the contents that they have, and get no further ones."""
-        remove(self._outbox, [self.prepare_deletion(queues)], then)
+        await remove(self._outbox, [self.prepare_deletion(queues)])
 
     def prepare_deletion(self, queues: Sequence[Queue]) -> Deletion:
         """Prepare the deletion of queues."""

@@ -16,10 +16,11 @@ import msgspec
 
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, remove, unstored
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
+from mtl.broker.steps import Outcome, begin
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import CursorRecord, record_key
@@ -113,8 +114,8 @@ class Cursors:
             self._pool.add(cursor.record.owner)
         self._dirty: dict[CursorKey, None] = {}
         self._flushing = 0
-        self._flushed: list[Callable[[Refused | None], None]] = []
-        self._unflushed: Refused | None = None
+        self._flushed: Outcome[None] = Outcome()
+        self._unflushed: StorageError | None = None
         self._leases = leases
         self._fenced: dict[str, dict[CursorKey, str]] = {}
         """The cursors that each control session has lost, with the reason."""
@@ -165,20 +166,13 @@ class Cursors:
         held = None if cursor is None else cursor.holding
         return held if held is not None and held.leases else None
 
-    def open(
-        self,
-        key: CursorKey,
-        resource: Resource,
-        position: int,
-        principal: str,
-        then: Callable[[CursorRecord | Refused], None],
-    ) -> None:
+    async def open(self, key: CursorKey, resource: Resource, position: int, principal: str) -> CursorRecord:
         """Create a cursor at `position`, durably, for a principal; idempotent. An existing cursor moves only if the log
         does not have its position any more. Raises `Refused` 503 for too many cursors, 403 for too many of the
         principal.
         """
         self._open(key, resource, position, principal)
-        self._save(key, then)
+        return await self._save(key)
 
     def _open(self, key: CursorKey, resource: Resource, position: int, principal: str) -> None:
         if key in self._deleting:
@@ -203,14 +197,7 @@ class Cursors:
             cursor.durable = None
             self._dirty[key] = None
 
-    def reset(
-        self,
-        key: CursorKey,
-        resource: Resource,
-        position: int,
-        by: str,
-        then: Callable[[CursorRecord | Refused], None],
-    ) -> None:
+    async def reset(self, key: CursorKey, resource: Resource, position: int, by: str) -> CursorRecord:
         """Move an existing cursor to `position`, forward or back, durably, for the user `by`. Its holding is fenced
         as by a newer holder, so that late Confirms do not move the cursor.
         """
@@ -229,46 +216,46 @@ class Cursors:
         # Retention waits from now on.
         cursor.durable = position if cursor.durable is None else min(position, cursor.durable)
         self._dirty[key] = None
-        self._save(key, then)
+        return await self._save(key)
 
-    def hold(
-        self, key: CursorKey, session: str, holder: str, then: Callable[[Holding | Refused], None]
-    ) -> None:
+    async def hold(self, key: CursorKey, session: str, holder: str) -> Holding:
         """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one.
 
         A holder that returns, even after a crash of the broker, keeps its epoch and its members.
         """
         epoch = self._hold(key, session, holder)
+        await self._save(key)
+        return self._held(key, epoch)
 
-        def saved(result: CursorRecord | Refused) -> None:
-            then(result if isinstance(result, Refused) else self._held(key, epoch))
-
-        self._save(key, saved)
-
-    def hold_all(
+    async def hold_all(
         self,
         wanted: Mapping[CursorKey, tuple[Resource, int]],
         session: str,
         principal: str,
         holder: str,
-        then: Callable[[dict[CursorKey, Holding | Refused]], None],
-    ) -> None:
-        """Open and hold many cursors, each for a resource and at a position if it is new, with one write."""
-        found: dict[CursorKey, Holding | Refused] = {}
+    ) -> tuple[dict[CursorKey, Holding], dict[CursorKey, Refused]]:
+        """Open and hold many cursors, each for a resource and at a position if it is new, with one write. Returns the
+        holdings, and the errors of the others.
+        """
+        unheld: dict[CursorKey, Refused] = {}
         epochs: dict[CursorKey, int] = {}
         for key, (resource, position) in wanted.items():
             try:
                 self._open(key, resource, position, principal)
                 epochs[key] = self._hold(key, session, holder)
             except Refused as refused:
-                found[key] = refused
-
-        def saved(no: Refused | None) -> None:
-            for key, epoch in epochs.items():
-                found[key] = no or self._held(key, epoch)
-            then(found)
-
-        self.flush(saved)
+                unheld[key] = refused
+        holdings: dict[CursorKey, Holding] = {}
+        try:
+            await self.flush()
+        except StorageError as error:
+            return holdings, unheld | dict.fromkeys(epochs, unstored(error))
+        for key, epoch in epochs.items():
+            try:
+                holdings[key] = self._held(key, epoch)
+            except Refused as refused:
+                unheld[key] = refused
+        return holdings, unheld
 
     def _hold(self, key: CursorKey, session: str, holder: str) -> int:
         """Note the holder of an open cursor; the epoch of its holding."""
@@ -283,13 +270,15 @@ class Cursors:
             self._dirty[key] = None
         return cursor.record.epoch
 
-    def _held(self, key: CursorKey, epoch: int) -> Holding | Refused:
-        """The holding of an epoch, now that it is durable."""
+    def _held(self, key: CursorKey, epoch: int) -> Holding:
+        """The holding of an epoch, now that it is durable. Raises `Fenced` if a newer holder has taken the group, and
+        `Refused` 404 if the cursor was deleted meanwhile.
+        """
         record = self.get(key)
         if record is None:
-            return _deleted(key)
-        if record.epoch != epoch:  # a newer holder has taken the group meanwhile
-            return fenced(key)
+            raise _deleted(key)
+        if record.epoch != epoch:
+            raise fenced(key)
         return self._current_holding(key)
 
     def _current_holding(self, key: CursorKey) -> Holding:
@@ -331,9 +320,9 @@ class Cursors:
         """A control session has ended: forget the cursors that it lost."""
         self._fenced.pop(session, None)
 
-    def delete(self, keys: Sequence[CursorKey], then: Callable[[Refused | None], None]) -> None:
+    async def delete(self, keys: Sequence[CursorKey]) -> None:
         """Delete cursors, durably, and end the leases that hold them."""
-        remove(self._outbox, [self.prepare_deletion(keys)], then)
+        await remove(self._outbox, [self.prepare_deletion(keys)])
 
     def prepare_deletion(self, keys: Sequence[CursorKey]) -> Deletion:
         """Prepare the deletion of cursors; the leases that hold them end."""
@@ -385,53 +374,56 @@ class Cursors:
         if self._cursors.get(key) is cursor:
             self._dirty[key] = None
 
-    def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
-        """Write the moved cursors in one transaction. `then` is called after this and all earlier writes, with the
-        refusal if one of them failed. The next flush writes the cursors of a failed write again.
+    def flush(self) -> Outcome[None]:
+        """Write the moved cursors in one transaction. The step ends after this and all earlier writes, with the error
+        of one of them if it failed. The next flush writes the cursors of a failed write again.
         """
-        self._flushed.append(then)
+        flushed = self._flushed
         if self._dirty:
             keys, self._dirty = self._dirty, {}
-            self._write([k for k in keys if k not in self._deleting], lambda _: None)
+            begin(self._write([k for k in keys if k not in self._deleting]))
         self._all_flushed()
+        return flushed
 
-    def _save(self, key: CursorKey, then: Callable[[CursorRecord | Refused], None]) -> None:
-        """Write the present state of one cursor durably."""
-        if key not in self._dirty and not self._flushing:
-            then(self._cursors[key].record)
-            return
-        self._dirty.pop(key, None)
+    async def _save(self, key: CursorKey) -> CursorRecord:
+        """Write the present state of one cursor durably. Raises `Refused` 404 if it was deleted meanwhile."""
+        if key in self._dirty or self._flushing:
+            self._dirty.pop(key, None)
+            await self._write([key])
+        record = self.get(key)
+        if record is None:
+            raise _deleted(key)
+        return record
 
-        def saved(no: Refused | None) -> None:
-            then(no or self.get(key) or _deleted(key))
-
-        self._write([key], saved)
-
-    def _write(self, keys: list[CursorKey], then: Callable[[Refused | None], None]) -> None:
+    async def _write(self, keys: list[CursorKey]) -> None:
         self._flushing += 1
         records = [self._cursors[k].record for k in keys]
+        try:
+            await self._outbox.save(records)
+        except StorageError as error:
+            self._dirty.update({k: None for k in keys if k in self._cursors and k not in self._deleting})
+            self._unflushed = error
+            self._written()
+            raise
+        for record in records:
+            cursor = self._cursors.get(key_of(record))
+            if cursor is not None:
+                cursor.durable = record.position
+        self._written()
 
-        def saved(result: Result) -> None:
-            self._flushing -= 1
-            if isinstance(result, StorageError):
-                self._dirty.update({k: None for k in keys if k in self._cursors and k not in self._deleting})
-                self._unflushed = refusal(result)
-            else:
-                for record in records:
-                    cursor = self._cursors.get(key_of(record))
-                    if cursor is not None:
-                        cursor.durable = record.position
-            then(refusal(result))
-            self._all_flushed()
-
-        self._outbox.save(records, (), saved)
+    def _written(self) -> None:
+        self._flushing -= 1
+        self._all_flushed()
 
     def _all_flushed(self) -> None:
-        if not self._flushing:
-            waiting, self._flushed = self._flushed, []
-            failed, self._unflushed = self._unflushed, None
-            for then in waiting:
-                then(failed)
+        if self._flushing:
+            return
+        flushed, self._flushed = self._flushed, Outcome()
+        failed, self._unflushed = self._unflushed, None
+        if failed is not None:
+            flushed.fail(failed)
+        else:
+            flushed.set(None)
 
     @property
     def dirty(self) -> bool:

@@ -139,12 +139,12 @@ class Fanout:
         """Whether there is a reader."""
         return bool(self._readers)
 
-    def summon(self, lease: FanoutLease, resource: str, then: Callable[[bool], None]) -> None:
+    async def summon(self, lease: FanoutLease, resource: str) -> bool:
         """Send further contents of a resource to this reader, if there is such a resource (MTL-114)."""
         exists = resource in lease.terms.profile.fixed_resources
         if exists:
             lease.summoned[resource] = None
-        then(exists)
+        return exists
 
     def dismiss(self, lease: FanoutLease, resource: str) -> None:
         """No further content of `resource` after this (MTL-82)."""

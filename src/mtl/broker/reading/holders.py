@@ -6,7 +6,7 @@ it keeps from retention are those of any other holder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from mtl.broker.leases.lease import Lease, LeaseTerms
 from mtl.broker.reading.readers import ReaderLease, Readers
@@ -55,9 +55,9 @@ class HolderLease(Lease):
 class Holders:
     """The commands of such leases: nothing is sent to them, so they confirm only as holders (`ReaderLease`)."""
 
-    def summon(self, _lease: HolderLease, _resource: str, then: Callable[[bool], None]) -> None:
+    async def summon(self, _lease: HolderLease, _resource: str) -> bool:
         """Contents are read on other leases."""
-        then(False)
+        return False
 
     def dismiss(self, lease: HolderLease, resource: str) -> None:
         """Nothing was summoned."""

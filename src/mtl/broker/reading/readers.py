@@ -6,7 +6,7 @@ costs the broker no memory besides the record of this window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from mtl import limits
@@ -15,10 +15,11 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, Ahead, AheadLimit
 from mtl.broker.reading.cursors import Holding, HoldingLease
 from mtl.broker.reading.reads import Reads
+from mtl.broker.steps import run
 from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
 from mtl.net.limits import GROUP
@@ -150,10 +151,10 @@ class Readers:
 
     # --- commands of readers --------------------------------------------------------------------------------
 
-    def summon(self, lease: ReaderLease, _resource: str, then: Callable[[bool], None]) -> None:
+    async def summon(self, lease: ReaderLease, _resource: str) -> bool:
         """Begin to send, or continue after a Dismiss. The resource of the lease exists."""
         lease.summoned = True
-        then(True)
+        return True
 
     def dismiss(self, lease: ReaderLease, _resource: str) -> None:
         """No further content after this (MTL-82)."""
@@ -303,25 +304,29 @@ class Readers:
 
     def _read(self, lease: ReaderLease, first: int, end: int) -> None:
         """Read contents from `first` on for a lease, unless a read for it is under way."""
-        if lease.ahead.reading:
-            return
-        lease.ahead.reading = True
+        if not lease.ahead.reading:
+            lease.ahead.reading = True
+            run(self._read_ahead(lease, first, end))
 
-        def answered(result: Result) -> None:
-            lease.ahead.reading = False
-            if self._leases.find(lease.terms.token) is not lease or lease.flow is None:
-                return
-            if not isinstance(result, StorageError):
-                lease.ahead.append(result, lease.next)
-                self._aheads.grew(lease.ahead)
-            elif first == lease.next:
-                self.unread(lease, first, first + 1, result)
-                return
-            self.wake(lease)
-
+    async def _read_ahead(self, lease: ReaderLease, first: int, end: int) -> None:
         place_from = limits.LOCAL_FROM if lease.local else None
         question = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
-        self._reads.read(lease.resource, question, answered, lease.terms.principal)
+        error: StorageError | None = None
+        chunks: Sequence[Chunk] = ()
+        try:
+            chunks = await self._reads.read(lease.resource, question, lease.terms.principal)
+        except StorageError as e:
+            error = e
+        lease.ahead.reading = False
+        if self._leases.find(lease.terms.token) is not lease or lease.flow is None:
+            return
+        if error is None:
+            lease.ahead.append(chunks, lease.next)
+            self._aheads.grew(lease.ahead)
+        elif first == lease.next:
+            self.unread(lease, first, first + 1, error)
+            return
+        self.wake(lease)
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
         """The contents (first, last) of a chunk that are sent to a plain reader: as many as its window allows, at

@@ -6,122 +6,75 @@ the reader that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TypeVar, cast
 
-from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.outbox import Outbox
 from mtl.broker.reading.stored import stored_pack
+from mtl.broker.steps import gather
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import ByTime, Contents, NotInMemory, Question, Read
+from mtl.storage.api import Asks, ByTime, ChunkRef, Contents, NotInMemory, Question, Read
 from mtl.wire import control as w
 
-Then = Callable[[Result], None]
-"""Called with the answer to a question, or with a `StorageError`."""
+A = TypeVar("A")
 
 
 class Reads:
-    """Asks the logs of resources."""
+    """Asks the logs of resources. Every method raises `Refused` 503 for a log that is not open, and the `StorageError`
+    of contents that cannot be read. Users (`share`) take turns with reads.
+    """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    def ask(self, resource: Resource, question: Question, then: Then, share: str = "") -> None:
-        """Ask the log of a resource; `then` is called at once if the answer is in memory. Raises `Refused` 503 for a
-        log that is not open. Users (`share`) take turns with reads.
-        """
+    async def ask(self, resource: Resource, question: Asks[A], share: str = "") -> A:
+        """Ask the log of a resource. A question whose answer is in memory is no step."""
         try:
-            answer = resource.readable().answer_from_memory(question)
+            return cast("A", resource.readable().answer_from_memory(cast("Question", question)))
         except NotInMemory:
-            self.read(resource, question, then, share)
-        except StorageError as e:
-            then(e)
-        else:
-            then(answer)
+            return await self.read(resource, question, share)
 
-    def request(
-        self, resource: Resource, question: Question, refused: Callable[[Refused], None], then: Then
-    ) -> None:
-        """Ask for a control request. `then` gets the answer. `refused` gets the 503 for contents that cannot be
-        read, or a `Refused` that `then` raises. Raises the errors of `ask`.
-        """
+    async def at_time(self, resource: Resource, us: int, share: str) -> ChunkRef | None:
+        """The first chunk appended at or after `us` (µs since 1970)."""
+        return await self.ask(resource, ByTime(us, self._outbox.now.wall_us), share)
 
-        def answered(result: Result) -> None:
-            no = refusal(result)
+    async def read(self, resource: Resource, question: Asks[A], share: str = "") -> A:
+        """Read the answer to a question from the disk, because it is not in memory."""
+        key, asked = resource.intake.key, cast("Question", question)
+        while True:
+            log = resource.readable()
+            snapshot = log.snapshot()
+            make = partial(Read, log=key, snapshot=snapshot, question=asked, share=share)
             try:
-                if no is None:
-                    then(result)
-            except Refused as e:
-                no = e
-            if no is not None:
-                refused(no)
+                return cast("A", await self._outbox.read(make))
+            except StorageError:
+                if resource.log is not log or log.earliest <= snapshot.earliest:
+                    raise
+                # Retention was faster than the read: ask again.
 
-        self.ask(resource, question, answered)
+    async def ask_all(self, questions: Sequence[tuple[Resource, Asks[A]]], share: str = "") -> list[A | None]:
+        """Ask several questions; the answers in the order of the questions, None for contents that cannot be read."""
+        return await gather(self._ask_if_readable(*question, share) for question in questions)
 
-    def at_time(self, resource: Resource, us: int, refused: Callable[[Refused], None], then: Then) -> None:
-        """As `request`, for the first chunk appended at or after `us` (µs since 1970)."""
-        self.request(resource, ByTime(us, self._outbox.now.wall_us), refused, then)
+    async def _ask_if_readable(self, resource: Resource, question: Asks[A], share: str) -> A | None:
+        try:
+            return await self.ask(resource, question, share)
+        except StorageError:
+            return None
 
-    def read(self, resource: Resource, question: Question, then: Then, share: str = "") -> None:
-        """Read the answer to a question from the disk, because it is not in memory. Raises the errors of `ask`."""
-        log = resource.readable()
-        snapshot = log.snapshot()
-
-        def answered(result: Result) -> None:
-            removed = resource.log is log and log.earliest > snapshot.earliest
-            if isinstance(result, StorageError) and removed:  # retention was faster than the read
-                self.read(resource, question, then, share)
-            else:
-                then(result)
-
-        self._outbox.read(
-            lambda number: Read(number, resource.intake.key, snapshot, question, share), answered
-        )
-
-    def ask_all(
-        self,
-        questions: Sequence[tuple[Resource, Question]],
-        then: Callable[[list[Result]], None],
-        share: str = "",
-    ) -> None:
-        """Ask several questions; `then` gets all answers, in the order of the questions. Raises the errors of
-        `ask`.
-        """
-        answers: list[Result] = [None] * len(questions)
-        open_ones = set(range(len(questions)))
-
-        def answered(at: int, answer: Result) -> None:
-            answers[at] = answer
-            open_ones.discard(at)
-            if not open_ones:
-                then(answers)
-
-        for at, (resource, question) in enumerate(questions):
-            self.ask(resource, question, partial(answered, at), share)
-        if not questions:
-            then(answers)
-
-    def check(self, resource: Resource, start: int, then: Callable[[Refused | None], None]) -> None:
+    async def check(self, resource: Resource, start: int, share: str = "") -> None:
         """Check whether the log can be read from `start` on. Contents that could not be read before are read again;
-        if this fails, `then` gets the refusal (503).
+        if this fails, `Refused` (503) is raised.
         """
         if not resource.unread.covers(start):
-            then(None)
             return
-
-        def answered(result: Result) -> None:
-            error = result if isinstance(result, StorageError) else None
-            try:
-                for chunk in result if error is None else ():
-                    stored_pack(chunk.ref, chunk.body)
-            except StorageError as e:
-                error = e
-            if error is None:
-                resource.unread.forget(start)
-                then(None)
-            else:
-                resource.add_unread(start, start + 1, error)
-                message = f"resource {resource.name!r} cannot be read from {start}: {error}"
-                then(Refused(503, w.STORAGE, message))
-
-        self.ask(resource, Contents(start, start + 1, octets=0, most=1), answered)
+        try:
+            for chunk in await self.ask(resource, Contents(start, start + 1, octets=0, most=1), share):
+                stored_pack(chunk.ref, chunk.body)
+        except StorageError as error:
+            resource.add_unread(start, start + 1, error)
+            message = f"resource {resource.name!r} cannot be read from {start}: {error}"
+            raise Refused(503, w.STORAGE, message) from error
+        resource.unread.forget(start)

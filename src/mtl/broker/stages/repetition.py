@@ -1,4 +1,4 @@
-"""The check that a repeated Stage.Commit has the contents of the first one (PROTOCOL.md 5.5)."""
+"""The checks that a repeated Stage.Commit is the first one again, with the same contents (PROTOCOL.md 5.5)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,44 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mtl.broker.stages.stages import Stage
+from mtl.broker.stages.stages import Stage, stage_of_another
 from mtl.errors import Refused
 from mtl.storage.records import ApplicationRecord
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")
+
+
+def check_stage(stage: Stage, request: w.StageCommit) -> None:
+    """Raises `Refused` 400 for a stage that was opened for another application or version."""
+    if (stage.record.application, stage.record.version) != (request.application, request.version):
+        raise stage_of_another(stage, request.application, request.version)
+
+
+def check_query(request: w.StageCommit, version: int, query: str) -> None:
+    """Raises `Refused` 409 if another query has reached `version` under this name."""
+    if request.query and query and request.query != query:
+        raise Refused(
+            409,
+            w.ROLLED_BACK,
+            f"application {request.application!r} was at version {version} by query {query}; "
+            f"query {request.query} comes with version {request.version}: the name is reused by another query. "
+            f"Give it another txnAppId, or `mtl stages forget {request.application}` if that is meant",
+            version=version,
+        )
+
+
+def check_version(request: w.StageCommit, version: int) -> None:
+    """Raises `Refused` 409 for a version before the last one that was committed."""
+    if request.version < version:
+        raise Refused(
+            409,
+            w.ROLLED_BACK,
+            f"application {request.application!r} has committed version {version}; version {request.version} "
+            "means that the checkpoint was rolled back or copied, or the txnAppId is reused. "
+            f"`mtl stages forget {request.application}` if that is meant",
+            version=version,
+        )
 
 
 def check(request: w.StageCommit, committed: Mapping[str, str]) -> None:

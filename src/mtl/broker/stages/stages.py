@@ -1,4 +1,4 @@
-"""Stages: durable contents that are invisible until Stage.Commit (`committing`). A stage has one log per resource.
+"""Stages: durable contents that are invisible until Stage.Commit (`commit`). A stage has one log per resource.
 
 A stage, sealed or not, survives a restart of the broker. A stage that is not committed is discarded when its
 application commits a later version; without such a commit it expires.
@@ -13,11 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import msgspec
 
 from mtl.broker import limits as broker_limits
+from mtl.broker.access.caller import Caller
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Deletion, Outbox, Result, refusal, remove
+from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
+from mtl.broker.steps import Outcome, gather, run
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
@@ -186,18 +188,10 @@ class Stages:
         if stage not in self._stages:
             self._unreadable.check(StageRecord, stage, f"stage {stage}")
 
-    def open(
-        self,
-        vhost: str,
-        principal: str,
-        spec: w.StageSpec,
-        resources: list[Resource],
-        then: Callable[[Stage | Refused], None],
-    ) -> None:
+    async def open(self, vhost: str, principal: str, spec: w.StageSpec, resources: list[Resource]) -> Stage:
         """Create a stage, durably, for these resources, or find the one that is continued. Raises `Refused`."""
         if spec.id is not None:
-            then(self._reopened(vhost, spec, spec.id))
-            return
+            return self._reopened(vhost, spec, spec.id)
         self._pool.check(principal)
         owner = self._quotas.owner(principal)
         self._pool.add(owner)
@@ -210,16 +204,12 @@ class Stages:
             self._outbox.now.wall_us,
             owner=owner,
         )
-
-        def saved(result: Result) -> None:
-            no = refusal(result)
-            if no is not None:
-                self._pool.remove(owner)
-                then(no)
-                return
-            then(self._add(record))
-
-        self._outbox.save((record,), (), saved)
+        try:
+            await self._outbox.save((record,))
+        except StorageError:
+            self._pool.remove(owner)
+            raise
+        return self._add(record)
 
     def _reopened(self, vhost: str, spec: w.StageSpec, name: str) -> Stage:
         stage = self.find(vhost, name)
@@ -245,21 +235,22 @@ class Stages:
         made = stage.intakes[resource] = self._intakes.create(
             stage.log_key(resource), None, {}, stage.record.owner
         )
-
-        def created(result: Result) -> None:
-            if isinstance(result, StorageError):
-                del stage.intakes[resource]
-                made.stop(result)
-            else:
-                made.reader = result
-
-        owner, share = encode_owner(stage.record), stage.record.owner
-        made.submit(lambda number: CreateLog(number, made.key, self._options, owner, share), created)
+        run(self._create_log(stage, resource, made))
         return made
+
+    async def _create_log(self, stage: Stage, resource: str, intake: Intake) -> None:
+        owner, share = encode_owner(stage.record), stage.record.owner
+        try:
+            intake.reader = await intake.submit(
+                lambda number: CreateLog(number, intake.key, self._options, owner, share)
+            )
+        except StorageError as error:
+            del stage.intakes[resource]
+            intake.stop(error)
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def seal(self, stage: Stage, lease: str, then: Callable[[w.StageSealed | Refused], None]) -> None:
+    async def seal(self, stage: Stage, lease: str) -> w.StageSealed:
         """Seal a stage, durably: it accepts no further contents, and outlives its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
@@ -271,16 +262,11 @@ class Stages:
         record = msgspec.structs.replace(
             stage.record, sealed_us=self._outbox.now.wall_us, contents=sealed.contents
         )
-
-        def saved(result: Result) -> None:
-            no = refusal(result)
-            if no is None:
-                stage.record = record
-                stage.closed_by = lease
-                self._closed_by[lease] = stage
-            then(no or sealed)
-
-        self._outbox.save((record,), (), saved)
+        await self._outbox.save((record,))
+        stage.record = record
+        stage.closed_by = lease
+        self._closed_by[lease] = stage
+        return sealed
 
     def sealed_by(self, lease: str) -> w.StageSealed | None:
         """The stage that was sealed with this lease, for a client that asks again because the answer was lost."""
@@ -293,11 +279,15 @@ class Stages:
         if found is not None:
             found.alive = self._outbox.now.mono
 
-    def discard(
-        self, stages: Iterable[Stage], then: Callable[[Refused | None], None] = lambda _: None
-    ) -> None:
+    async def abort(self, caller: Caller, request: w.StageAbort) -> w.Ok:
+        """Stage.Abort: discard stages. Unknown ones are ignored."""
+        found = [self.find(caller.vhost, name) for name in request.stages]
+        await self.discard([s for s in found if s is not None])
+        return w.Ok()
+
+    def discard(self, stages: Iterable[Stage]) -> Outcome[None]:
         """Discard stages, durably, except those that are being committed."""
-        remove(self._outbox, [self.prepare_deletion(stages)], then)
+        return remove(self._outbox, [self.prepare_deletion(stages)])
 
     def prepare_deletion(self, stages: Iterable[Stage]) -> Deletion:
         """Prepare the deletion of stages, except those that are being committed."""
@@ -332,22 +322,15 @@ class Stages:
             self._closed_by.pop(stage.closed_by, None)
         for intake in stage.intakes.values():
             intake.stop(StorageError("the stage was removed"))
-        left = len(stage.intakes)
+        run(self._drop_logs(stage))
 
-        def idle() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
-                for intake in stage.intakes.values():
-                    self._opening.forget(intake)
-                    if intake.reader is not None:
-                        intake.reader.close()
-                self._outbox.actions.append(DropLogs(stage.log_keys))
-
-        if not stage.intakes:
-            idle()
+    async def _drop_logs(self, stage: Stage) -> None:
+        await gather([intake.hold() for intake in stage.intakes.values()])
         for intake in stage.intakes.values():
-            intake.hold(idle)
+            self._opening.forget(intake)
+            if intake.reader is not None:
+                intake.reader.close()
+        self._outbox.actions.append(DropLogs(stage.log_keys))
 
     def outdated(self, vhost: str, application: str, version: int) -> list[Stage]:
         """The stages of older versions than the committed one: they cannot be committed any more."""

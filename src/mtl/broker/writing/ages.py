@@ -135,7 +135,7 @@ class Ages:
         jumps = [(jump.start, jump.end) for jump in self._jumps]
         counted = _counted_us(self._outbox.now)
         record = ClockRecord(self._boot, counted, counted + self._offset_us, jumps, self._since_us)
-        self._outbox.save((record,), (), lambda _: None)
+        self._outbox.save((record,))
 
     # --- ages -----------------------------------------------------------------------------------------------
 

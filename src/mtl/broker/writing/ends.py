@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
+from mtl.broker.steps import run
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.resource import Resource
+from mtl.errors import StorageError
 from mtl.storage.api import Mark
 
 
@@ -74,12 +76,15 @@ class Ends:
             return
         self._left -= 1
         del self._logs[intake]
+        run(self._record(intake))
 
-        def marked(result: Result) -> None:
-            if result is False and intake not in self._logs:  # the end was not recorded
-                self._wait(intake)
-
-        intake.submit(lambda number: Mark(number, intake.key), marked)
+    async def _record(self, intake: Intake) -> None:
+        try:
+            is_recorded = await intake.submit(lambda number: Mark(number, intake.key))
+        except StorageError:
+            return
+        if not is_recorded and intake not in self._logs:
+            self._wait(intake)
 
     def _wait(self, intake: Intake) -> None:
         now = self._outbox.now.mono

@@ -14,19 +14,23 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, repeat
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
+from mtl.broker.steps import Outcome
 from mtl.broker.writing.numbers import WriterKey, WriterNumbers
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
-from mtl.storage.api import Answered, Append, Change, Draft, LogKey, LogView, NewChunk, RunEntry
+from mtl.storage.api import Answered, Append, Change, Changes, Draft, LogKey, LogView, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
 log = logging.getLogger("mtl.broker")
+
+T = TypeVar("T")
 
 
 class Sender(Protocol):
@@ -155,7 +159,7 @@ class Intake:
         self.numbers = WriterNumbers(last)
         self._stopped: StorageError | None = None
         self._shut: StorageError | None = None
-        self._last_error: StorageError | None = None
+        self._last_error: Exception | None = None
         """The error with which the last group was not stored; None when it was stored."""
         self._inbound = inbound
         self._turns = turns
@@ -165,10 +169,10 @@ class Intake:
         self._pending: deque[Arrival] = deque()
         self._group: list[Arrival] = []
         self._echoes: list[Arrival] = []
-        self._afterwards: list[Callable[[], None]] = []
+        self._afterwards: list[Outcome[None]] = []
         self._busy = False
         self._held = False
-        self._holders: deque[Callable[[], None]] = deque()
+        self._holders: deque[Outcome[None]] = deque()
 
     # --- in -------------------------------------------------------------------------------------------------
 
@@ -190,13 +194,15 @@ class Intake:
         else:
             self._echoes.append(arrival)
 
-    def withdraw(self, key: WriterKey, then: Callable[[], None]) -> None:
-        """Drop the pending contents of a replaced writer; call `then` once its group with the disk, if any, is done."""
+    def withdraw(self, key: WriterKey) -> Outcome[None]:
+        """Drop the pending contents of a replaced writer. The step ends with its group on the disk, if any."""
         self._drop_lost([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
+        done: Outcome[None] = Outcome()
         if any(x.lease.key == key for x in self._group):
-            self._afterwards.append(then)
+            self._afterwards.append(done)
         else:
-            then()
+            done.set(None)
+        return done
 
     def stop(self, error: StorageError) -> None:
         """Stop accepting contents, and drop the pending ones."""
@@ -265,30 +271,48 @@ class Intake:
         group = self._group = self._next_group()
         drafts = tuple(_drafts(group))
         wall = self._outbox.now.wall_us
-        self.change(
-            lambda number: Append(number, self.key, drafts, wall),
-            lambda failed: self._appended(group, failed),
-        )
+        self._perform(lambda number: Append(number, self.key, drafts, wall), partial(self._appended, group))
         return True
 
-    def submit(self, make: Callable[[int], Answered[Any]], then: Callable[[Result], None]) -> None:
+    def submit(self, make: Callable[[int], Answered[T]]) -> Outcome[T]:
         """Request an action of this log. The log must not be busy; it is held unless this is the only step."""
+        ended: Outcome[T] = Outcome()
+        self._perform(make, ended.follow)
+        return ended
+
+    def change(self, make: Callable[[int], Answered[Changes]]) -> Outcome[None]:
+        """As `submit`; the action's changes are visible when the step ends."""
+        ended: Outcome[None] = Outcome()
+
+        def changed(result: Outcome[Changes]) -> None:
+            if result.error is not None:
+                ended.fail(result.error)
+            else:
+                self.apply(result.value)
+                ended.set(None)
+
+        self._perform(make, changed)
+        return ended
+
+    def _perform(self, make: Callable[[int], Answered[T]], ended: Callable[[Outcome[T]], None]) -> None:
+        """Plain calls, because every group comes here."""
         assert not self._busy, "a log does one thing at a time"
         self._busy = True
+        result = self._outbox.submit(make)
+        result.when_known(partial(self._performed, result, ended))
 
-        def answered(result: Result) -> None:
-            self._busy = False
-            if isinstance(result, LogStopped):
-                self._stopped = (
-                    result  # the end of the log is unknown now; set before `then`, which has to see it
-                )
-            then(result)
-            if isinstance(result, LogStopped):
-                self.stop(result)
-            self._call_next_holder()
-            self.start()
-
-        self._outbox.submit(make, answered)
+    def _performed(self, result: Outcome[T], ended: Callable[[Outcome[T]], None]) -> None:
+        self._busy = False
+        stopped = result.error if isinstance(result.error, LogStopped) else None
+        if stopped is not None:
+            self._stopped = (
+                stopped  # the end of the log is unknown now; set before `ended`, which has to see it
+            )
+        ended(result)
+        if stopped is not None:
+            self.stop(stopped)
+        self._call_next_holder()
+        self.start()
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Make changes on the disk visible to readers."""
@@ -301,23 +325,12 @@ class Intake:
         assert self.reader is not None
         self.reader.trim(earliest)
 
-    def change(
-        self, make: Callable[[int], Answered[Any]], then: Callable[[StorageError | None], None]
-    ) -> None:
-        """As `submit`; the action's changes are visible when `then` is called, with the error if it failed."""
-
-        def changed(result: Result) -> None:
-            failed = result if isinstance(result, StorageError) else None
-            if failed is None:
-                self.apply(result)
-            then(failed)
-
-        self.submit(make, changed)
-
-    def hold(self, then: Callable[[], None]) -> None:
-        """Start no further group, and call `then` when no group is with the disk and this holder has its turn."""
-        self._holders.append(then)
+    def hold(self) -> Outcome[None]:
+        """Start no further group. The step ends when no group is with the disk and this holder has its turn."""
+        turn: Outcome[None] = Outcome()
+        self._holders.append(turn)
         self._call_next_holder()
+        return turn
 
     def release(self) -> None:
         """End one `hold`."""
@@ -328,7 +341,7 @@ class Intake:
     def _call_next_holder(self) -> None:
         if self._holders and not self._held and not self._busy:
             self._held = True
-            self._holders.popleft()()
+            self._holders.popleft().set(None)
 
     def _next_group(self) -> list[Arrival]:
         group: list[Arrival] = []
@@ -339,19 +352,20 @@ class Intake:
             group.append(arrival)
         return group
 
-    def _appended(self, group: list[Arrival], failed: StorageError | None) -> None:
+    def _appended(self, group: list[Arrival], result: Outcome[Changes]) -> None:
         self._group = []
-        self._log_trouble(failed)
-        if failed is not None:
+        self._log_trouble(result.error)
+        if result.error is not None:
             self._drop_lost(group)
         else:
+            self.apply(result.value)
             self._confirm_group(group)
         afterwards, self._afterwards = self._afterwards, []
-        for then in afterwards:
-            then()
+        for done in afterwards:
+            done.set(None)
         self._turns.release()
 
-    def _log_trouble(self, error: StorageError | None) -> None:
+    def _log_trouble(self, error: Exception | None) -> None:
         """Log an error once when it begins and once when it ends, because writers try again several times a
         second.
         """

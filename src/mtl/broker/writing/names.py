@@ -12,7 +12,7 @@ import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.outbox import Outbox
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.writing.writers import WriterLease
@@ -57,7 +57,7 @@ class Names:
         for record in self._records.values():
             self._pool.add(record.owner)
 
-    def open(
+    async def open(
         self,
         vhost: str,
         name: str,
@@ -65,8 +65,7 @@ class Names:
         principal: str,
         holder: str,
         epoch: int | None,
-        then: Callable[[WriterRecord | Refused], None],
-    ) -> None:
+    ) -> WriterRecord:
         """Open a name for its holder, durably; another holder begins a new epoch.
 
         Raises `Fenced` when this session lost the name, or when the `epoch` is that of an older holder: numbers that it
@@ -102,12 +101,10 @@ class Names:
         )
         self._records[key] = record
         self._used[key] = self._outbox.now.mono
-
-        def saved(result: Result) -> None:
-            no = refusal(result)
-            then(no or (record if self.current(record) else fenced(name)))
-
-        self._outbox.save((record,), (), saved)
+        await self._outbox.save((record,))
+        if not self.current(record):
+            raise fenced(name)
+        return record
 
     def _new_id(self) -> int:
         return int.from_bytes(self._random(8), "big") & _ID_MASK or 1
@@ -142,25 +139,23 @@ class Names:
         """A control session has ended: forget the names that it lost."""
         self._fenced.pop(session, None)
 
-    def expire(self, then: Callable[[list[int]], None]) -> None:
-        """Forget the names that were unused for long; `then` gets their ids, for the logs to remove."""
+    async def expire(self) -> list[int]:
+        """Forget the names that were unused for long. Returns their ids, for the logs to remove."""
         horizon = self._outbox.now.mono - broker_limits.WRITER_NAME_IDLE_S
         keys = [k for k, used in self._used.items() if used < horizon and k not in self._leases]
         idle = [self._records[k] for k in keys]
         if not idle:
-            return
-
-        def saved(result: Result) -> None:
-            if isinstance(result, StorageError):
-                return  # tried again at the next check
-            gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
-            for record in gone:
-                del self._records[(record.vhost, record.name)]
-                self._pool.remove(record.owner)
-                del self._used[(record.vhost, record.name)]
-            then([r.id for r in gone])
-
-        self._outbox.save((), idle, saved)
+            return []
+        try:
+            await self._outbox.save((), idle)
+        except StorageError:
+            return []  # tried again at the next check
+        gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
+        for record in gone:
+            del self._records[(record.vhost, record.name)]
+            self._pool.remove(record.owner)
+            del self._used[(record.vhost, record.name)]
+        return [r.id for r in gone]
 
 
 def fenced(name: str) -> Fenced:

@@ -18,7 +18,8 @@ from enum import Enum
 
 from mtl import limits
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Outbox, Result
+from mtl.broker.outbox import Outbox
+from mtl.broker.steps import Outcome, run
 from mtl.broker.writing.intake import Intake
 from mtl.errors import Damaged, StorageError, StorageFailed, UnknownFormat
 from mtl.storage.api import LogKey, LogOptions, OpenLog
@@ -40,17 +41,17 @@ class _State(Enum):
 class _Wait:
     """A wait for several logs to be open or have failed. `patient`: temporary failures do not count."""
 
-    def __init__(self, unopened: Iterable[Unopened], then: Callable[[], None], *, patient: bool) -> None:
+    def __init__(self, unopened: Iterable[Unopened], over: Outcome[None], *, patient: bool) -> None:
         self.todo = deque(unopened)
         self.patient = patient
         self._remaining = len(self.todo)
-        self._then = then
+        self._over = over
 
     def count_down(self) -> None:
         """One of the logs is open or has failed."""
         self._remaining -= 1
         if not self._remaining:
-            self._then()
+            self._over.set(None)
 
 
 class Unopened:
@@ -132,26 +133,28 @@ class LogOpening:
 
     # --- waiting --------------------------------------------------------------------------------------------
 
-    def opened(self, intakes: Iterable[Intake], then: Callable[[], None], *, patient: bool = False) -> None:
-        """Call `then` when each of these logs is open or failed to open: at once if all are. The caller has to check
-        which it is (`Intake.stopped`). `patient`: only when none of them is to be tried again.
+    def opened(self, intakes: Iterable[Intake], *, patient: bool = False) -> Outcome[None]:
+        """Wait until each of these logs is open or failed to open. The caller has to check which it is
+        (`Intake.stopped`). `patient`: until none of them is to be tried again.
         """
+        over: Outcome[None] = Outcome()
         found = [x for i in dict.fromkeys(intakes) if (x := self._unopened.get(i.key)) is not None]
         wanted = [x for x in found if self._is_awaited(x, patient=patient)]
         if not wanted:
-            then()
-            return
-        wait = _Wait(wanted, then, patient=patient)
+            over.set(None)
+            return over
+        wait = _Wait(wanted, over, patient=patient)
         for unopened in wanted:
             unopened.waits.append(wait)
         self._waits.append(wait)
         self._open_next()
+        return over
 
     def request(self, intake: Intake) -> bool:
         """Have a log opened before others; returns whether it is being opened or will be next."""
         found = self._unopened.get(intake.key)
         if found is not None and not found.waits:
-            self.opened([intake], lambda: None)
+            self.opened([intake])
         return found is not None and found.state in {_State.WAITING, _State.OPENING}
 
     def _is_awaited(self, unopened: Unopened, *, patient: bool) -> bool:
@@ -183,7 +186,7 @@ class LogOpening:
 
     def _open_next(self) -> None:
         while (unopened := self._next()) is not None:
-            self._open(unopened)
+            run(self._open(unopened))
 
     def _next(self) -> Unopened | None:
         """The next log of the waiting requests, in turn; else one of the rest, if no log is being opened."""
@@ -200,37 +203,37 @@ class LogOpening:
                 return unopened
         return None
 
-    def _open(self, unopened: Unopened) -> None:
+    async def _open(self, unopened: Unopened) -> None:
         if not unopened.is_wanted():
             self._fail(unopened, StorageFailed("it is being deleted"))
             return
         unopened.state = _State.OPENING
         self._under_way += 1
-        now, key = self._outbox.now.wall_us, unopened.intake.key
-        unopened.intake.submit(
+        now, intake = self._outbox.now.wall_us, unopened.intake
+        opening = intake.submit(
             lambda number: OpenLog(
-                number, key, unopened.options, unopened.earliest, unopened.base, unopened.owner, now
-            ),
-            lambda result: self._answered(unopened, result),
+                number, intake.key, unopened.options, unopened.earliest, unopened.base, unopened.owner, now
+            )
         )
-
-    def _answered(self, unopened: Unopened, result: Result) -> None:
-        self._under_way -= 1
-        if isinstance(result, StorageError):
+        try:
+            opened = await opening
+        except StorageError as error:
+            self._under_way -= 1
             if unopened.failed_at is None:
-                log.error("%s is stopped: %s", unopened.intake.key, result)
-            self._fail(unopened, result)
+                log.error("%s is stopped: %s", intake.key, error)
+            self._fail(unopened, error)
         else:
-            self._unopened.pop(unopened.intake.key, None)
+            self._under_way -= 1
+            self._unopened.pop(intake.key, None)
             unopened.state = _State.DONE
             if unopened.failed_at is not None:
-                log.info("%s is open", unopened.intake.key)
-            if result is not None:
-                unopened.intake.opened(*result)
+                log.info("%s is open", intake.key)
+            if opened is not None:
+                intake.opened(*opened)
             unopened.opened()
             self._notify_waits(unopened, final=True)
         if unopened is self._probe:
-            self._probed(opened=unopened.intake.reader is not None)
+            self._probed(opened=intake.reader is not None)
         self._open_next()
 
     def _fail(self, unopened: Unopened, error: StorageError) -> None:

@@ -13,11 +13,12 @@ import msgspec
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching, names_at_once
 from mtl.broker.events import Event
-from mtl.broker.outbox import Deletion, Outbox, Result
+from mtl.broker.outbox import Deletion, Outbox
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
+from mtl.broker.steps import Outcome, gather, run
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening, Unopened
@@ -67,7 +68,7 @@ class Resources:
         self._by_key: dict[ResourceKey, Resource] = {}
         self._keys: SortedKeys[ResourceKey] = SortedKeys()
         self._by_log: dict[LogKey, Resource] = {}
-        self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
+        self._creating: dict[ResourceKey, Outcome[Resource]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
         """The refusals of requests for resources whose creation or deletion has an unknown outcome."""
 
@@ -171,28 +172,19 @@ class Resources:
     def __iter__(self) -> Iterator[Resource]:
         return iter([r for r in self._by_key.values() if not r.deleting])
 
-    def ensure(self, caller: Caller, names: Iterable[str], then: Callable[[Refused | None], None]) -> None:
-        """Call `then` when all these resources exist, created if `auto_create` matches. Raises `Refused` 404."""
+    async def ensure(self, caller: Caller, names: Iterable[str]) -> None:
+        """Create the missing ones of these resources if `auto_create` matches. Raises `Refused` 404 if it does not."""
         vhost = caller.vhost
         missing = [n for n in dict.fromkeys(names) if self.find(vhost, n) is None]
+        if not missing:
+            return
         for name in missing:
             self._check_readable(vhost, name)
         barred = [n for n in missing if not any(fnmatchcase(n, glob) for glob in self._auto_create)]
         self.need_all(vhost, barred)
-        outcomes: list[Resource | Refused] = []
-
-        def created(outcome: Resource | Refused) -> None:
-            outcomes.append(outcome)
-            if len(outcomes) == len(missing):
-                then(next((x for x in outcomes if isinstance(x, Refused)), None))
-
-        if not missing:
-            then(None)
-        for name in missing:
-            try:
-                self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), created, caller)
-            except Refused as e:
-                created(e)
+        await gather(
+            self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), caller) for name in missing
+        )
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -214,40 +206,49 @@ class Resources:
             )
         )
 
-    def create(
+    async def create(
         self,
         vhost: str,
         request: w.ResourceCreate,
-        then: Callable[[Resource | Refused], None],
         caller: Caller | None = None,
         owner: str = "",
-    ) -> None:
+    ) -> Resource:
         """Create a resource, for a client or (None) for the broker itself: first its log, then, as the last durable
         step, its record. `owner` is the user that one of the broker's own counts for.
+
+        A creation of the same resource that is in progress is joined. While its outcome is unknown for longer than a
+        client waits, `Refused` 503 is raised.
         """
         key = (vhost, request.resource)
         present = self._by_key.get(key)
         if present is not None and present.deleting:
             raise self._undecided.get(key) or _being_deleted(present)
         if present is not None and request.exist_ok:
-            then(present)
-            return
+            return present
         if present is not None:
             raise _exists(request.resource)
         self._check_readable(*key)
         if request.dead_letter is not None:
             self._check_dead_letters(vhost, request.resource, request.dead_letter)
-        if key in self._creating:
-            self._join(key, request, then)
-            return
+        joined = self._creating.get(key)
+        if joined is None:
+            return await self._begin(key, request, caller, owner)
+        if key in self._undecided:
+            raise self._undecided[key]
+        resource = await joined
+        if not request.exist_ok:
+            raise _exists(request.resource)
+        return resource
+
+    def _begin(
+        self, key: ResourceKey, request: w.ResourceCreate, caller: Caller | None, owner: str
+    ) -> Outcome[Resource]:
         self._pool.check("" if caller is None else caller.principal)  # one of the broker's own has no quota
         owner = owner if caller is None else self._quotas.owner(caller.principal)
         self._pool.add(owner)
-        self._creating[key] = [then]
         incarnation = self._random(16).hex()
         record = ResourceRecord(
-            vhost,
-            request.resource,
+            *key,
             incarnation,
             incarnation,
             request.durability,
@@ -256,23 +257,50 @@ class Resources:
             max_deliveries=request.max_deliveries,
             owner=owner,
         )
+        answered = self._creating[key] = Outcome()
+        run(self._create(key, record, caller, answered))
+        return answered
 
-        def created(reader: Result) -> None:
-            if isinstance(reader, StorageError):
-                self._not_created(key, record, reader)
-            else:
-                self._outbox.save_surely(
-                    (record,),
-                    (),
-                    (),
-                    lambda saved: self._saved(key, record, reader, saved, caller),
-                    lambda error: self._refuse_waiting(key, error),
-                )
+    async def _create(
+        self, key: ResourceKey, record: ResourceRecord, caller: Caller | None, answered: Outcome[Resource]
+    ) -> None:
+        """Create the log, and then the record. `answered` ends before if the outcome is unknown for long."""
 
+        def unsure(error: StorageError) -> None:
+            message = f"it is not known yet whether resource {key[1]!r} was made: {error}"
+            self._undecided[key] = Refused(503, w.STORAGE, message)
+            answered.fail(self._undecided[key])
+
+        try:
+            reader = await self._create_log(record)
+            try:
+                await self._outbox.save_surely((record,), (), (), unsure)
+            except StorageError:
+                reader.close()
+                raise
+        except StorageError as error:
+            self._outbox.actions.append(DropLogs((log_key(record),)))
+            self._pool.remove(record.owner)
+            self._decided(key)
+            if not answered.is_known:
+                answered.fail(error)
+            return
+        resource = self._add(record, self._intakes.create(log_key(record), reader, {}, record.owner))
+        self._outbox.audit.created(caller, record.vhost, record.name)
+        self._decided(key)
+        if not answered.is_known:
+            answered.set(resource)
+        self.created(resource)
+
+    def _create_log(self, record: ResourceRecord) -> Outcome[LogView]:
         options = log_options(record, self._segment_bytes)
-        self._outbox.submit(
-            lambda number: CreateLog(number, log_key(record), options, encode_owner(record), owner), created
+        return self._outbox.submit(
+            lambda number: CreateLog(number, log_key(record), options, encode_owner(record), record.owner)
         )
+
+    def _decided(self, key: ResourceKey) -> None:
+        del self._creating[key]
+        self._undecided.pop(key, None)
 
     def _check_dead_letters(self, vhost: str, resource: str, target: str) -> None:
         """Refused 400 if the dead letters of `target`, and of those in turn, would come back to `resource`."""
@@ -290,55 +318,6 @@ class Resources:
                 f"the dead letters of {resource!r} would come back to it, without end: "
                 f"{' -> '.join([*path, target])}; choose another dead-letter resource",
             )
-
-    def _join(
-        self, key: ResourceKey, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]
-    ) -> None:
-        """Wait for a creation of the same resource that is in progress."""
-        no = self._undecided.get(key)
-        if no is not None:
-            raise no
-
-        def created(outcome: Resource | Refused) -> None:
-            exists = isinstance(outcome, Resource) and not request.exist_ok
-            then(_exists(request.resource) if exists else outcome)
-
-        self._creating[key].append(created)
-
-    def _saved(
-        self,
-        key: ResourceKey,
-        record: ResourceRecord,
-        reader: LogView,
-        result: Result,
-        caller: Caller | None,
-    ) -> None:
-        if isinstance(result, StorageError):
-            reader.close()
-            self._not_created(key, record, result)
-            return
-        resource = self._add(record, self._intakes.create(log_key(record), reader, {}, record.owner))
-        self._outbox.audit.created(caller, record.vhost, record.name)
-        self._created(key, resource)
-        self.created(resource)
-
-    def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
-        self._outbox.actions.append(DropLogs((log_key(record),)))
-        self._pool.remove(record.owner)
-        self._created(key, Refused(503, w.STORAGE, str(error)))
-
-    def _refuse_waiting(self, key: ResourceKey, error: StorageError) -> None:
-        """The outcome of a creation is unknown: refuse the waiting requests, whose clients ask again."""
-        no = Refused(503, w.STORAGE, f"it is not known yet whether resource {key[1]!r} was made: {error}")
-        self._undecided[key] = no
-        waiting, self._creating[key] = self._creating[key], []
-        for then in waiting:
-            then(no)
-
-    def _created(self, key: ResourceKey, outcome: Resource | Refused) -> None:
-        self._undecided.pop(key, None)
-        for then in self._creating.pop(key):
-            then(outcome)
 
     def _add(self, record: ResourceRecord, intake: Intake) -> Resource:
         resource = Resource(record, intake)
@@ -372,18 +351,12 @@ class Resources:
         self._outbox.actions.append(DropLogs((intake.key,)))
         self.deleted(resource)
 
-    def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
-        """Move `earliest` in the record, durably; `then` is called with whether it is durable, and may unlink files."""
+    async def trimmed(self, resource: Resource, earliest: int) -> None:
+        """Move `earliest` in the record, durably, so that files may be unlinked."""
         record = msgspec.structs.replace(resource.record, earliest=earliest)
-
-        def saved(result: Result) -> None:
-            durable = not isinstance(result, StorageError)
-            if durable:
-                resource.record = record
-                self.shrank(resource)
-            then(durable)
-
-        self._outbox.save((record,), (), saved)
+        await self._outbox.save((record,))
+        resource.record = record
+        self.shrank(resource)
 
 
 def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:

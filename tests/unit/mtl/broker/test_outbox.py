@@ -9,7 +9,8 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import ANSWER_S, Outbox, refusal
+from mtl.broker.outbox import ANSWER_S, Outbox, unstored
+from mtl.broker.steps import begin
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Save, Trim
 from mtl.storage.records import ApplicationRecord, WriterRecord
@@ -69,13 +70,12 @@ def test_a_timer_set_by_a_timer_runs_in_the_next_round(outbox: Outbox) -> None:
 
 
 def test_an_action_is_answered_once(outbox: Outbox) -> None:
-    results: list[Any] = []
-    outbox.submit(lambda number: Trim(number, "x", 1), results.append)
+    outcome = outbox.submit(lambda number: Trim(number, "x", 1))
     (action,) = outbox.pop_actions()
     assert isinstance(action, Trim)
     assert not outbox.idle
     outbox.completed(action.id, "result")
-    assert (results, outbox.idle) == (["result"], True)
+    assert (outcome.value, outbox.idle) == ("result", True)
     with pytest.raises(KeyError):
         outbox.completed(action.id, "again")
 
@@ -94,22 +94,20 @@ def test_commands_and_replies_are_actions(outbox: Outbox) -> None:
     assert outbox.pop_actions() == []
 
 
-def test_only_a_failure_makes_a_refusal() -> None:
-    assert refusal(None) is None
-    refused = refusal(FAILED)
-    assert refused is not None
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+def test_a_failed_action_refuses_its_request() -> None:
+    refused = unstored(FAILED)
+    assert (refused.status, refused.reason, refused.message) == (503, w.STORAGE, "no")
 
 
 # --- save_surely --------------------------------------------------------------------------------------------
 
 
 def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
-    results: list[Any] = []
-    outbox.save_surely((record("a"),), (), (), results.append, results.append)
+    unsure: list[Any] = []
+    saved = begin(outbox.save_surely((record("a"),), (), (), unsure.append))
     (save,) = saves(outbox)
     outbox.completed(save.id, None)
-    assert (results, outbox.pop_actions()) == ([None], [])
+    assert (saved.is_known, saved.error, unsure, outbox.pop_actions()) == (True, None, [], [])
 
 
 @pytest.mark.parametrize(
@@ -124,46 +122,46 @@ def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
 def test_a_failed_save_is_undone(
     outbox: Outbox, put: Any, forget: Any, before: Any, back_put: Any, back_forget: Any
 ) -> None:
-    results: list[Any] = []
-    outbox.save_surely(put, forget, before, results.append, lambda _: results.append("unsure"))
+    unsure: list[Any] = []
+    saved = begin(outbox.save_surely(put, forget, before, unsure.append))
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
-    assert results == []
+    assert not saved.is_known
     (back,) = saves(outbox)
     assert (list(back.put), list(back.forget)) == (back_put, back_forget)
     outbox.completed(back.id, FAILED)
-    assert (results, outbox.pop_actions()) == ([], [])
+    assert (saved.is_known, outbox.pop_actions()) == (False, [])
     outbox.now = a.Now(broker_limits.SAVE_RETRY_S, 0)
     outbox.run_due()
     (again,) = saves(outbox)
     outbox.completed(again.id, None)
-    assert results == [FAILED]
+    assert saved.error is FAILED
+    assert unsure == []
 
 
 def test_an_unknown_outcome_is_reported_before_the_request_timeout(outbox: Outbox) -> None:
-    results: list[Any] = []
-    outbox.save_surely(
-        (record("a"),), (), (), results.append, lambda error: results.append(("unsure", error))
-    )
+    unsure: list[Any] = []
+    saved = begin(outbox.save_surely((record("a"),), (), (), unsure.append))
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
     reported = 0.0
     for at in range(10):
         (back,) = saves(outbox)
         outbox.completed(back.id, FAILED)
-        reported = reported if results else at * broker_limits.SAVE_RETRY_S
+        reported = reported if unsure else at * broker_limits.SAVE_RETRY_S
         outbox.now = a.Now((at + 1) * broker_limits.SAVE_RETRY_S, 0)
         outbox.run_due()
-    assert results == [("unsure", FAILED)], "once"
+    assert unsure == [FAILED], "once"
+    assert not saved.is_known
     assert reported <= ANSWER_S < limits.REQUEST_TIMEOUT_S
     (back,) = saves(outbox)
     outbox.completed(back.id, None)
-    assert results == [("unsure", FAILED), FAILED]
+    assert saved.error is FAILED
 
 
 def test_records_are_identified_by_kind_and_key(outbox: Outbox) -> None:
     application = ApplicationRecord("/", "a", 1, "", {}, 0)
-    outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None, lambda _: None)
+    begin(outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None))
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
     (back,) = saves(outbox)

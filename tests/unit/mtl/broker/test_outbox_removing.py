@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, remove
-from mtl.errors import StorageFailed
+from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Save
 from mtl.storage.records import WriterRecord
 
@@ -22,9 +20,8 @@ class Desk:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.over: list[bool] = []
-        self.answers: list[Any] = []
         leavings = [Deletion((A,), self.over.append), Deletion((B,), self.over.append, ((OLD, NEW),))]
-        remove(self.outbox, leavings, self.answers.append)
+        self.removed = remove(self.outbox, leavings)
 
     def save(self) -> Save:
         (save,) = self.outbox.pop_actions()
@@ -37,7 +34,7 @@ def test_all_records_are_removed_in_one_transaction() -> None:
     save = desk.save()
     assert (list(save.put), list(save.forget)) == ([NEW], [A, B])
     desk.outbox.completed(save.id, None)
-    assert (desk.over, desk.answers) == ([True, True], [None])
+    assert (desk.over, desk.removed.is_known, desk.removed.error) == ([True, True], True, None)
 
 
 def test_all_records_stay_if_the_transaction_fails() -> None:
@@ -47,29 +44,28 @@ def test_all_records_stay_if_the_transaction_fails() -> None:
     assert (list(back.put), list(back.forget), desk.over) == ([A, B, OLD], [], [])
     desk.outbox.completed(back.id, None)
     assert desk.over == [False, False]
-    (no,) = desk.answers
-    assert (no.status, no.reason) == (503, "storage")
+    assert desk.removed.error is FAILED
 
 
 def test_the_answer_has_a_deadline() -> None:
     desk = Desk()
     desk.outbox.completed(desk.save().id, FAILED)
     at = 0.0
-    while not desk.answers:
+    while not desk.removed.is_known:
         desk.outbox.completed(desk.save().id, FAILED)
         at += broker_limits.SAVE_RETRY_S
         desk.outbox.now = a.Now(at, 0)
         desk.outbox.run_due()
         assert at < limits.REQUEST_TIMEOUT_S
     assert desk.over == [], "the records are still reserved"
-    (no,) = desk.answers
-    assert "not known" in no.message
+    assert isinstance(desk.removed.error, Refused)
+    assert "not known" in desk.removed.error.message
     desk.outbox.completed(desk.save().id, None)
-    assert (desk.over, len(desk.answers)) == ([False, False], 1)
+    assert desk.over == [False, False]
 
 
 @pytest.mark.parametrize("nothing", [[], [Deletion((), lambda _: None)]])
 def test_removing_no_records_is_answered_at_once(nothing: list[Deletion]) -> None:
-    outbox, answers = Outbox(), []  # type: ignore[var-annotated]
-    remove(outbox, nothing, answers.append)
-    assert (answers, outbox.pop_actions()) == ([None], [])
+    outbox = Outbox()
+    removed = remove(outbox, nothing)
+    assert (removed.is_known, removed.error, outbox.pop_actions()) == (True, None, [])

@@ -10,7 +10,7 @@ import pytest
 
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
-from mtl.broker.steps import Outcome, begin, gather, run
+from mtl.broker.steps import Outcome, begin, either, gather, run
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Mark, Save, Trim
 from mtl.wire import control as w
@@ -159,6 +159,18 @@ def test_steps_can_be_joined_themselves(desk: Desk) -> None:
     desk.step("y").set("2")
     desk.step("x").set("1")
     assert joined.value == ["1", "2"]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_either_of_two_steps_ends_with_the_first(desk: Desk, failed: bool) -> None:
+    ended = either(desk.step("x"), desk.step("y"))
+    assert not ended.is_known
+    if failed:
+        desk.step("y").fail(FAILED)
+    else:
+        desk.step("y").set("2")
+    assert (ended.is_known, ended.error) == (True, None)
+    desk.step("x").set("1")
 
 
 # --- the end ------------------------------------------------------------------------------------------------

@@ -205,9 +205,9 @@ def test_cursors_of_many_resources_are_made_with_one_write(
     written: list[int] = []
     save = outbox.save
 
-    def count(records: Any, *rest: Any) -> None:
+    def count(records: Any, *rest: Any) -> Any:
         written.append(len(records))
-        save(records, *rest)
+        return save(records, *rest)
 
     monkeypatch.setattr(outbox, "save", count)
     assert len(hold(client, *names, group="g").held or {}) == 200

@@ -13,7 +13,7 @@ from mtl.broker import sorted_keys
 from mtl.broker.access import patterns
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.commands import authorization
-from mtl.broker.stages import committing
+from mtl.broker.stages import applications
 from mtl.limits import MAX_CONTROL_FRAME
 from mtl.storage.records import ApplicationRecord, StageRecord
 from mtl.wire import control as w
@@ -217,13 +217,13 @@ def test_a_page_costs_the_names_that_its_client_may_see(judged: list[str]) -> No
     rig = rig_with(user("other", "secret"), user("me", "secret", "read mine", r"application shared\..*"))
     other, consumer = logged_in(rig, "other"), logged_in(rig, "other", profile="queue")
     other.create("mine", *(f"theirs{number}" for number in range(50)))
-    stages, committing = rig.broker.parts.stages, rig.broker.parts.committing
+    stages, applications = rig.broker.parts.stages, rig.broker.parts.applications
     for number in range(3_000):
         name = f"other.{number}"
-        committing.remember(ApplicationRecord("/", name, 1, "", {"theirs1": (1, 1)}, 1))
+        applications.remember(ApplicationRecord("/", name, 1, "", {"theirs1": (1, 1)}, 1))
         stages.restore(StageRecord("/", f"{number:032}", name, 2, {}, number + 1))
     stages.restore(StageRecord("/", "a" * 32, "me.query", 2, {}, 1))
-    committing.remember(ApplicationRecord("/", "shared.query", 1, "", {"mine": (1, 1)}, 1))
+    applications.remember(ApplicationRecord("/", "shared.query", 1, "", {"mine": (1, 1)}, 1))
     for name in ("mine", "theirs1", "theirs2"):
         consumer.ask(w.ConnectionReader(resources=[name], confirm="none"), w.DataLease)
     me = logged_in(rig, "me")
@@ -242,7 +242,7 @@ def test_a_page_of_commits_with_many_resources_is_bounded(
     monkeypatch.setattr(authorization, "MAX_PAGE_SCANNED", 5)
     for number in range(6):
         published = {f"r{x}": (1, 1) for x in range(3 if number else 20)}
-        rig.broker.parts.committing.remember(ApplicationRecord("/", f"app{number}", 1, "", published, 1))
+        rig.broker.parts.applications.remember(ApplicationRecord("/", f"app{number}", 1, "", published, 1))
     pages = walk(client, w.StageDescribe(), w.StageList, both)
     assert pages == [["app0"], ["app1", "app2"], ["app3", "app4"], ["app5"]]
 
@@ -252,16 +252,16 @@ def test_only_the_entries_that_fit_a_page_are_described(
 ) -> None:
     """An entry may be as large as the page: a thousand of them would take seconds."""
     described: list[str] = []
-    info = committing._application_info
+    info = applications._application_info
 
     def recording(record: ApplicationRecord) -> w.ApplicationInfo:
         described.append(record.application)
         return info(record)
 
-    monkeypatch.setattr(committing, "_application_info", recording)
+    monkeypatch.setattr(applications, "_application_info", recording)
     monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 500)
     for number in range(100):
-        rig.broker.parts.committing.remember(ApplicationRecord("/", f"app{number:02}", 1, "", {}, 1))
+        rig.broker.parts.applications.remember(ApplicationRecord("/", f"app{number:02}", 1, "", {}, 1))
     client.ask(w.StageDescribe(), w.StageList)
     assert len(described) < 10
 

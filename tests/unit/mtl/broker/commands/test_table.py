@@ -14,6 +14,7 @@ from mtl.broker.commands.table import COMMANDS
 from mtl.cli.main import app
 from mtl.profiles import LOG, PROFILES, QUEUE, TEST, CommandClass
 from mtl.wire import control as w
+from tests.support.core import Rig
 
 ROWS = pytest.mark.parametrize("command", COMMANDS.values(), ids=[x.__name__ for x in COMMANDS])
 
@@ -77,6 +78,10 @@ def test_every_client_method_that_sends_a_command_is_in_a_row() -> None:
 def test_the_session_itself_carries_out_the_commands_that_change_it() -> None:
     changing = {w.ConnectionOpen, w.ConnectionAuthorize, w.ConnectionProfile}
     assert {kind for kind, command in COMMANDS.items() if command.session} == changing
+
+
+def test_each_command_has_a_handler() -> None:
+    assert set(Rig().broker.parts.requests._handlers) == set(COMMANDS)
 
 
 @pytest.mark.requirement("MTL-40")

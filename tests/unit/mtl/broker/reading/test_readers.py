@@ -12,6 +12,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS
 from mtl.broker.reading.readers import ReaderLease
+from mtl.broker.steps import begin
 from mtl.log.reader import LogReader
 from mtl.storage.api import Chunk, Contents, Read, Trim
 from mtl.wire import commands as c
@@ -596,8 +597,8 @@ def test_contents_removed_by_retention_during_a_read_are_skipped(cold: Rig) -> N
     flow.summon("a")
     resource = cold.broker.parts.resources.need("/", "a")
     kept = [info.base for info in cast(LogReader, resource.log).segments()][3]
-    cold.broker.parts.resources.trimmed(resource, kept, lambda _: resource.intake.trim(kept))
-    resource.intake.change(lambda number: Trim(number, resource.intake.key, kept), lambda _: None)
+    begin(cold.broker.parts.resources.trimmed(resource, kept)).when_known(lambda: resource.intake.trim(kept))
+    resource.intake.change(lambda number: Trim(number, resource.intake.key, kept))
     cold.run()
     cold.let_go()
     assert flow.numbers() == list(range(kept, 201))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mtl.broker.reading.reads import Reads
+from mtl.broker.steps import begin
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageFailed
-from mtl.storage.api import Contents, Range, RangeFrom, Read, Trim
+from mtl.storage.api import Contents, RangeFrom, Read, Trim
 from mtl.wire import control as w
 from tests.support.core import Rig
 
@@ -37,88 +36,63 @@ def reads(rig: Rig, resource: Resource) -> Reads:
 
 def test_a_read_from_memory_is_answered_at_once(rig: Rig, resource: Resource, reads: Reads) -> None:
     rig.client().fill("a", [b"new"])
-    answers: list[Any] = []
-    reads.ask(resource, Contents(7, 8, octets=0, most=1), answers.append)
-    assert answers[0][0].ref.base == 7
+    answer = begin(reads.ask(resource, Contents(7, 8, octets=0, most=1)))
+    assert answer.value[0].ref.base == 7
     assert rig.broker.pop_actions() == []
 
 
 def test_a_read_of_cold_contents_is_an_action(rig: Rig, resource: Resource, reads: Reads) -> None:
-    answers: list[Any] = []
-    reads.ask(resource, RangeFrom(1, contents=2), answers.append)
-    assert answers == []
+    answer = begin(reads.ask(resource, RangeFrom(1, contents=2)))
+    assert not answer.is_known
     rig.run()
-    assert isinstance(answers[0], Range)
-    assert answers[0].end == 3
+    assert answer.value.end == 3
 
 
 def test_answers_of_several_reads_arrive_together_in_order(
     rig: Rig, resource: Resource, reads: Reads
 ) -> None:
     rig.client().fill("a", [b"new"])
-    answers: list[Any] = []
-    reads.ask_all([(resource, RangeFrom(n, contents=1)) for n in (3, 7, 1)], answers.append)
-    assert answers == []
+    answers = begin(reads.ask_all([(resource, RangeFrom(n, contents=1)) for n in (3, 7, 1)]))
+    assert not answers.is_known
     rig.run()
-    assert [x.end for x in answers[0]] == [4, 8, 2]
-    reads.ask_all([], answers.append)
-    assert answers[1] == []
+    assert [x and x.end for x in answers.value] == [4, 8, 2]
+    assert begin(reads.ask_all([])).value == []
 
 
-def test_a_failed_read_is_answered_with_its_error(rig: Rig, resource: Resource, reads: Reads) -> None:
+def test_a_failed_read_raises_its_error(rig: Rig, resource: Resource, reads: Reads) -> None:
     rig.disk.fail("read", count=100)
-    answers: list[Any] = []
-    reads.ask(resource, RangeFrom(1), answers.append)
+    answer = begin(reads.ask(resource, RangeFrom(1)))
+    several = begin(reads.ask_all([(resource, RangeFrom(1))]))
     rig.run()
-    assert isinstance(answers[0], StorageFailed)
-
-
-def test_a_failed_read_refuses_its_request(rig: Rig, resource: Resource, reads: Reads) -> None:
-    rig.disk.fail("read", count=100)
-    refused: list[Refused] = []
-    reads.request(resource, RangeFrom(1), refused.append, lambda _: pytest.fail("answered"))
-    rig.run()
-    assert [(x.status, x.reason) for x in refused] == [(503, w.STORAGE)]
-
-
-def test_a_refusal_raised_on_the_answer_refuses_the_request(
-    rig: Rig, resource: Resource, reads: Reads
-) -> None:
-    def then(_: Any) -> None:
-        raise Refused(409, w.IN_USE, "no")
-
-    refused: list[Refused] = []
-    reads.request(resource, RangeFrom(1), refused.append, then)
-    rig.run()
-    assert [x.status for x in refused] == [409]
+    assert isinstance(answer.error, StorageFailed)
+    assert several.value == [None]
 
 
 def test_a_read_of_contents_removed_meanwhile_is_repeated(rig: Rig, resource: Resource, reads: Reads) -> None:
     assert resource.log is not None
     rig.hold(Read)
-    answers: list[Any] = []
-    reads.ask(resource, Contents(1, 7, octets=0, most=1), answers.append)
+    answer = begin(reads.ask(resource, Contents(1, 7, octets=0, most=1)))
     rig.run()
-    rig.broker.parts.resources.trimmed(resource, 4, lambda _: resource.intake.trim(4))
-    resource.intake.change(lambda number: Trim(number, resource.intake.key, 4), lambda _: None)
+    begin(rig.broker.parts.resources.trimmed(resource, 4)).when_known(lambda: resource.intake.trim(4))
+    resource.intake.change(lambda number: Trim(number, resource.intake.key, 4))
     rig.run()
     rig.let_go()
-    assert [chunk.ref.base for chunk in answers[0]] == [4]
+    assert [chunk.ref.base for chunk in answer.value] == [4]
 
 
 def test_contents_that_could_not_be_read_are_read_again(rig: Rig, resource: Resource, reads: Reads) -> None:
-    outcomes: list[Refused | None] = []
-    reads.check(resource, 1, outcomes.append)
-    assert outcomes == [None], "nothing is known against them"
+    assert begin(reads.check(resource, 1)).error is None, "nothing is known against them"
     resource.add_unread(1, 2, StorageFailed("Input/output error"))
     rig.disk.fail("read", count=100, when=lambda path: path.endswith(".segment"))
-    reads.check(resource, 1, outcomes.append)
+    failed = begin(reads.check(resource, 1))
     rig.run()
-    assert outcomes[1] is not None
-    assert "cannot be read from 1" in outcomes[1].message
+    assert isinstance(failed.error, Refused)
+    assert (failed.error.status, failed.error.reason) == (503, w.STORAGE)
+    assert "cannot be read from 1" in failed.error.message
     assert resource.trouble is not None
     rig.disk.heal()
-    reads.check(resource, 1, outcomes.append)
+    again = begin(reads.check(resource, 1))
     rig.run()
-    assert outcomes[2] is None
+    assert again.is_known
+    assert again.error is None
     assert resource.trouble is None

@@ -249,7 +249,7 @@ def test_an_exception_in_a_worker_thread_ends_the_loop(
 
     server = Server(config(tmp_path))
     monkeypatch.setattr(Storage, "perform", bug)
-    server._broker._outbox.submit(lambda number: Trim(number, "x", 1), lambda _: None)
+    server._broker._outbox.submit(lambda number: Trim(number, "x", 1))
     with pytest.raises(AssertionError, match="a bug"):
         server.run()
     with pytest.raises(StorageFailed, match="not synced"):  # the action that failed was not performed

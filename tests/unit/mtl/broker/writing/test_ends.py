@@ -195,7 +195,7 @@ def test_a_held_log_is_recorded_later(rig: Rig, client: Client) -> None:
     held: list[str] = []
     resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
-    resource.intake.hold(lambda: held.append("held"))
+    resource.intake.hold().when_known(lambda: held.append("held"))
     rig.sleep(IDLE)
     assert end(rig) == 1
     resource.intake.release()

@@ -123,7 +123,7 @@ def test_a_held_log_passes_its_turn_and_gets_another() -> None:
     (first,) = outbox.pop_actions()
     held.add(1)
     other.add(1)
-    held.intake.hold(lambda: None)
+    held.intake.hold()
     busy.answer(FAILED, first)
     (second,) = outbox.pop_actions()
     other.answer(["change"], second)
@@ -136,7 +136,7 @@ def test_a_held_log_passes_its_turn_and_gets_another() -> None:
 def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "GROUP_OCTETS", 10 * limits.ARRIVAL_OVERHEAD)
     desk = Desk()
-    desk.intake.hold(lambda: None)
+    desk.intake.hold()
     desk.add(*range(1, 31))
     desk.intake.release()
     assert sum(d.count for d in desk.drafts()) == 10
@@ -155,7 +155,7 @@ def test_a_pack_stays_one_chunk_and_adjacent_plain_contents_share_one(
     pattern: str, counts: list[int]
 ) -> None:
     desk = Desk()
-    desk.intake.hold(lambda: None)
+    desk.intake.hold()
     number = 1
     for kind in pattern:
         count = 5 if kind == "K" else 1
@@ -193,7 +193,7 @@ def test_a_chunk_of_plain_contents_is_no_larger_than_a_pack(monkeypatch: pytest.
     monkeypatch.setattr(limits, "MAX_PACK", 100)
     monkeypatch.setattr(limits, "MAX_PACK_CONTENTS", 4)
     desk = Desk()
-    desk.intake.hold(lambda: None)
+    desk.intake.hold()
     for number, size in enumerate([30, 30, 30, 200, 1, 1, 1, 1, 1], 1):
         desk.intake.add(Arrival(WRITER, number, 1, (bytes(size),), EMPTY))
     desk.intake.release()
@@ -214,7 +214,7 @@ def test_runs_say_which_numbers_of_named_writers_a_chunk_holds(
     arrivals: list[tuple[int | str, int]], runs: list[RunEntry]
 ) -> None:
     desk = Desk()
-    desk.intake.hold(lambda: None)
+    desk.intake.hold()
     for key, number in arrivals:
         desk.intake.add(Arrival(lease(key), number, 1, (b"",), EMPTY))
     desk.intake.release()
@@ -313,7 +313,7 @@ def test_a_stopped_log_fails_all_waiting_contents() -> None:
     desk.add(1)
     desk.add(1, of=lease(2))
     results: list[object] = []
-    desk.intake.hold(lambda: results.append(desk.intake.stopped))
+    desk.intake.hold().when_known(lambda: results.append(desk.intake.stopped))
     stopped = LogStopped("for good")
     desk.answer(stopped)
     assert desk.failed == [1, 1]
@@ -325,7 +325,7 @@ def test_a_stopped_log_fails_all_waiting_contents() -> None:
 
 def test_a_stopped_intake_can_be_resumed() -> None:
     desk = Desk()
-    desk.intake.hold(lambda: None)
+    desk.intake.hold()
     desk.add(1)
     desk.intake.stop(FAILED)
     assert (desk.failed, desk.inbound.octets) == ([1], 0)
@@ -352,7 +352,7 @@ def test_withdrawing_a_writer_waits_for_its_write_in_progress() -> None:
     desk.add(1)
     desk.add(2)
     called: list[int] = []
-    desk.intake.withdraw(1, lambda: called.append(desk.intake.numbers.durable(1)))
+    desk.intake.withdraw(1).when_known(lambda: called.append(desk.intake.numbers.durable(1)))
     assert (called, desk.failed) == ([], [2])
     assert desk.intake.numbers._accepted == {1: 1}
     desk.answer(["change"])
@@ -364,7 +364,7 @@ def test_withdrawing_a_writer_does_not_wait_for_others() -> None:
     desk.add(1)
     desk.add(1, of=lease(2))
     called: list[int] = []
-    desk.intake.withdraw(2, lambda: called.append(1))
+    desk.intake.withdraw(2).when_known(lambda: called.append(1))
     assert (called, desk.failed) == ([1], [1])
     desk.answer(["change"])
     assert desk.actions() == []
@@ -377,7 +377,7 @@ def test_a_hold_waits_for_the_write_in_progress_and_starts_no_group() -> None:
     desk = Desk()
     desk.add(1)
     held: list[str] = []
-    desk.intake.hold(lambda: held.append("me"))
+    desk.intake.hold().when_known(lambda: held.append("me"))
     desk.add(2)
     assert (held, desk.intake.held) == ([], True)
     desk.answer(["change"])
@@ -391,7 +391,7 @@ def test_holders_are_served_one_after_the_other() -> None:
     desk = Desk()
     held: list[int] = []
     for number in (1, 2, 3):
-        desk.intake.hold(lambda number=number: held.append(number))  # type: ignore[misc]
+        desk.intake.hold().when_known(lambda number=number: held.append(number))  # type: ignore[misc]
     assert held == [1]
     desk.intake.release()
     assert held == [1, 2]
@@ -409,8 +409,8 @@ def test_a_holder_that_releases_at_once_is_followed_by_the_next() -> None:
         held.append(1)
         desk.intake.release()
 
-    desk.intake.hold(brief)
-    desk.intake.hold(lambda: held.append(2))
+    desk.intake.hold().when_known(brief)
+    desk.intake.hold().when_known(lambda: held.append(2))
     assert held == [1, 2]
 
 
@@ -420,11 +420,11 @@ def test_the_next_holder_waits_for_the_action_of_the_former() -> None:
     held: list[int] = []
 
     def trim() -> None:
-        desk.intake.submit(lambda number: Trim(number, "x", 1), lambda _: None)
+        desk.intake.submit(lambda number: Trim(number, "x", 1))
         desk.intake.release()
 
-    desk.intake.hold(trim)
-    desk.intake.hold(lambda: held.append(1))
+    desk.intake.hold().when_known(trim)
+    desk.intake.hold().when_known(lambda: held.append(1))
     assert held == []
     desk.answer(None)
     assert held == [1]
@@ -434,7 +434,7 @@ def test_two_concurrent_actions_are_an_error() -> None:
     desk = Desk()
     desk.add(1)
     with pytest.raises(AssertionError):
-        desk.intake.submit(lambda number: Trim(number, "x", 1), lambda _: None)
+        desk.intake.submit(lambda number: Trim(number, "x", 1))
 
 
 def test_a_log_in_creation_accepts_contents_and_writes_them_later() -> None:
