@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from mtl.log.limits import OPEN_FILES
 from mtl.testing import RunningBroker
 from tests.hostile.harness import open_files, scenario
 from tests.hostile.scenarios.control import pipelining
 from tests.support.minimal_client import minimal_client
 
-FILES = 1_200
+FILES = OPEN_FILES + 100
 """The largest number of files that a broker may have open, for any number of resources."""
 
 
 @scenario(memory=256)
 def resources_by_the_thousand(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Resources are created, written to and described; an idle log must not keep a file open."""
-    count = 10_000 if heavy else 1_500
+    count = 10_000 if heavy else FILES + 100
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)
         for number in range(count):
