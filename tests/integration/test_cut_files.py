@@ -57,3 +57,35 @@ def test_a_truncated_segment_ends_a_lease_but_not_the_process(packed: bool, tmp_
         assert running.pid == pid
         (found,) = connection.describe(["cut"]).values()
         assert "the file ends too early" in (found.trouble or "")
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["of files", "of the socket"])
+def test_packs_that_were_handed_out_outlive_their_file(local: bool, tmp_path: Path) -> None:
+    """The files are cut while the application has packs: they stay whole, the others are reported, nobody ends."""
+    config = tmp_path / "broker.toml"
+    config.write_text(f"segment-bytes = 100000\nlocal-reads = {str(local).lower()}\n")
+    body = bytes(range(256)) * 200
+    with (
+        broker(data=tmp_path / "data", config=config) as running,
+        mtl.connect(running.endpoint, retry_deadline=2.0) as connection,
+    ):
+        connection.create_resource("cut")
+        with connection.writer("cut", packed=True) as writer:
+            for _ in range(400):
+                writer.send(body)
+                writer.flush()
+        running.restart()  # contents in memory need no file
+        pid = running.pid
+        with connection.reader("cut", start=1, until=401, packed=True) as reader:
+            packs = iter(reader.batches())
+            held = [next(packs) for _ in range(3)]
+            for segment in running.data.glob("resources/*/*.segment"):
+                os.truncate(segment, 0)
+            assert [pack.batch.column(1)[0].as_py() for pack in held] == [body] * 3
+            with pytest.raises(Refused) as refused:
+                held.extend(packs)
+            assert "the file ends too early" in str(refused.value)
+        assert {x.as_py() for pack in held for x in pack.batch.column(1)} == {body}
+        assert running.pid == pid
+        (found,) = connection.describe(["cut"]).values()
+        assert "the file ends too early" in (found.trouble or "")

@@ -183,7 +183,7 @@ class Chaos:
         self.world.after(seconds, "room", lambda: self._machine.fill(False))
 
     def _hide_a_segment(self) -> None:
-        """One segment of a log cannot be read for a while, mapped or not."""
+        """One segment of a log cannot be read for a while."""
         disk = self._machine.disk
         logs = [f"{ROOT}/resources/{name}" for name in disk.list_dir(f"{ROOT}/resources")]
         paths = [f"{log}/{name}" for log in logs for name in disk.list_dir(log) if name.endswith(".segment")]
@@ -191,11 +191,10 @@ class Chaos:
             return
         path, seconds = self.world.random.choice(paths), self.world.between(0.05, 5.0)
         self._note(f"unreadable {path} {seconds:.3f}")
-        rules = [disk.fail(op, count=1_000_000, when=lambda p: p == path) for op in ("read", "load_mapped")]
+        rule = disk.fail("read", count=1_000_000, when=lambda p: p == path)
 
         def well() -> None:
-            for rule in rules:
-                disk.spare(rule)
+            disk.spare(rule)
 
         self.world.after(seconds, "well", well)
 

@@ -63,7 +63,6 @@ class Habits:
     disk_s: tuple[float, float] = (0.0001, 0.01)
     turn_s: tuple[float, float] = (0.00001, 0.0005)
     segment_bytes: int = 8 << 10
-    mapped_segments: int = 256
     tail_bytes: int = 64 << 20
     index_bytes: int = 64 << 20
     heartbeat_s: float = 1.0
@@ -289,7 +288,7 @@ class Machine:
         """The storage engine of a new process."""
         habits = self.habits
         storage = Storage(self.disk, ROOT, self.store, habits.segment_bytes)
-        storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
+        storage._cache = ReadCache(habits.tail_bytes, habits.index_bytes)
         return FaultyEngine(storage)
 
     def twin(self) -> Machine:

@@ -77,7 +77,6 @@ class Simulation:
         habits = Habits(
             disk_s=(0.00005, pick((0.001, 0.01, 0.1))),
             segment_bytes=pick((2 << 10, 8 << 10, 64 << 10)),
-            mapped_segments=pick((1, 256)),
             tail_bytes=pick((0, 2_000, 64 << 20)),
             index_bytes=pick((0, 64 << 20)),
             heartbeat_s=pick((0.1, 1.0)),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import weakref
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -24,10 +22,6 @@ class FileImage:
     disk: bytearray = field(default_factory=bytearray)
     versions: dict[int, list[bytes]] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    maps: list[tuple[weakref.ref[array[int]], int]] = field(default_factory=list)
-
-    def mapped(self, mapping: array[int], length: int) -> None:
-        self.maps.append((weakref.ref(mapping), length))
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
@@ -39,10 +33,6 @@ class FileImage:
             self.versions.setdefault(page, []).append(self._page(self.data, page))
 
     def truncate(self, size: int) -> None:
-        for mapping, length in self.maps:
-            assert mapping() is None or size >= length, (
-                "SIGBUS: a file was cut below a mapping that is in use"
-            )
         if size < len(self.data):
             del self.data[size:]
         else:

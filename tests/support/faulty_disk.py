@@ -19,14 +19,13 @@ from __future__ import annotations
 import errno
 import os
 import random
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from mtl.errors import DirectoryInUse
-from mtl.log.files import Mapped, Mode
+from mtl.log.files import Mode
 from tests.support.disk_images import DirectoryImage, FileImage, move, move_across, put, remove
 
 if TYPE_CHECKING:
@@ -163,8 +162,6 @@ class FaultyDisk:
         self._rules: list[Rule] = []
         self._steps_left: int | None = None
         self._pending: OSError | None = None
-        self._mapped: dict[int, tuple[FileImage, str]] = {}
-        """The files of mappings, by the id of the mapping."""
 
     # --- requests of tests ----------------------------------------------------------------------------------
 
@@ -180,7 +177,7 @@ class FaultyDisk:
         """From the `nth` matching call on, `count` calls of `op` fail with `error`.
 
         Operations: read, write, short (a write that writes less, no error), begin_sync (reported by the next sync),
-        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map, load_mapped; ANY. A
+        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir; ANY. A
         failed write may have written some of it; a failed sync has lost the octets that were not on the disk, although
         the system still returns them.
         """
@@ -210,8 +207,6 @@ class FaultyDisk:
         """
         if power:
             self._lose_power(keep)
-        for inode in self._inodes(self._root):
-            inode.maps.clear()
         self.dead = False
         self.life += 1
         self.open_files = 0
@@ -238,12 +233,9 @@ class FaultyDisk:
             inode.forget_cache()
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Change one bit, on the disk, in the cache and in mappings."""
+        """Change one bit, on the disk and in the cache."""
         inode = self._file(path)
-        mapped = [
-            mapping for weak, length in inode.maps if offset < length and (mapping := weak()) is not None
-        ]
-        for image in (inode.data, inode.disk, *mapped):
+        for image in (inode.data, inode.disk):
             image[offset] ^= 1 << bit
 
     def shorten(self, path: str, size: int) -> None:
@@ -275,7 +267,6 @@ class FaultyDisk:
         for directory in self._directories(self._root):
             directory.sync()
         for inode in self._inodes(self._root):
-            inode.maps.clear()
             inode.sync()
         self.life += 1
 
@@ -415,24 +406,6 @@ class FaultyDisk:
                 directory.lose(self.rng, "some")
             self.fail_now()
         directory.sync()
-
-    def map(self, path: str, length: int) -> Mapped:
-        inode = self._file(path)
-        self.maybe_fail("map", path)
-        if not 0 < length <= len(inode.data):
-            raise _error(errno.EINVAL, path)
-        mapped = array("B", bytes(inode.data[:length]))
-        inode.mapped(mapped, length)
-        self._mapped[id(mapped)] = inode, path
-        return mapped
-
-    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
-        inode, path = self._mapped[id(mapped)]
-        try:
-            self.maybe_fail("load_mapped", path)
-        except OSError:
-            return False
-        return offset + size <= len(inode.data)
 
     def entropy(self, size: int) -> bytes:
         return self.rng.randbytes(size)

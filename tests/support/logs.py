@@ -242,7 +242,7 @@ class LogUnderTest:
             self.options,
             now_us=self.now,
             earliest=self.earliest,
-            cache=ReadCache(mapped_segments=3, tail_bytes=1000),
+            cache=ReadCache(tail_bytes=1000),
             owner=OWNER,
             run=self.run,
         )
@@ -305,8 +305,3 @@ def range_of(reader: LogReader, start: int, contents: int | None = None) -> Rang
     found = reader.snapshot().answer(RangeFrom(start, contents))
     assert isinstance(found, Range)
     return found
-
-
-def mapped_bytes(cache: ReadCache) -> int:
-    """Octets of the mappings that a cache keeps."""
-    return sum(length for _, length in cache._maps.values())

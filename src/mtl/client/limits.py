@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-LOCAL_WINDOW = 16 << 20
-"""Octets of a broker's file that are mapped at once: a few packs, so that the cost of mapping is negligible and the
-memory is released soon."""
-
 LOCAL_FILES = 2
 """Files of the broker that a reader keeps open: the current segment and the next one."""
 

@@ -1,4 +1,8 @@
-"""Reads packs directly from the files of a broker on the same machine (PROTOCOL.md 5.6)."""
+"""Reads packs directly from the files of a broker on the same machine (PROTOCOL.md 5.6).
+
+Packs are copied into memory of this process and not mapped: the file of a mapping may be cut at any time later, and an
+access to a lost page ends the process by SIGBUS.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ import pyarrow as pa
 
 from mtl.client.granted import Granted
 from mtl.client.limits import LOCAL_FILES
-from mtl.client.mapped import MappedFile
 from mtl.client.turn import Turn
 from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
@@ -30,7 +33,8 @@ class Places:
     def __init__(self) -> None:
         self._turn = Turn()
         """A file is read in it: another thread might close the file, and its descriptor would be reused."""
-        self._open: OrderedDict[str, MappedFile] = OrderedDict()
+        self._open: OrderedDict[str, int] = OrderedDict()
+        """Descriptors by path, the last used one at the end."""
         self._granted: Granted | None = None
 
     def grant(self, files: LocalFiles) -> None:
@@ -51,35 +55,25 @@ class Places:
             ) from error
 
     def read(self, place: Place) -> ArrowBuffer:
-        """The octets at a place: mapped memory of the file, or a copy if mapping is not possible. NotLocal if they are
-        missing, Malformed for more than a pack has.
-        """
+        """A copy of the octets at a place. NotLocal if they are missing, Malformed for more than a pack has."""
         if place.size > MAX_PACK + PACK_OVERHEAD:
             raise Malformed(f"a pack of {place.size} octets")
         try:
-            return self._turn.run(self._read, place)
+            return self._turn.run(lambda: _copied(self._descriptor(place.file), place))
         except EOFError as error:
             raise NotLocal(f"{place.file} ends before octet {place.offset + place.size}") from error
         except OSError as error:
             raise NotLocal(f"{place.file}: {error.strerror}") from error
 
-    def _read(self, place: Place) -> ArrowBuffer:
-        file = self._file(place.file)
-        try:
-            return file.octets(place.offset, place.size)
-        except OSError:
-            return _copied(file.fd, place)
-
-    def _file(self, path: str) -> MappedFile:
-        file = self._open.get(path)
-        if file is None:
+    def _descriptor(self, path: str) -> int:
+        if path not in self._open:
             if self._granted is None:
                 raise NotLocal("the broker has granted no directory")
-            file = self._open[path] = MappedFile(self._granted.open(path))
+            self._open[path] = self._granted.open(path)
             if len(self._open) > LOCAL_FILES:
-                self._open.popitem(last=False)[1].close()
+                os.close(self._open.popitem(last=False)[1])
         self._open.move_to_end(path)
-        return file
+        return self._open[path]
 
     def close(self) -> None:
         """Close the files; buffers that were returned stay valid."""
@@ -87,7 +81,7 @@ class Places:
 
     def _forget(self) -> None:
         while self._open:
-            self._open.popitem()[1].close()
+            os.close(self._open.popitem()[1])
         granted, self._granted = (
             self._granted,
             None,

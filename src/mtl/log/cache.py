@@ -1,4 +1,4 @@
-"""The memory of readers, bounded over all logs: mappings, indexes, and the bodies appended last. Any thread uses it."""
+"""The memory of readers, bounded over all logs: indexes, and the bodies appended last. Any thread uses it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
-from mtl.log.files import Mapped
-from mtl.log.limits import GHOST_BYTES, INDEX_CACHE_BYTES, MAPPED_SEGMENTS, TAIL_BYTES
+from mtl.log.limits import INDEX_CACHE_BYTES, TAIL_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
 class Owner(Protocol):
-    """An owner of a mapping and of an index, which can be dropped and read again. Nothing is kept for one that is
-    `removed`.
-    """
+    """An owner of an index, which can be dropped and read again. Nothing is kept for one that is `removed`."""
 
     removed: bool
 
@@ -26,24 +23,13 @@ class Owner(Protocol):
 
 
 class ReadCache:
-    """`mapped_segments`: mappings at a time; `tail_bytes`, `index_bytes`, `ghost_bytes`: octets, see limits."""
+    """`tail_bytes`, `index_bytes`: octets, see limits."""
 
-    def __init__(
-        self,
-        mapped_segments: int = MAPPED_SEGMENTS,
-        tail_bytes: int = TAIL_BYTES,
-        index_bytes: int = INDEX_CACHE_BYTES,
-        ghost_limit: int = GHOST_BYTES,
-    ) -> None:
-        self._mapped_segments = mapped_segments
+    def __init__(self, tail_bytes: int = TAIL_BYTES, index_bytes: int = INDEX_CACHE_BYTES) -> None:
         self._tail_limit = tail_bytes
         self._index_limit = index_bytes
-        self._ghost_limit = ghost_limit
         self._lock = threading.Lock()
         """Held for all but the tail, which only one thread changes."""
-        self._maps: OrderedDict[Owner, tuple[Mapped, int]] = OrderedDict()
-        self._lent: list[tuple[Owner, weakref.ref[Mapped], int]] = []
-        self._ghosts: list[tuple[weakref.ref[Mapped], int]] = []
         self._indexes: OrderedDict[Owner, int] = OrderedDict()
         self._index_bytes = 0
         self._read: weakref.WeakValueDictionary[tuple[Owner, int], memoryview] = weakref.WeakValueDictionary()
@@ -51,50 +37,9 @@ class ReadCache:
         self._tail_bytes = 0
 
     def drop_owner(self, owner: Owner) -> None:
-        """The file of an owner is removed, or not shown any more: drop its index, and count its mapping as a ghost for
-        as long as a frame refers to it.
-        """
+        """The file of an owner is removed, or not shown any more: drop its index."""
         with self._lock:
             self._forget_index(owner)
-            found = self._maps.pop(owner, None)
-            if found is not None:
-                self._lent.append((owner, weakref.ref(found[0]), found[1]))
-                del found
-            self._ghosts += [(mapped, length) for key, mapped, length in self._lent if key is owner]
-            self._lent = [lent for lent in self._lent if lent[0] is not owner]
-
-    # --- mappings -------------------------------------------------------------------------------------------
-
-    @property
-    def ghost_bytes(self) -> int:
-        """Octets of removed files whose space is not free, because a frame in flight refers to a mapping."""
-        with self._lock:
-            self._ghosts = [ghost for ghost in self._ghosts if ghost[0]() is not None]
-            return sum(length for _, length in self._ghosts)
-
-    @property
-    def may_map(self) -> bool:
-        return not self._ghosts or self.ghost_bytes < self._ghost_limit
-
-    def mapping(self, owner: Owner) -> Mapped | None:
-        with self._lock:
-            found = self._maps.get(owner)
-            if found is None:
-                return None
-            self._maps.move_to_end(owner)
-            return found[0]
-
-    def keep_mapping(self, owner: Owner, mapped: Mapped, length: int) -> None:
-        """Keep a mapping of `length` octets. The least recently used one beyond the limit is left to its frames."""
-        with self._lock:
-            if owner.removed:
-                self._ghosts.append((weakref.ref(mapped), length))
-                return
-            self._maps[owner] = mapped, length
-            while len(self._maps) > self._mapped_segments:
-                oldest, (evicted, size) = self._maps.popitem(last=False)
-                self._lent = [lent for lent in self._lent if lent[1]() is not None]
-                self._lent.append((oldest, weakref.ref(evicted), size))
 
     # --- bodies that were read ------------------------------------------------------------------------------
 

@@ -14,29 +14,22 @@ No operation is atomic or durable by itself. The log relies on these guarantees 
 
 from __future__ import annotations
 
-import array
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from mtl.errors import DirectoryInUse, StorageError, StorageFailed, StorageFull
 from mtl.log.limits import IOV_BATCH
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-Mapped: TypeAlias = "mmap.mmap | array.array[int]"
-"""Bytes of a file that stay valid as long as there is a reference to them, even if the file is renamed or removed."""
 
 Mode = Literal["read", "write", "create"]
 
@@ -103,14 +96,6 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def fsync_dir(self, path: str) -> None: ...
-
-    def map(self, path: str, length: int) -> Mapped:
-        """Map the first `length` octets (at least one), read-only. Call `load_mapped` before each access."""
-
-    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
-        """Load octets of a mapping into memory. False when that fails or the system cannot do it: an access could then
-        end the process by SIGBUS (a bad sector, a truncated file), so the octets have to be read in another way.
-        """
 
     def entropy(self, size: int) -> bytes:
         """Random octets that cannot be guessed."""
@@ -292,9 +277,6 @@ class RealLock:
             self._fd = -1
 
 
-_POPULATE_READ = 22
-"""MADV_POPULATE_READ, Linux 5.14: fails where an access would raise SIGBUS. Takes about 1 us for a chunk in memory."""
-
 _FLAGS = {"read": os.O_RDONLY, "write": os.O_RDWR, "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
 
 
@@ -337,20 +319,6 @@ class RealDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-    def map(self, path: str, length: int) -> Mapped:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return mmap.mmap(fd, length, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
-
-    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
-        if sys.platform != "linux" or not isinstance(mapped, mmap.mmap):
-            return False
-        page = offset % mmap.PAGESIZE
-        address = pa.py_buffer(mapped).address
-        return _advise(address + offset - page, size + page, _POPULATE_READ) == 0
 
     def entropy(self, size: int) -> bytes:
         return os.urandom(size)

@@ -15,8 +15,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from mtl.log.files import Disk, File, Lock, Mapped, Mode
+from mtl.log.files import Disk, File, Lock, Mode
 from mtl.log.limits import OPEN_FILES
+from mtl.log.reserve import with_reserve
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -139,14 +140,21 @@ class FrugalDisk:
         self._with_files(lambda: self._disk.fsync_dir(path))
 
     def _with_files(self, work: Callable[[], T]) -> T:
-        """Call `work`; if the system has no more files, close those that are not in use and call it again."""
+        """Call `work`; if the system has no more files, close those that are not in use and call it again, at last with
+        the reserve.
+        """
         try:
             return work()
         except OSError as error:
             if error.errno not in _NO_MORE_FILES:
                 raise
         self._park(0)
-        return work()
+        try:
+            return work()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        return with_reserve(work)
 
     def used(self, kept: KeptFile) -> None:
         """A file was used; if too many are open, close others."""
@@ -223,12 +231,6 @@ class FrugalDisk:
 
     def link(self, source: str, target: str) -> None:
         self._disk.link(source, target)
-
-    def map(self, path: str, length: int) -> Mapped:
-        return self._disk.map(path, length)
-
-    def load_mapped(self, mapped: Mapped, offset: int, size: int) -> bool:
-        return self._disk.load_mapped(mapped, offset, size)
 
     def entropy(self, size: int) -> bytes:
         return self._disk.entropy(size)

@@ -35,16 +35,12 @@ OPEN_FILES = 512
 """Log files open at a time; the least recently used one is closed, and reopened when it is needed. Without this
 limit each log would keep one or two files open, and many systems allow a process only about a thousand."""
 
-MAPPED_SEGMENTS = 256
-"""Sealed segments that are mapped at a time, over all logs. Each takes a file descriptor and address space; the
-least recently read one is unmapped. Segments without a mapping are read with pread."""
+RESERVED_FILES = 1_024
+"""File descriptors that connections cannot take, at most a quarter of those that the process may have: twice
+OPEN_FILES, because an open file may have lost its name, and files are read and listed meanwhile."""
 
 INDEX_CACHE_BYTES = 64 << 20
 """Indexes of sealed segments kept in memory, over all logs: 2 million chunks."""
 
 TAIL_BYTES = 64 << 20
 """Newly appended bodies kept in memory, over all logs, so that readers at the end of a log need no disk read."""
-
-GHOST_BYTES = 4 << 30
-"""Octets of removed segments that are still mapped because a frame in flight refers to them: their disk space is not
-free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""

@@ -6,14 +6,13 @@ moment: reading those fails with `StorageFailed`, and a newer snapshot begins ab
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
 
 from mtl.log.cache import ReadCache
 from mtl.log.change import ChunkRef
 from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, is_chunk, padded
-from mtl.log.files import Mapped, failure
+from mtl.log.files import failure
 from mtl.log.open_segment import OpenSegment
 from mtl.log.questions import (
     Answer,
@@ -31,8 +30,6 @@ from mtl.log.recovery import missing
 from mtl.log.segment import INDEX_ENTRY, Index
 from mtl.log.stamps import Setbacks, appended_by, first_since
 from mtl.log.store import Store
-
-_NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.EACCES}
 
 _EMPTY = memoryview(b"")
 
@@ -280,12 +277,9 @@ class LogSnapshot:
         return data
 
     def _octets(self, segment: OpenSegment, ref: ChunkRef, size: int) -> memoryview:
-        if not segment.sealed:
-            return memoryview(self._pread(segment, ref, size))
-        copy = None if segment.warm else self._checked(segment, ref)
-        mapped = self._mapping(segment)
-        if mapped is not None and self._store.disk.load_mapped(mapped, ref.offset, size):
-            return memoryview(mapped).toreadonly()[ref.offset : ref.offset + size]
+        # Read and not mapped: the file of a mapping may be cut at any time later, and an access to a lost page ends the
+        # process by SIGBUS.
+        copy = self._checked(segment, ref) if segment.sealed and not segment.warm else None
         return memoryview(copy or self._pread(segment, ref, size))
 
     def _checked(self, segment: OpenSegment, ref: ChunkRef) -> bytes | None:
@@ -306,7 +300,7 @@ class LogSnapshot:
             file.close()
 
     def _verify(self, segment: OpenSegment, ref: ChunkRef) -> bytes:
-        """The chunk's octets, read from the disk and not from a mapping, which would report a bad sector by SIGBUS."""
+        """The chunk's octets, verified."""
         data = self._pread(segment, ref, ref.stored)
         if len(data) < ref.stored:
             raise segment.broken("the file ends too early", ref.offset + len(data), ref.base, ref.end)
@@ -322,21 +316,6 @@ class LogSnapshot:
         if checksum(memoryview(data)[HEADER_SIZE:]) != header.crc:
             raise segment.broken("its contents do not match their checksum", ref.offset, ref.base, ref.end)
         return data
-
-    def _mapping(self, segment: OpenSegment) -> Mapped | None:
-        """A mapping of the whole segment; None when the system has no memory or file for it: read it then."""
-        mapped = self._cache.mapping(segment)
-        if mapped is not None or not self._cache.may_map:
-            return mapped
-        length = self._index(segment).length
-        try:
-            mapped = self._store.disk.map(self._store.segment_path(segment.base), length)
-        except OSError as error:
-            if error.errno in _NOTHING_TO_MAP_WITH:
-                return None
-            raise
-        self._cache.keep_mapping(segment, mapped, length)
-        return mapped
 
 
 def place_of(store: Store, ref: ChunkRef) -> tuple[str, int]:

@@ -193,17 +193,6 @@ def test_the_disk_crashes_after_a_number_of_steps_until_restarted(disk: FaultyDi
     disk.open("/g", "create")
 
 
-def test_a_mapped_file_must_not_shrink(disk: FaultyDisk) -> None:
-    write(disk, "/f", bytes(100), sync=True)
-    mapped = disk.map("/f", 50)
-    file = disk.open("/f", "write")
-    file.truncate(50)
-    with pytest.raises(AssertionError, match="SIGBUS"):
-        file.truncate(49)
-    del mapped
-    file.truncate(49)
-
-
 def test_files_can_be_flipped_shortened_and_replaced(disk: FaultyDisk) -> None:
     disk.put("/f", b"abc")
     disk.flip("/f", 1, 0)

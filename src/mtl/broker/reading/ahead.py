@@ -17,8 +17,7 @@ READ_AHEAD_CHUNKS = 64
 
 MAX_AHEAD_OCTETS = 256 << 20
 """Octets that are kept for all readers and queues. Above this number the chunks that were read first are dropped,
-and read again when they are needed. Mapped octets count as well, although most of them take no memory of their
-own."""
+and read again when they are needed."""
 
 
 class Ahead:

@@ -1,14 +1,8 @@
 from __future__ import annotations
 
 import gc
-from array import array
 
 from mtl.log.cache import ReadCache
-from tests.support.logs import mapped_bytes
-
-
-def mapping(size: int) -> array[int]:
-    return array("B", bytes(size))
 
 
 class Owner:
@@ -18,40 +12,6 @@ class Owner:
 
     def drop_index(self) -> None:
         self.dropped += 1
-
-
-def test_the_least_recently_used_mapping_is_evicted() -> None:
-    cache = ReadCache(mapped_segments=2)
-    first, second, third = mapping(1), mapping(2), mapping(4)
-    first_owner, second_owner = Owner(), Owner()
-    cache.keep_mapping(first_owner, first, 1)
-    cache.keep_mapping(second_owner, second, 2)
-    assert cache.mapping(first_owner) is first
-    cache.keep_mapping(Owner(), third, 4)
-    assert cache.mapping(second_owner) is None
-    assert cache.mapping(first_owner) is first
-    assert mapped_bytes(cache) == 5
-
-
-def test_a_ghost_is_a_removed_file_still_in_use() -> None:
-    cache = ReadCache(mapped_segments=1, ghost_limit=3)
-    mapped, evicted = mapping(2), mapping(8)
-    key, owner = Owner(), Owner()
-    cache.keep_mapping(key, evicted, 8)
-    cache.keep_mapping(Owner(), mapping(1), 1)
-    cache.keep_mapping(owner, mapped, 2)
-    assert cache.ghost_bytes == 0
-    cache.drop_owner(owner)
-    cache.drop_owner(Owner())
-    assert (cache.ghost_bytes, cache.may_map) == (2, True)
-    cache.drop_owner(key)  # not kept any more, but lent out before
-    assert (cache.ghost_bytes, cache.may_map) == (10, False)
-    del evicted
-    gc.collect()
-    assert (cache.ghost_bytes, cache.may_map) == (2, True)
-    del mapped
-    gc.collect()
-    assert cache.ghost_bytes == 0
 
 
 def test_indexes_are_bounded_by_octets_except_the_last_one() -> None:
@@ -102,14 +62,12 @@ def test_bodies_removed_from_the_log_are_dropped() -> None:
 
 
 def test_a_segment_removed_during_a_read_is_not_cached() -> None:
-    cache = ReadCache(ghost_limit=3)
-    owner, mapped = Owner(), mapping(4)
+    cache = ReadCache()
+    owner = Owner()
     owner.removed = True
     cache.drop_owner(owner)
-    cache.keep_mapping(owner, mapped, 4)
     cache.keep_index(owner, 100)
-    assert (cache.mapping(owner), owner.dropped) == (None, 1)
-    assert (mapped_bytes(cache), cache.ghost_bytes, cache.may_map) == (0, 4, False)
+    assert owner.dropped == 1
 
 
 def test_a_body_that_was_read_is_shared_while_it_is_in_use() -> None:

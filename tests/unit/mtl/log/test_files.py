@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import gc
-import mmap
 import os
 import resource
 import subprocess
@@ -20,7 +18,6 @@ from mtl.errors import DirectoryInUse, StorageFailed, StorageFull
 from mtl.log import files
 from mtl.log.files import LOCK_NAME, Disk, RealDisk, failure, write_fully
 from mtl.log.limits import IOV_BATCH
-from tests.support.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -184,34 +181,6 @@ def test_an_open_file_outlives_its_name(place: Place) -> None:
     file = disk.open(f"{root}/a", "read")
     disk.unlink(f"{root}/a")
     assert file.pread(100, 0) == b"still here"
-
-
-def test_a_mapping_outlives_its_name_and_is_read_only(place: Place) -> None:
-    disk, root = place
-    write(disk, f"{root}/a", b"mapped bytes")
-    view = memoryview(disk.map(f"{root}/a", 6)).toreadonly()
-    disk.unlink(f"{root}/a")
-    gc.collect()
-    assert bytes(view) == b"mapped"
-    with pytest.raises(OSError, match=r".*"):
-        disk.map(f"{root}/missing", 1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell")
-def test_bring_loads_octets_of_a_mapping_or_fails_behind_the_end(place: Place) -> None:
-    """Access to them would be SIGBUS."""
-    disk, root = place
-    size = 4 * mmap.PAGESIZE
-    write(disk, f"{root}/a", bytes(range(256)) * (size // 256))
-    mapped = disk.map(f"{root}/a", size)
-    assert disk.load_mapped(mapped, 3, size - 3)
-    if isinstance(disk, FaultyDisk):
-        disk.shorten(f"{root}/a", mmap.PAGESIZE)
-    else:
-        os.truncate(f"{root}/a", mmap.PAGESIZE)
-    assert disk.load_mapped(mapped, 3, 1)
-    assert not disk.load_mapped(mapped, mmap.PAGESIZE + 3, 1)
-    assert not disk.load_mapped(mapped, 3, mmap.PAGESIZE)
 
 
 def test_entropy_differs(place: Place) -> None:

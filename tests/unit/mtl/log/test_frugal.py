@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mtl.log import frugal
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk
 from mtl.log.files import File, Mode
@@ -40,6 +41,20 @@ class Counting(FaultyDisk):
             close()
 
         return counted
+
+
+def test_without_any_file_left_the_reserve_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Counting()
+
+    def with_reserve(work: Callable[[], object]) -> object:
+        disk.allowed += 1
+        return work()
+
+    monkeypatch.setattr(frugal, "with_reserve", with_reserve)
+    disk.allowed = 0
+    file = FrugalDisk(disk).open("/data/a", "create")
+    assert disk.now == 1
+    file.close()
 
 
 @pytest.fixture
