@@ -47,7 +47,8 @@ class BrokerSockets:
 
     `shared`: there is only the control socket. Its queues are as short as those for packs, since any message may be a
     pack. With `curve` all sockets are encrypted. `pace` limits how fast one address may connect, `most_open` how many
-    connections it may have at the same time; `refused` is called for each refused connection (`ZapHandler`).
+    connections it may have at the same time, `most_in_all` those of all addresses (default: any number). `refused` is
+    called for each refused connection (`ZapHandler`).
     `unsent` bounds the octets that wait to be sent, over all sockets.
     """
 
@@ -62,13 +63,14 @@ class BrokerSockets:
         curve: BrokerCurve | None = None,
         pace: Pace | None = None,
         most_open: int = CONNECTIONS_OPEN,
+        most_in_all: int | None = None,
         refused: TellRefused = lambda _address, _key, _reason: None,
         unsent: Unsent,
     ) -> None:
         self._unsent = unsent
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
-        self._opened = OpenConnections(most_open)
+        self._opened = OpenConnections(most_open, in_all=most_in_all)
         self._secret = curve.secret if curve is not None else None
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)

@@ -8,12 +8,12 @@ import resource
 log = logging.getLogger("mtl.net")
 
 
-def raise_file_limit() -> None:
+def raise_file_limit(reserved: int = 0) -> None:
     """Raise the limit of open files to the system's maximum: 1,024, the usual default, is fewer than a server's own
-    limits of connections.
+    limits of connections. `reserved` files are left between the soft and the hard limit.
     """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most - reserved, most))
     except (ValueError, OSError) as error:  # macOS reports no limit, but refuses to set none
         log.warning("this process may have %d files open: %s", now, error)

@@ -1,39 +1,81 @@
-"""The number of open connections of each address. A socket's monitor reports begin and end by descriptor."""
+"""The open connections of each address. A socket's monitor reports begin and end by descriptor.
+
+libzmq accepts every connection that the system has a descriptor for. So connections on which nothing was received are
+ended while there are too many, and those that send something are refused by ZAP.
+"""
 
 from __future__ import annotations
 
-import os
+import resource
 import socket
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from mtl.net.limits import OTHER_FILES, SILENT_CONNECTIONS
 
 CONNECTIONS_OPEN = 10_000
 """Connections that one address may have open at the same time: about 3,000 executors behind one address, with three
 connections each. A silent connection costs a file descriptor, too."""
 
+_Key = tuple[str, int]
+"""(endpoint of the socket, descriptor)."""
+
+
+def connections_in_all(files: int) -> int:
+    """Connections that this process has descriptors for, beside those that are open now and `files` others."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(4, soft - sum(1 for _ in Path("/dev/fd").iterdir()) - files - OTHER_FILES)
+
 
 def peer_address(descriptor: int) -> str | None:
     """The address of a socket's peer, empty for a transport without addresses; None for a closed socket."""
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as copy:
-            name = copy.getpeername()
+        # Not a copy of the descriptor: there may be none left.
+        borrowed = socket.socket(fileno=descriptor)
     except OSError:
         return None
+    try:
+        name = borrowed.getpeername()
+    except OSError:
+        return None
+    finally:
+        borrowed.detach()
     return str(name[0]) if isinstance(name, tuple) else ""
 
 
+def shut_down(descriptor: int) -> None:
+    """End a connection; libzmq then closes it. No effect on a descriptor that is closed, or of another file."""
+    with suppress(OSError):
+        borrowed = socket.socket(fileno=descriptor)
+        try:
+            borrowed.shutdown(socket.SHUT_RDWR)
+        finally:
+            borrowed.detach()
+
+
 class OpenConnections:
-    """Counts the connections of all sockets of a ZAP handler. `most` connections of an address may be open;
-    `address_of` finds the address of a descriptor.
+    """Counts the connections of all sockets of a ZAP handler. `most` connections of an address may be open, and
+    `in_all` (default: any number) of all addresses; one address may have three quarters of these. `address_of` finds
+    the address of a descriptor.
     """
 
     def __init__(
-        self, most: int = CONNECTIONS_OPEN, address_of: Callable[[int], str | None] = peer_address
+        self,
+        most: int = CONNECTIONS_OPEN,
+        address_of: Callable[[int], str | None] = peer_address,
+        in_all: int | None = None,
     ) -> None:
-        self._most = most
+        self._most = most if in_all is None else min(most, in_all - in_all // 4)
+        self._in_all = in_all
+        self._most_silent = SILENT_CONNECTIONS if in_all is None else min(SILENT_CONNECTIONS, in_all // 4)
         self._address_of = address_of
-        self._addresses: dict[tuple[str, int], str] = {}
+        self._addresses: dict[_Key, str] = {}
         self._counts: Counter[str] = Counter()
+        self._silent: dict[str, OrderedDict[_Key, None]] = {}
+        """By address, the oldest first."""
+        self._silent_count = 0
 
     @property
     def limit(self) -> int:
@@ -47,11 +89,27 @@ class OpenConnections:
         if address is not None:
             # Events are ordered per socket only: another socket may get a descriptor before the end of the former
             # connection with that descriptor is reported here.
-            self._addresses[endpoint, descriptor] = address
+            key = endpoint, descriptor
+            self._addresses[key] = address
             self._counts[address] += 1
+            self._silent.setdefault(address, OrderedDict())[key] = None
+            self._silent_count += 1
+
+    def spoke(self, endpoint: str, descriptor: int) -> None:
+        """A message was received on a connection."""
+        key = endpoint, descriptor
+        address = self._addresses.get(key)
+        silent = self._silent.get(address) if address is not None else None
+        if address is None or silent is None or key not in silent:
+            return
+        del silent[key]
+        self._silent_count -= 1
+        if not silent:
+            del self._silent[address]
 
     def ended(self, endpoint: str, descriptor: int) -> None:
         """A connection is closed. No effect for a connection that was never open."""
+        self.spoke(endpoint, descriptor)
         address = self._addresses.pop((endpoint, descriptor), None)
         if address is None:
             return
@@ -59,6 +117,20 @@ class OpenConnections:
         if not self._counts[address]:
             del self._counts[address]
 
+    def surplus(self) -> list[int]:
+        """The descriptors of silent connections that have to be ended: the oldest ones of the addresses with the most.
+        Each is returned once.
+        """
+        found = []
+        while self._silent_count > self._most_silent:
+            busiest = max(self._silent.values(), key=len)
+            endpoint, descriptor = next(iter(busiest))
+            self.spoke(endpoint, descriptor)
+            found.append(descriptor)
+        return found
+
     def admits(self, address: str) -> bool:
         """Whether a connection of this address, which counts already, may stay."""
+        if self._in_all is not None and len(self._addresses) > self._in_all:
+            return False
         return self._counts[address] <= self._most

@@ -25,7 +25,7 @@ from mtl.net import limits as net_limits
 from mtl.net.curve import as_server
 from mtl.net.entrance import Entrance
 from mtl.net.ipc import claimed
-from mtl.net.open_connections import OpenConnections, peer_address
+from mtl.net.open_connections import OpenConnections, peer_address, shut_down
 from mtl.net.origin import Connection, Origin
 from mtl.net.outgoing import Account, PeerQueue, PeerQueues
 from mtl.net.zap import DOMAIN
@@ -201,6 +201,8 @@ class RouterSocket:
             frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
+        if self.monitor is not None:
+            self._opened.spoke(self.endpoint, int(frames[-1].get(_SOURCE)))
         return [frame.bytes for frame in frames], Origin(_address(frames[-1]), _connection(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
@@ -271,6 +273,7 @@ class RouterSocket:
             self._drain_monitor()
             descriptor = int(frame.get(_SOURCE))
             self._by_descriptor[descriptor] = connection
+            self._opened.spoke(self.endpoint, descriptor)
             self._connections[connection] = _address(frame)
             if self._entrance is not None:
                 self._entrance.leave(descriptor)
@@ -312,12 +315,14 @@ class RouterSocket:
         return self._connections.get(connection, "")
 
     def _drain_monitor(self) -> None:
+        began = False
         while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
             message, _ = self.monitor.recv_multipart(_NOW)
             event, descriptor = _EVENT.unpack(message)
             if event == _BEGAN:
                 self._opened.opened(self.endpoint, descriptor)
                 self._enter(descriptor)
+                began = True
                 continue
             self._opened.ended(self.endpoint, descriptor)
             if self._entrance is not None:
@@ -326,6 +331,8 @@ class RouterSocket:
             if connection is not None:
                 self._connections.pop(connection, None)
                 self._ended.append(connection)
+        for descriptor in self._opened.surplus() if began else ():
+            shut_down(descriptor)
 
     def _enter(self, descriptor: int) -> None:
         """A connection was accepted."""

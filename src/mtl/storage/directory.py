@@ -12,6 +12,7 @@ from mtl import limits
 from mtl.errors import OptionError, StorageError
 from mtl.log.files import Lock, RealDisk
 from mtl.log.frugal import FrugalDisk
+from mtl.log.reserve import files_at_once
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import (
     CreateLog,
@@ -104,7 +105,7 @@ class DirectoryEngine(DiskEngine):
             raise
         for note in self._records.notes:
             log.warning("%s", note)
-        super().__init__(Storage(FrugalDisk(RealDisk()), data, self._records, segment_bytes))
+        super().__init__(Storage(FrugalDisk(RealDisk(), files_at_once()), data, self._records, segment_bytes))
 
     def observe(self) -> Seen:
         """The free space of the file system, and changes by `mtl user`."""

@@ -35,10 +35,12 @@ from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import LoopWatch
 from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.errors import OptionError, StorageError, StorageFailed
+from mtl.log.reserve import files_at_once
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, Unsent, is_command
 from mtl.net.curve import read_pair
 from mtl.net.ipc import admit
 from mtl.net.machine import machine_mark
+from mtl.net.open_connections import connections_in_all
 from mtl.net.outgoing import Outgoing
 from mtl.net.ports import Port
 from mtl.net.private import make_data_directory
@@ -110,6 +112,7 @@ class Server:
             curve=self._curve(),
             pace=config.quotas.pace(time.monotonic),
             most_open=config.quotas.connections_open,
+            most_in_all=connections_in_all(files_at_once()),
             refused=self._connection_refused,
             unsent=Unsent(self._outgoing(Quota.UNSENT_BYTES), self._outgoing(Quota.UNSENT_ANSWER_BYTES)),
         )

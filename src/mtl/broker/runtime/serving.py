@@ -16,6 +16,7 @@ from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
 from mtl.errors import OptionError
 from mtl.log.files import file_limit, file_limit_text
+from mtl.log.reserve import reserved_files
 from mtl.net.descriptors import raise_file_limit
 
 log = logging.getLogger("mtl.broker")
@@ -48,7 +49,7 @@ def serve(
     """
     config.check_exposure()
     config.check_logins()
-    raise_file_limit()
+    raise_file_limit(reserved_files())
     report_file_sizes(config.segment_bytes)
     started: list[Server] = []
 
