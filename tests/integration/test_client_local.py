@@ -96,7 +96,7 @@ def test_packs_of_vanished_files_are_sent_as_octets(
         for pack in reader.batches():
             taken += pack.batch.column("body").to_pylist()
             if len(taken) == 5 * LARGE_PACK:
-                monkeypatch.setattr(files.Places, "_file", missing)
+                monkeypatch.setattr(files.Places, "_descriptor", missing)
     assert taken == written
 
 
@@ -114,7 +114,7 @@ def test_a_resource_deleted_during_reading_is_a_loss(
         assert next(packs_read).count == LARGE_PACK
         connection.delete_resource("orders")
         connection.create_resource("orders")
-        monkeypatch.setattr(files.Places, "_file", missing)
+        monkeypatch.setattr(files.Places, "_descriptor", missing)
         with pytest.raises(DataLoss):
             list(packs_read)
 
