@@ -49,6 +49,13 @@ SHARED: Final = (
         "peers at other addresses connect",
     ),
     Pool(
+        "silent connections",
+        ("net.SILENT_CONNECTIONS",),
+        "any peer",
+        "its address: the oldest ones of the address with the most end",
+        "connect, and send their first message at once",
+    ),
+    Pool(
         "new connections",
         ("pace.CONNECTION_BURST", "pace.CONNECTIONS_PER_S"),
         "any peer",
@@ -208,6 +215,7 @@ NOT_FILLED: Final = frozenset({
     "net.ZERO_COPY",
     "net.MESSAGE_OVERHEAD",
     "net.DESCRIPTORS",
+    "net.OTHER_FILES",
     "doors.DOOR_SESSIONS",
 })  # fmt: skip
 """Defaults, and numbers that no peer reaches."""

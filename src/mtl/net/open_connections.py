@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mtl.net.limits import OTHER_FILES, SILENT_CONNECTIONS
+from mtl.net import limits as net_limits
 
 CONNECTIONS_OPEN = 10_000
 """Connections that one address may have open at the same time: about 3,000 executors behind one address, with three
@@ -26,7 +26,7 @@ _Key = tuple[str, int]
 def connections_in_all(files: int) -> int:
     """Connections that this process has descriptors for, beside those that are open now and `files` others."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return max(4, soft - sum(1 for _ in Path("/dev/fd").iterdir()) - files - OTHER_FILES)
+    return max(4, soft - sum(1 for _ in Path("/dev/fd").iterdir()) - files - net_limits.OTHER_FILES)
 
 
 def peer_address(descriptor: int) -> str | None:
@@ -69,7 +69,9 @@ class OpenConnections:
     ) -> None:
         self._most = most if in_all is None else min(most, in_all - in_all // 4)
         self._in_all = in_all
-        self._most_silent = SILENT_CONNECTIONS if in_all is None else min(SILENT_CONNECTIONS, in_all // 4)
+        self._most_silent = net_limits.SILENT_CONNECTIONS
+        if in_all is not None:
+            self._most_silent = min(self._most_silent, in_all // 4)
         self._address_of = address_of
         self._addresses: dict[_Key, str] = {}
         self._counts: Counter[str] = Counter()
