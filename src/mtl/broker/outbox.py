@@ -82,7 +82,8 @@ class Outbox:
     def submit(self, make: Callable[[int], Answered[T]]) -> Outcome[T]:
         """Request an action with a result."""
         self._last_id += 1
-        outcome = self._waiting[self._last_id] = Outcome[T]()
+        outcome: Outcome[T] = Outcome()
+        self._waiting[self._last_id] = outcome
         self.actions.append(make(self._last_id))  # type: ignore[arg-type]  # every `Answered` is an action
         return outcome
 
