@@ -13,7 +13,6 @@ import pytest
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
-from mtl.log.segment import segment_base
 from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.wire import commands as c
@@ -344,19 +343,6 @@ def test_a_staged_log_whose_creation_failed_is_created_on_retry(rig: Rig, client
     assert lease.stage is not None
     client.commit("app", 1, lease.stage)
     assert client.read("a") == [b"x"]
-
-
-def test_a_staged_log_half_created_before_a_crash_is_not_damaged(rig: Rig, client: Client) -> None:
-    lease = client.stage("app", 1, "a")
-    rig.disk.make_dir(f"/data/stages/{lease.stage}")
-    rig.disk.make_dir(f"/data/stages/{lease.stage}/0")
-    rig.kill()
-    client = rig.client()
-    flow = client.flow(client.stage("app", 1, "a", id=lease.stage))
-    flow.content(1, b"x")
-    assert flow.sent() == [c.Confirm(1, True)]
-    names = rig.disk.list_dir(f"/data/stages/{lease.stage}/0")
-    assert any(segment_base(name) for name in names)
 
 
 def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) -> None:
