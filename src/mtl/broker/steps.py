@@ -18,7 +18,7 @@ handler of `GeneratorExit`, around a step (`tests/test_architecture.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -96,20 +96,29 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     awaited.when_known(partial(run, work))
 
 
-def begin(work: Awaitable[T]) -> Outcome[T]:
+def begin(work: Coroutine[Any, Any, T]) -> Outcome[T]:
     """Run work at once, as `run`; the outcome is its value, or the error that it raises."""
     outcome: Outcome[T] = Outcome()
-    run(_end_with(outcome, work))
+    _continue(work, outcome)
     return outcome
 
 
-async def _end_with(outcome: Outcome[T], work: Awaitable[T]) -> None:
+def _continue(work: Coroutine[Any, Any, T], outcome: Outcome[T]) -> None:
+    failed: Error | None = None
+    value: Any = None
     try:
-        value = await work
+        awaited = work.send(None)
+    except StopIteration as ended:
+        value = ended.value
     except (Refused, StorageError) as error:
-        outcome.fail(error)
+        failed = error.with_traceback(None)  # its frames would keep it alive
     else:
+        awaited.when_known(partial(_continue, work, outcome))
+        return
+    if failed is None:
         outcome.set(value)
+    else:
+        outcome.fail(failed)
 
 
 def either(*outcomes: Outcome[Any]) -> Outcome[None]:
@@ -120,12 +129,13 @@ def either(*outcomes: Outcome[Any]) -> Outcome[None]:
     return ended
 
 
-async def gather(works: Iterable[Awaitable[T]]) -> list[T]:
+async def gather(works: Iterable[Coroutine[Any, Any, T] | Outcome[T]]) -> list[T]:
     """Run works at the same time, and return their values in the same order. If some fail, the first error in this
     order is raised when all works have ended: none of them changes anything later.
     """
-    outcomes = [begin(work) for work in works]
+    outcomes = [work if isinstance(work, Outcome) else begin(work) for work in works]
     for outcome in outcomes:
-        with suppress(Refused, StorageError):
-            await outcome
+        if not outcome.is_known:
+            with suppress(Refused, StorageError):
+                await outcome
     return [outcome.value for outcome in outcomes]

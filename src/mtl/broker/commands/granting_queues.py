@@ -7,8 +7,9 @@ queue.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Granting, granted_window
@@ -18,7 +19,7 @@ from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.queue import Queue, QueueLease
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.reads import Reads
-from mtl.broker.steps import gather
+from mtl.broker.steps import Outcome, gather
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
@@ -54,7 +55,9 @@ class QueueGrants:
         name = request.group or queue_limits.DEFAULT_QUEUE
         queues = [self._open(caller, x, name, start, request) for x in dict.fromkeys(request.resources)]
         terms = self._granting.terms(caller, profile, request)
-        steps: list[Awaitable[None]] = [self._queues.save(q) for q in queues if not q.ahead]
+        steps: list[Coroutine[Any, Any, None] | Outcome[None]] = [
+            self._queues.save(q) for q in queues if not q.ahead
+        ]
         steps += [self._reads.check(q.resource, at, terms.principal) for q in queues for at in _unread(q)]
         await gather(steps)
         return self._grant(terms, name, start, request, queues)
