@@ -10,6 +10,7 @@ import pytest
 import mtl
 from mtl.client.connection import Connection
 from mtl.errors import Refused
+from mtl.log.log import MAKING
 from mtl.testing import RunningBroker
 from mtl.wire.control import STORAGE, StageSpec
 
@@ -72,7 +73,9 @@ def test_a_crash_during_the_creation_of_a_staged_log_is_not_damage(
     writer = connection.writer("orders", stage=StageSpec(application="app", version=1))
     mtl_broker.kill()
     assert writer.stage is not None
-    Path(mtl_broker.data, "stages", writer.stage, "0").mkdir(parents=True)  # and not its segment any more
+    Path(mtl_broker.data, "stages", writer.stage, f"0{MAKING}").mkdir(
+        parents=True
+    )  # and not its segment any more
     mtl_broker.start()
     assert "is stopped" not in mtl_broker.log.read_text(encoding="utf-8")
     writer.send(b"a")
