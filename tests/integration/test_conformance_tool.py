@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from tests.support.defective_server import DEFECTS, ContentsAfterDismiss
 from tests.support.minimal_server import MinimalServer
+
+AT_A_TIME = 4
+"""Checks at the same time; with more their processor time would be taken for the silence of a server."""
 
 MTL = [sys.executable, "-c", "from mtl.cli.main import main; main()"]
 
@@ -94,10 +98,25 @@ def test_a_server_of_the_rfc_alone_meets_every_must() -> None:
     assert findings["MTL-102"].verdict is CheckVerdict.FAILED, "it never pings, which it only should"
 
 
+@pytest.fixture(scope="module")
+def findings_of_defects() -> dict[type[MinimalServer], dict[str, CheckResult]]:
+    """The findings for each server with a defect; a check mostly waits for silence, so some run at the same time."""
+
+    def check(defect: type[MinimalServer]) -> dict[str, CheckResult]:
+        with defect() as server:
+            return checked(Target(server.endpoint, "test", patience_s=0.5))
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return dict(zip(DEFECTS, pool.map(check, DEFECTS), strict=True))
+
+
 @pytest.mark.parametrize(("defect", "requirement"), DEFECTS.items())
-def test_a_planted_defect_fails_its_requirement(defect: type[MinimalServer], requirement: str) -> None:
-    with defect() as server:
-        findings = checked(Target(server.endpoint, "test", patience_s=0.5))
+def test_a_planted_defect_fails_its_requirement(
+    findings_of_defects: dict[type[MinimalServer], dict[str, CheckResult]],
+    defect: type[MinimalServer],
+    requirement: str,
+) -> None:
+    findings = findings_of_defects[defect]
     assert requirement in failed(findings)
     assert findings[requirement].frames
     also = {"MTL-65"} if requirement == "MTL-62" else set()  # it needs the numbers of Responses, too

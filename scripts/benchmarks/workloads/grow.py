@@ -48,7 +48,9 @@ LASTING = 2_000_000
 """Contents that are written and read in one pass."""
 
 PASSES = 3
-"""The number of passes. Their median counts: one pause of the disk may double a pass of a quarter of a second."""
+"""The number of passes, or fewer with fewer rounds. Their median counts: one pause of the disk may double a pass of a
+quarter of a second.
+"""
 
 MOST_PASSES = 10
 """The number of reads of the shortest log for one figure."""
@@ -74,7 +76,7 @@ def log(bench: Bench) -> list[Row]:
             passes = min(MOST_PASSES, counts[-1] // count)
             reading[_gb(count)] = partial(_read, broker, name, count, passes)
             append = partial(_publish, broker, [name], counts[0], PACK)
-            appending[_gb(count)] = partial(_middle, append)
+            appending[_gb(count)] = partial(_middle, append, _passes(bench))
         rows = _series(bench, "grow-log", "read a log of {}", reading)
         return rows + _series(bench, "grow-log", "append to a log of {}", appending, note=IT_GROWS)
 
@@ -89,7 +91,7 @@ def resources(bench: Bench) -> list[Row]:
         for number in points:
             broker = stack.enter_context(bench.own_broker())
             names = stack.enter_context(bench.resources(number, broker.endpoint))
-            first_only[f"{number:,} resources"] = partial(_through, broker, names[0], count)
+            first_only[f"{number:,} resources"] = partial(_through, broker, names[0], count, _passes(bench))
             all_of_them[f"{number:,} resources"] = partial(_publish, broker, names, spread, SPREAD_PACK)
         rows = _series(bench, "grow-resources", "write and read one of {}", first_only)
         turns = _series(
@@ -110,7 +112,7 @@ def connections(bench: Bench) -> list[Row]:
         for number in points:
             crowd = partial(_crowd, broker, quiet, number - 1)
             beside[f"{number:,} connections"] = partial(
-                _within, crowd, partial(_through, broker, busy, count)
+                _within, crowd, partial(_through, broker, busy, count, _passes(bench))
             )
             in_turn[f"{number:,} connections"] = partial(_singly, broker, busy, singly, number)
             bare[f"{number:,} connections"] = partial(_bare, bench, singly, number)
@@ -208,13 +210,17 @@ def _read(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
     return Sample(took / (passes * count) * 1e6, facts=_of_broker(peak))
 
 
-def _middle(side: Side) -> Sample:
+def _passes(bench: Bench) -> int:
+    return min(PASSES, bench.plan.rounds)
+
+
+def _middle(side: Side, passes: int) -> Sample:
     """The median of some passes."""
-    return sorted((side() for _ in range(PASSES)), key=attrgetter("value"))[PASSES // 2]
+    return sorted((side() for _ in range(passes)), key=attrgetter("value"))[passes // 2]
 
 
-def _through(broker: RunningBroker, name: str, count: int) -> Sample:
-    return _middle(partial(_pass, broker, name, count))
+def _through(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
+    return _middle(partial(_pass, broker, name, count), passes)
 
 
 def _pass(broker: RunningBroker, name: str, count: int) -> Sample:
@@ -265,7 +271,8 @@ def _series(
     the same work without a broker, which is compared for every size.
     """
     limits = {f"{BARE}, {label}": side for label, side in (bare or {}).items()}
-    samples = interleave({**sides, **limits}, min(MOST_ROUNDS, bench.plan.rounds))
+    rounds = min(MOST_ROUNDS, bench.plan.rounds)
+    samples = interleave({**sides, **limits}, rounds, warm_up=rounds > 1)  # one round shows that it runs
     subjects = {label: Subject(workload, title.format(label), "µs/content", "less") for label in sides}
     first, *larger = sides
     smallest = Peer(f"the same with {first}", None, target)
