@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 
 import mtl
 from mtl.net.limits import SILENT_CONNECTIONS
@@ -11,7 +12,7 @@ from tests.hostile.harness import PASSWORD, open_files, scenario
 from tests.support.zmtp import RawPeer
 
 OWN_FILES = 200
-"""More than a broker needs for itself, for the storage and for the other user."""
+"""More than a broker opens for the new resources and for the other user."""
 
 
 @scenario(users={"late": ("manage late[.].*", "write late[.].*")})
@@ -20,15 +21,16 @@ def silent_connections_beside_new_files(broker: RunningBroker, heavy: bool) -> I
     creates resources and writes, which needs new files.
     """
     count, resources = (6_000, 200) if heavy else (SILENT_CONNECTIONS + 100, 5)
-    peers = [RawPeer(broker.endpoint) for _ in range(count)]
-    with mtl.connect(broker.endpoint, user="late", password=PASSWORD, retry_deadline=20.0) as late:
-        for number in range(resources):
-            late.create_resource(f"late.{number}")
-            with late.writer(f"late.{number}") as writer:
-                writer.send(b"x")
-        assert {found.trouble for found in late.describe().values()} == {None}
-    files = open_files(broker.pid)
-    assert files < SILENT_CONNECTIONS + OWN_FILES, files
-    yield f"{count:,} silent connections, {files:,} open files; {resources} resources created meanwhile"
-    for peer in peers:
-        peer.close()
+    before = open_files(broker.pid)
+    with ExitStack() as peers:
+        for _ in range(count):
+            peers.enter_context(closing(RawPeer(broker.endpoint)))
+        with mtl.connect(broker.endpoint, user="late", password=PASSWORD, retry_deadline=20.0) as late:
+            for number in range(resources):
+                late.create_resource(f"late.{number}")
+                with late.writer(f"late.{number}") as writer:
+                    writer.send(b"x")
+            assert {found.trouble for found in late.describe().values()} == {None}
+        files = open_files(broker.pid)
+        assert files < before + SILENT_CONNECTIONS + OWN_FILES, (before, files)
+        yield f"{count:,} silent connections, {files:,} open files; {resources} resources created meanwhile"
