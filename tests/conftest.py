@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,13 @@ ROOT = Path(__file__).parents[1]
 # The duration of an example mainly shows the load of the machine.
 settings.register_profile("mtl", deadline=None)
 settings.load_profile("mtl")
+
+
+def pytest_configure() -> None:
+    """Handle SIGINT, which tests send. A process that a shell has started in the background ignores it, and so do its
+    children.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
