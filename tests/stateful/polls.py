@@ -45,6 +45,8 @@ class Poll:
     left_s: float = WAIT_S
     doubted: bool = False
     """Whether it was unknown meanwhile whether a resource of the request exists."""
+    came_and_went: bool = False
+    """Whether a resource of the request was made and deleted after the known state: its name is in `removed`."""
 
     def covers(self, name: str) -> bool:
         return self.asked is None or name in self.asked
@@ -55,7 +57,7 @@ class Poll:
         found = {name: there[name] for name in asks if name in there}
         known = {name: self.known[name] for name in asks if name in self.known}
         missing = not self.is_open and len(found) < len(asks)
-        return found != known or missing
+        return found != known or missing or self.came_and_went
 
 
 @dataclass
@@ -63,6 +65,8 @@ class _State:
     there: dict[str, Known] = field(default_factory=dict)
     described: dict[str, Known] = field(default_factory=dict)
     token: str = ""
+    deleted: set[str] = field(default_factory=set)
+    """The names that were deleted after the described state."""
     polls: list[Poll] = field(default_factory=list)
 
 
@@ -99,6 +103,7 @@ class PollsAndModel(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         if self.state.there.pop(name, None) is not None:
             self.client.ask(w.ResourceDelete(resource=name), w.Ok)
+            self.state.deleted.add(name)
 
     @rule(name=names, other=names, rarely=st.integers(0, 3))
     def delete_in_doubt(self, name: str, other: str, rarely: int) -> None:
@@ -147,6 +152,7 @@ class PollsAndModel(RuleBasedStateMachine):
             resource.resource: Known(resource.incarnation, resource.next) for resource in answer.resources
         }
         self.state.token = answer.state or ""
+        self.state.deleted.clear()
         assert self.state.described == self.state.there
 
     @rule(asked=st.none() | some, by_pattern=st.booleans())
@@ -158,6 +164,7 @@ class PollsAndModel(RuleBasedStateMachine):
         request = w.ResourceDescribe(**about, since=self.state.token, wait=int(WAIT_S * 1000))
         known = dict(self.state.described)
         poll = Poll(self.client.begin(request), asked, asked is None or by_pattern, known)
+        poll.came_and_went = any(map(poll.covers, self.state.deleted - self.state.there.keys()))
         self.state.polls.append(poll)
 
     @rule(seconds=st.sampled_from((1.0, 7.0)))
