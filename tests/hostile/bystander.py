@@ -63,7 +63,7 @@ class Visit:
             self._reader = self._lease("Reader", confirm="full", **{"from": self._written + 1})
             self._reader.summon(self._resource)
             self._writer = self._lease("Writer", confirm="full") if writes else self._reader
-        except BaseException:
+        except BaseException:  # also when interrupted: nobody else has the connection
             self.close()
             raise
         self.traffic = (self._write, self._read, self._describe) if writes else (self._describe,)
@@ -77,7 +77,7 @@ class Visit:
         client = MinimalClient(self._endpoint, keys=self._keys)
         try:
             client.open(profile, login=self._login)
-        except BaseException:
+        except BaseException:  # also when interrupted: nobody else has the connection
             client.close()
             raise
         return client

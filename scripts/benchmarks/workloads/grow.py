@@ -1,7 +1,7 @@
 """The cost of a content as things grow, compared with the smallest size, and the memory.
 
 The unit of the rows is microseconds per content, and their facts are the memory: the broker's own octets, those of
-mapped segments (which the system reclaims when necessary), and those of Spark's Python workers.
+mapped files (which the system reclaims when necessary), and those of Spark's Python workers.
 """
 
 from __future__ import annotations

@@ -425,9 +425,9 @@ class LogWriter:
     def truncate_to(self, sequence: int) -> Cut:
         """Remove everything from `sequence` on: the remains of a commit that was not applied, before its redo.
 
-        No file is cut in place (it may be mapped): the new newest segment's base says where the old one ends. Under
-        durability "os" the commit must have synced or rolled the log before it was recorded; otherwise the log may end
-        before `sequence`.
+        No file is cut in place (a read of it may be under way): the new newest segment's base says where the old one
+        ends. Under durability "os" the commit must have synced or rolled the log before it was recorded; otherwise the
+        log may end before `sequence`.
         Damaged, and nothing changed, when no chunk begins at `sequence` or contents of writers would be removed.
         """
         with self._guard("taking back an unapplied commit"):
