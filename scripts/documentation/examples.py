@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import encode_table
 
 INCARNATION = "b4f1c0de5a7e4d10"
@@ -19,25 +18,28 @@ SESSION = "1f2e3d4c5b6a79880f1e2d3c4b5a6978"
 AT = 1_764_000_000_000_000
 """A time, in microseconds since 1970."""
 
-DATA: tuple[tuple[str, c.Command], ...] = (
-    ("Lease 1 with the token `abcd`", c.Lease(1, "abcd")),
-    ("Response to 1: 200", c.Response(1, 200)),
-    ("Summon 2 of `orders`", c.Summon(2, "orders")),
-    ("Dismiss 3 of `orders`", c.Dismiss(3, "orders")),
-    ("Content 7 of `orders`, no properties, body `hi`", c.Content(7, "orders", encode_table({}), b"hi")),
+DATA: tuple[tuple[str, commands.Command], ...] = (
+    ("Lease 1 with the token `abcd`", commands.Lease(1, "abcd")),
+    ("Response to 1: 200", commands.Response(1, 200)),
+    ("Summon 2 of `orders`", commands.Summon(2, "orders")),
+    ("Dismiss 3 of `orders`", commands.Dismiss(3, "orders")),
+    (
+        "Content 7 of `orders`, no properties, body `hi`",
+        commands.Content(7, "orders", encode_table({}), b"hi"),
+    ),
     (
         "Content 8 of `orders`, property `kind` = `new`, body `hi`",
-        c.Content(8, "orders", encode_table({"kind": "new"}), b"hi"),
+        commands.Content(8, "orders", encode_table({"kind": "new"}), b"hi"),
     ),
-    ("Confirm 8, multiple", c.Confirm(8, multiple=True)),
-    ("Reject 8, single, recycle", c.Reject(8, multiple=False, recycle=True)),
-    ("Ping", c.Ping()),
-    ("Pong", c.Pong()),
-    ("Pong to the holder of a group at position 9", c.Pong(9)),
+    ("Confirm 8, multiple", commands.Confirm(8, multiple=True)),
+    ("Reject 8, single, recycle", commands.Reject(8, multiple=False, recycle=True)),
+    ("Ping", commands.Ping()),
+    ("Pong", commands.Pong()),
+    ("Pong to the holder of a group at position 9", commands.Pong(9)),
 )
 
-_RETENTION = w.Retention(bytes=10 << 30, age=604_800.0)
-_DESCRIPTION = w.Description(
+_RETENTION = control.Retention(bytes=10 << 30, age=604_800.0)
+_DESCRIPTION = control.Description(
     resource="orders",
     incarnation=INCARNATION,
     known_earliest=1,
@@ -49,7 +51,7 @@ _DESCRIPTION = w.Description(
     newest_time=AT + 5_000_000,
     retention=_RETENTION,
 )
-_STAGE = w.StageInfo(
+_STAGE = control.StageInfo(
     stage=STAGE,
     application="copy",
     version=4,
@@ -59,13 +61,13 @@ _STAGE = w.StageInfo(
     created=AT,
     expires=AT + 86_400_000_000,
 )
-_PUBLISHED = {"orders": w.Published(first=9, contents=3)}
+_PUBLISHED = {"orders": control.Published(first=9, contents=3)}
 _DIGEST = {"rows": "3", "contents": "9c1d5a06e2b4f781"}
 
-CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
+CONTROL: tuple[tuple[control.Request, control.Reply], ...] = (
     (
-        w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/"),
-        w.Ready(
+        control.ConnectionOpen(protocol=control.Protocol(), virtual_host="/"),
+        control.Ready(
             profiles=["test", "log", "queue"],
             session=SESSION,
             boot="70f1",
@@ -75,27 +77,27 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
         ),
     ),
     (
-        w.ConnectionAuthorize(session=SESSION, mechanism="PLAIN", response="AGV0bABzZWNyZXQ="),
-        w.Ready(profiles=["test", "log", "queue"], session=SESSION),
+        control.ConnectionAuthorize(session=SESSION, mechanism="PLAIN", response="AGV0bABzZWNyZXQ="),
+        control.Ready(profiles=["test", "log", "queue"], session=SESSION),
     ),
-    (w.ConnectionProfile(session=SESSION, profile="log"), w.Ok()),
+    (control.ConnectionProfile(session=SESSION, profile="log"), control.Ok()),
     (
-        w.ConnectionReader(
+        control.ConnectionReader(
             session=SESSION,
             resources=["orders"],
             confirm="full",
             packed=True,
             from_="earliest",
             until=9,
-            window=w.Window(contents=1_000, bytes=8 << 20),
+            window=control.Window(contents=1_000, bytes=8 << 20),
         ),
-        w.DataLease(
+        control.DataLease(
             port=5976,
             lease=LEASE,
             packed=True,
             from_=1,
             until=9,
-            window=w.Window(contents=1_000, bytes=8 << 20),
+            window=control.Window(contents=1_000, bytes=8 << 20),
             incarnation=INCARNATION,
             earliest=1,
             next=9,
@@ -103,38 +105,41 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
         ),
     ),
     (
-        w.ConnectionWriter(
+        control.ConnectionWriter(
             session=SESSION, resources=["orders"], confirm="full", packed=True, writer="till-1"
         ),
-        w.DataLease(port=5976, lease=LEASE, packed=True, last={"orders": 0}, epoch=1),
+        control.DataLease(port=5976, lease=LEASE, packed=True, last={"orders": 0}, epoch=1),
     ),
     (
-        w.LeaseClose(session=SESSION, lease=LEASE),
-        w.LeaseClosed(stage=w.StageSealed(stage=STAGE, contents={"orders": 3}, bytes=256)),
+        control.LeaseClose(session=SESSION, lease=LEASE),
+        control.LeaseClosed(stage=control.StageSealed(stage=STAGE, contents={"orders": 3}, bytes=256)),
     ),
     (
-        w.ResourceCreate(session=SESSION, resource="orders", retention=_RETENTION),
-        w.ResourceCreated(resource=_DESCRIPTION),
-    ),
-    (w.ResourceList(session=SESSION, pattern="orders.*"), w.DescriptionList(resources=[_DESCRIPTION])),
-    (
-        w.ResourceDescribe(session=SESSION, resource="orders", since="70f1.8", wait=30_000),
-        w.DescriptionList(resources=[_DESCRIPTION], removed=[], state="70f1.9"),
-    ),
-    (w.ResourceDelete(session=SESSION, resource="orders", incarnation=INCARNATION), w.Ok()),
-    (
-        w.ResourceLocate(session=SESSION, resource="orders", timestamp=AT),
-        w.Located(sequence=1, timestamp=AT),
+        control.ResourceCreate(session=SESSION, resource="orders", retention=_RETENTION),
+        control.ResourceCreated(resource=_DESCRIPTION),
     ),
     (
-        w.CursorOpen(session=SESSION, group="etl", resource="orders", from_="earliest"),
-        w.CursorOpened(position=1, created=True, incarnation=INCARNATION),
+        control.ResourceList(session=SESSION, pattern="orders.*"),
+        control.DescriptionList(resources=[_DESCRIPTION]),
     ),
     (
-        w.CursorDescribe(session=SESSION, group="etl", resource="orders"),
-        w.CursorList(
+        control.ResourceDescribe(session=SESSION, resource="orders", since="70f1.8", wait=30_000),
+        control.DescriptionList(resources=[_DESCRIPTION], removed=[], state="70f1.9"),
+    ),
+    (control.ResourceDelete(session=SESSION, resource="orders", incarnation=INCARNATION), control.Ok()),
+    (
+        control.ResourceLocate(session=SESSION, resource="orders", timestamp=AT),
+        control.Located(sequence=1, timestamp=AT),
+    ),
+    (
+        control.CursorOpen(session=SESSION, group="etl", resource="orders", from_="earliest"),
+        control.CursorOpened(position=1, created=True, incarnation=INCARNATION),
+    ),
+    (
+        control.CursorDescribe(session=SESSION, group="etl", resource="orders"),
+        control.CursorList(
             cursors=[
-                w.CursorInfo(
+                control.CursorInfo(
                     group="etl",
                     resource="orders",
                     incarnation=INCARNATION,
@@ -151,15 +156,15 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
         ),
     ),
     (
-        w.CursorReset(session=SESSION, group="etl", resource="orders", to="earliest"),
-        w.CursorWasReset(position=1, before=6, incarnation=INCARNATION),
+        control.CursorReset(session=SESSION, group="etl", resource="orders", to="earliest"),
+        control.CursorWasReset(position=1, before=6, incarnation=INCARNATION),
     ),
-    (w.CursorDelete(session=SESSION, group="etl", resource="orders"), w.Ok()),
+    (control.CursorDelete(session=SESSION, group="etl", resource="orders"), control.Ok()),
     (
-        w.QueueDescribe(session=SESSION, group="default", resource="orders"),
-        w.QueueList(
+        control.QueueDescribe(session=SESSION, group="default", resource="orders"),
+        control.QueueList(
             queues=[
-                w.QueueInfo(
+                control.QueueInfo(
                     group="default",
                     resource="orders",
                     incarnation=INCARNATION,
@@ -175,26 +180,26 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
             ]
         ),
     ),
-    (w.QueueDelete(session=SESSION, group="default", resource="orders"), w.Ok()),
+    (control.QueueDelete(session=SESSION, group="default", resource="orders"), control.Ok()),
     (
-        w.StageCommit(
+        control.StageCommit(
             session=SESSION, application="copy", version=4, stages=[STAGE], query="q-1", digest=_DIGEST
         ),
-        w.Committed(resources=_PUBLISHED, digest=_DIGEST),
+        control.Committed(resources=_PUBLISHED, digest=_DIGEST),
     ),
-    (w.StageAbort(session=SESSION, stages=[STAGE]), w.Ok()),
+    (control.StageAbort(session=SESSION, stages=[STAGE]), control.Ok()),
     (
-        w.StageDescribe(session=SESSION, application="copy"),
-        w.StageList(
+        control.StageDescribe(session=SESSION, application="copy"),
+        control.StageList(
             stages=[_STAGE],
             applications=[
-                w.ApplicationInfo(
+                control.ApplicationInfo(
                     application="copy", version=3, query="q-1", resources=_PUBLISHED, committed=AT
                 )
             ],
         ),
     ),
-    (w.StageForget(session=SESSION, application="copy"), w.Ok()),
+    (control.StageForget(session=SESSION, application="copy"), control.Ok()),
 )
 
 
@@ -202,7 +207,7 @@ def data_commands() -> str:
     """A row for each data command: its header and its body in hexadecimal."""
     lines = ["| command | header | body |", "|---|---|---|"]
     for meaning, command in DATA:
-        header, body = (bytes(frame).hex() for frame in c.encode(command))
+        header, body = (bytes(frame).hex() for frame in commands.encode(command))
         lines.append(f"| {meaning} | `{header}` | {f'`{body}`' if body else 'empty'} |")
     return "\n".join(lines)
 
@@ -216,5 +221,5 @@ def requests() -> str:
     )
 
 
-def _json(body: w.Body) -> str:
+def _json(body: control.Body) -> str:
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import encode_pack
 
@@ -46,73 +46,75 @@ COMMANDS = tuple(
     )
 )
 
-_WINDOW = w.Window(contents=1, bytes=2)
-_RETENTION = w.Retention(bytes=1, age=2.5, contents=3, groups=("g",), hard_bytes=4)
-_STAGE = w.StageSpec(application="a", version=1, id="i")
+_WINDOW = control.Window(contents=1, bytes=2)
+_RETENTION = control.Retention(bytes=1, age=2.5, contents=3, groups=("g",), hard_bytes=4)
+_STAGE = control.StageSpec(application="a", version=1, id="i")
 
 REQUESTS = tuple(
-    b"\n".join(w.encode_request(request))
+    b"\n".join(control.encode_request(request))
     for request in (
-        w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/"),
-        w.ConnectionAuthorize(mechanism="PLAIN", response="AGEAYg=="),
-        w.ConnectionProfile(profile="log", session="0123"),
-        w.ConnectionReader(
+        control.ConnectionOpen(protocol=control.Protocol(), virtual_host="/"),
+        control.ConnectionAuthorize(mechanism="PLAIN", response="AGEAYg=="),
+        control.ConnectionProfile(profile="log", session="0123"),
+        control.ConnectionReader(
             resources=["a"], confirm="full", from_="earliest", until=9, window=_WINDOW, packed=True
         ),
-        w.ConnectionReader(resources=["a"], from_=7, group="g", holder="h", epoch=1, incarnation="i"),
-        w.ConnectionWriter(resources=[], confirm="none", packed=True, writer="w", holder="h", epoch=1),
-        w.ConnectionWriter(resources=["a"], stage=_STAGE, incarnations={"a": "i"}),
-        w.LeaseClose(lease="l"),
-        w.ResourceCreate(resource="a", durability="os", retention=_RETENTION, exist_ok=True),
-        w.ResourceList(pattern="a.*", continue_=["a"]),
-        w.ResourceDescribe(resources=["a", "b"], missing_ok=True, since="b.1", wait=1000),
-        w.ResourceDelete(resource="a", incarnation="i"),
-        w.ResourceLocate(resource="a", timestamp=1),
-        w.ResourceLocate(resource="a", start=1, contents=2, bytes=3),
-        w.CursorOpen(group="g", resource="a", from_="latest"),
-        w.CursorDescribe(group="g"),
-        w.CursorReset(group="g", resource="a", to=7),
-        w.CursorReset(group="g", resource="a", timestamp=9, force=True),
-        w.CursorDelete(group="g", resource="a"),
-        w.StageCommit(application="a", version=1, stages=["s"], query="q"),
-        w.StageAbort(stages=["s"]),
-        w.StageDescribe(application="a"),
-        w.StageForget(application="a"),
+        control.ConnectionReader(resources=["a"], from_=7, group="g", holder="h", epoch=1, incarnation="i"),
+        control.ConnectionWriter(resources=[], confirm="none", packed=True, writer="w", holder="h", epoch=1),
+        control.ConnectionWriter(resources=["a"], stage=_STAGE, incarnations={"a": "i"}),
+        control.LeaseClose(lease="l"),
+        control.ResourceCreate(resource="a", durability="os", retention=_RETENTION, exist_ok=True),
+        control.ResourceList(pattern="a.*", continue_=["a"]),
+        control.ResourceDescribe(resources=["a", "b"], missing_ok=True, since="b.1", wait=1000),
+        control.ResourceDelete(resource="a", incarnation="i"),
+        control.ResourceLocate(resource="a", timestamp=1),
+        control.ResourceLocate(resource="a", start=1, contents=2, bytes=3),
+        control.CursorOpen(group="g", resource="a", from_="latest"),
+        control.CursorDescribe(group="g"),
+        control.CursorReset(group="g", resource="a", to=7),
+        control.CursorReset(group="g", resource="a", timestamp=9, force=True),
+        control.CursorDelete(group="g", resource="a"),
+        control.StageCommit(application="a", version=1, stages=["s"], query="q"),
+        control.StageAbort(stages=["s"]),
+        control.StageDescribe(application="a"),
+        control.StageForget(application="a"),
     )
 )
 
-_DESCRIPTION = w.Description(
+_DESCRIPTION = control.Description(
     resource="a", incarnation="i", known_earliest=1, known_next=2, retention=_RETENTION
 )
-_SEALED = w.StageSealed(stage="s", contents={"a": 1}, bytes=2)
+_SEALED = control.StageSealed(stage="s", contents={"a": 1}, bytes=2)
 
 REPLIES = (
     *(
-        command.encode() + b" " + b"\n".join(w.encode_reply(reply.code, reply))
+        command.encode() + b" " + b"\n".join(control.encode_reply(reply.code, reply))
         for command, reply in (
             (
                 "Connection.Open",
-                w.Ready(profiles=["log"], session="s", boot="b", max_content=1, heartbeat=5.0),
+                control.Ready(profiles=["log"], session="s", boot="b", max_content=1, heartbeat=5.0),
             ),
-            ("Connection.Open", w.Unauthorized(mechanisms=["PLAIN"])),
-            ("Connection.Authorize", w.Challenged(mechanism="SCRAM-SHA-256", challenge="YQ==")),
+            ("Connection.Open", control.Unauthorized(mechanisms=["PLAIN"])),
+            ("Connection.Authorize", control.Challenged(mechanism="SCRAM-SHA-256", challenge="YQ==")),
             (
                 "Connection.Reader",
-                w.DataLease(port=1, lease="l", from_=1, window=_WINDOW, epoch=1, position=2),
+                control.DataLease(port=1, lease="l", from_=1, window=_WINDOW, epoch=1, position=2),
             ),
             (
                 "Connection.Writer",
-                w.DataLease(port=1, lease="l", last={"a": 1}, stage="s", incarnations={"a": "i"}),
+                control.DataLease(port=1, lease="l", last={"a": 1}, stage="s", incarnations={"a": "i"}),
             ),
-            ("Lease.Close", w.LeaseClosed(stage=_SEALED)),
-            ("Resource.Create", w.ResourceCreated(resource=_DESCRIPTION)),
-            ("Resource.Describe", w.DescriptionList(resources=[_DESCRIPTION])),
-            ("Resource.Locate", w.Located(sequence=1, timestamp=2)),
-            ("Cursor.Open", w.CursorOpened(position=1, created=True, incarnation="i")),
-            ("Cursor.Reset", w.CursorWasReset(position=1, before=2, incarnation="i")),
+            ("Lease.Close", control.LeaseClosed(stage=_SEALED)),
+            ("Resource.Create", control.ResourceCreated(resource=_DESCRIPTION)),
+            ("Resource.Describe", control.DescriptionList(resources=[_DESCRIPTION])),
+            ("Resource.Locate", control.Located(sequence=1, timestamp=2)),
+            ("Cursor.Open", control.CursorOpened(position=1, created=True, incarnation="i")),
+            ("Cursor.Reset", control.CursorWasReset(position=1, before=2, incarnation="i")),
             (
                 "Stage.Commit",
-                w.Committed(resources={"a": w.Published(first=1, contents=2)}, digest={"rows": "2"}),
+                control.Committed(
+                    resources={"a": control.Published(first=1, contents=2)}, digest={"rows": "2"}
+                ),
             ),
         )
     ),
@@ -122,8 +124,8 @@ REPLIES = (
 )
 
 MEMBERS = tuple(
-    sorted({name.encode() for kind in w.REQUESTS.values() for name in kind.__struct_encode_fields__})
-) + tuple(sorted(kind.command.encode() for kind in w.REQUESTS.values()))
+    sorted({name.encode() for kind in control.REQUESTS.values() for name in kind.__struct_encode_fields__})
+) + tuple(sorted(kind.command.encode() for kind in control.REQUESTS.values()))
 """The names of members and commands."""
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from mtl.doors.limits import RS_ELEMENT
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.errors import Malformed
 from tests.fuzzing.target import check_refusal
 from tests.support.elements import apart
 
 MESSAGES = (
-    m.encode(m.ClientHello(0, (1, 300))) + m.encode(m.Subscribe("orders?from=latest", 5, 2)),
-    m.encode(m.ServerHello()) + m.encode(m.Subscribed(5)) + m.encode(m.OnNext(5, b"hi")),
-    m.encode(m.Subscribed(5, 2)) + m.encode(m.OnNext(5, b"hi"), fixed=True),
-    m.encode(m.OnNexts(5, (b"hi", b"", b"x" * 200))),
-    m.encode(m.Subscribed(5, 2)) + m.encode(m.OnNextPacked(5, (b"hi", b"ok"))),
-    m.encode(m.OnNextPart(5, 1, b"h")) + m.encode(m.OnNextLastPart(5, 1, b"i")),
-    m.encode(m.RequestMore(5, 2**63 - 1)) + m.encode(m.Cancel(5)),
-    m.encode(m.OnComplete(5)) + m.encode(m.OnError(5, "no")),
-    m.encode(m.Goodbye("bye")) + m.encode(m.GoodbyeAck()),
+    codec.encode(codec.ClientHello(0, (1, 300))) + codec.encode(codec.Subscribe("orders?from=latest", 5, 2)),
+    codec.encode(codec.ServerHello())
+    + codec.encode(codec.Subscribed(5))
+    + codec.encode(codec.OnNext(5, b"hi")),
+    codec.encode(codec.Subscribed(5, 2)) + codec.encode(codec.OnNext(5, b"hi"), fixed=True),
+    codec.encode(codec.OnNexts(5, (b"hi", b"", b"x" * 200))),
+    codec.encode(codec.Subscribed(5, 2)) + codec.encode(codec.OnNextPacked(5, (b"hi", b"ok"))),
+    codec.encode(codec.OnNextPart(5, 1, b"h")) + codec.encode(codec.OnNextLastPart(5, 1, b"i")),
+    codec.encode(codec.RequestMore(5, 2**63 - 1)) + codec.encode(codec.Cancel(5)),
+    codec.encode(codec.OnComplete(5)) + codec.encode(codec.OnError(5, "no")),
+    codec.encode(codec.Goodbye("bye")) + codec.encode(codec.GoodbyeAck()),
 )
 
 
 def run(data: bytes) -> None:
     """A decoded message encodes to octets with an equal value, and an incomplete one takes little memory."""
-    decoder = m.ReactiveDecoder()
-    messages: list[m.Message] = []
+    decoder = codec.ReactiveDecoder()
+    messages: list[codec.Message] = []
     try:
         messages += decoder.feed(data[: len(data) // 2])
         for message in decoder.feed(data[len(data) // 2 :]):
@@ -35,7 +37,7 @@ def run(data: bytes) -> None:
     sizes: dict[int, int] = {}
     again = b""
     for message in messages:
-        if isinstance(message, m.Subscribed):
+        if isinstance(message, codec.Subscribed):
             sizes[message.subscriber] = message.element_size
-        again += m.encode(message, fixed=bool(sizes.get(getattr(message, "subscriber", -1))))
-    assert apart(m.ReactiveDecoder().feed(again)) == apart(messages)
+        again += codec.encode(message, fixed=bool(sizes.get(getattr(message, "subscriber", -1))))
+    assert apart(codec.ReactiveDecoder().feed(again)) == apart(messages)

@@ -13,8 +13,7 @@ from mtl.doors.mbws import connection_records
 from mtl.errors import Malformed, OffsetError, Refused
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.storage.records import KINDS
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
 from mtl.wire.text import text
@@ -26,47 +25,51 @@ from tests.fuzzing.target import Target, check_refusal, codec, split
 # --- data commands: two octets with the size of the header, the header, the body ----------------------------
 
 
-def decode_command(data: bytes) -> c.Command:
+def decode_command(data: bytes) -> commands.Command:
     _, header, body = split(data, (2, int.from_bytes(data[:2], "big")))
-    command = c.decode(header, body)
-    if isinstance(command, c.Content):  # the broker's check of every content
-        c.packed_count(command.properties)
-        c.delivery_timestamp(command.properties)
-        c.reserved(command.properties)
+    command = commands.decode(header, body)
+    if isinstance(command, commands.Content):  # the broker's check of every content
+        commands.packed_count(command.properties)
+        commands.delivery_timestamp(command.properties)
+        commands.reserved(command.properties)
     return command
 
 
-def encode_command(command: c.Command) -> bytes:
-    header, body = c.encode(command)
+def encode_command(command: commands.Command) -> bytes:
+    header, body = commands.encode(command)
     return examples.framed(header, bytes(body))
 
 
 # --- control: the command (and for a reply its status) on a line, then JSON ---------------------------------
 
 
-def decode_request(data: bytes) -> w.Request:
+def decode_request(data: bytes) -> control.Request:
     name, _, body = data.partition(b"\n")
-    return w.decode_request([name, body])
+    return control.decode_request([name, body])
 
 
-def encode_request(request: w.Request) -> bytes:
-    return b"\n".join(w.encode_request(request))
+def encode_request(request: control.Request) -> bytes:
+    return b"\n".join(control.encode_request(request))
 
 
-def decode_reply(data: bytes) -> tuple[type[w.Request], w.Reply | Refused]:
+def decode_reply(data: bytes) -> tuple[type[control.Request], control.Reply | Refused]:
     """A refusal is a valid result here."""
     line, _, body = data.partition(b"\n")
     name, _, status = line.partition(b" ")
-    request = w.REQUESTS.get(name.decode("latin-1").lower(), w.ConnectionOpen)
+    request = control.REQUESTS.get(name.decode("latin-1").lower(), control.ConnectionOpen)
     try:
-        return request, w.decode_reply([status, body], request)
+        return request, control.decode_reply([status, body], request)
     except Refused as refused:
         return request, refused
 
 
-def encode_reply(value: tuple[type[w.Request], w.Reply | Refused]) -> bytes:
+def encode_reply(value: tuple[type[control.Request], control.Reply | Refused]) -> bytes:
     request, reply = value
-    frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
+    frames = (
+        control.encode_refusal(reply)
+        if isinstance(reply, Refused)
+        else control.encode_reply(reply.code, reply)
+    )
     return request.command.encode() + b" " + b"\n".join(frames)
 
 

@@ -11,7 +11,7 @@ import pytest
 import mtl
 import mtl.testing
 from mtl.errors import MtlError, Refused
-from mtl.wire import control as w
+from mtl.wire import control
 
 WAIT_S = 60.0
 
@@ -35,7 +35,7 @@ def test_contents_groups_and_commits_work_in_memory(tmp_path: Path, monkeypatch:
         with connection.writer("orders", name="w") as writer:
             assert writer.last == {"orders": 5_000}
             writer.send(b"plain")
-        with connection.writer("orders", stage=w.StageSpec(application="app", version=1)) as writer:
+        with connection.writer("orders", stage=control.StageSpec(application="app", version=1)) as writer:
             writer.send(b"staged")
             sealed = writer.seal().stage
         committed, again = (connection.stage_commit("app", 1, [sealed]) for _ in range(2))
@@ -77,7 +77,7 @@ def test_a_full_memory_is_reported_and_writable_again_with_space(tmp_path: Path)
             assert trouble is not None
             assert "memory for contents is full" in trouble
             error = refused(connection)
-            assert (error.status, error.reason) == (503, w.STORAGE)
+            assert (error.status, error.reason) == (503, control.STORAGE)
             assert "memory-bytes" in error.message
             connection.delete_resource("large")
             writer.flush(WAIT_S)

@@ -17,7 +17,7 @@ import pytest
 import mtl
 from mtl.client.connection import Connection
 from mtl.testing import RunningBroker, broker
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.contents import LARGE_PACK, numbered, visible
 from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 from tests.support.processes import killed_after
@@ -73,8 +73,8 @@ def test_a_writer_of_a_suspended_process_resends_dropped_contents(impatient: Run
 def test_contents_sent_over_a_half_open_network_are_resent(impatient: RunningBroker, packed: bool) -> None:
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
-        lease = connection.request(w.ConnectionWriter(resources=["orders"], packed=packed))
-        assert isinstance(lease, w.DataLease)
+        lease = connection.request(control.ConnectionWriter(resources=["orders"], packed=packed))
+        assert isinstance(lease, control.DataLease)
         with (
             half_open(impatient, lease.port) as (proxy, through),
             through.writer("orders", packed=packed) as writer,
@@ -96,8 +96,8 @@ def test_a_holder_moves_the_cursor_after_a_half_open_network(impatient: RunningB
         with connection.writer("orders") as writer:
             for body in numbered(5):
                 writer.send(body)
-        lease = connection.request(w.ConnectionReader(resources=["orders"], packed=True))
-        assert isinstance(lease, w.DataLease)
+        lease = connection.request(control.ConnectionReader(resources=["orders"], packed=True))
+        assert isinstance(lease, control.DataLease)
         with (
             half_open(impatient, lease.port) as (proxy, through),
             through.reader("orders", start="group", group="spark", holder="driver") as reader,

@@ -7,7 +7,7 @@ import pytest
 
 import mtl
 from mtl.testing import RunningBroker
-from mtl.wire import control as w
+from mtl.wire import control
 from pyspark_mtl import connections
 from pyspark_mtl.options.settings import parse, read_settings, write_settings
 from pyspark_mtl.sink.writing import write
@@ -29,11 +29,11 @@ def test_the_tasks_of_a_worker_share_its_sessions(
         with connection.writer("orders") as writer:
             for number in range(TASKS):
                 writer.send(b"%d" % number)
-        lease = connection.request(w.ConnectionReader(resources=["orders"], packed=True))
-        assert isinstance(lease, w.DataLease)
-        control, data = int(mtl_broker.endpoint.rpartition(":")[2]), lease.port
-    with CuttingProxy(control, data) as proxy:
-        options = {"endpoint": f"tcp://{HERE}:{control}"}
+        lease = connection.request(control.ConnectionReader(resources=["orders"], packed=True))
+        assert isinstance(lease, control.DataLease)
+        control_port, data_port = int(mtl_broker.endpoint.rpartition(":")[2]), lease.port
+    with CuttingProxy(control_port, data_port) as proxy:
+        options = {"endpoint": f"tcp://{HERE}:{control_port}"}
         reading = read_settings(parse({**options, "resources": "orders"}), streaming=False)
         writing = write_settings(parse({**options, "resource": "orders"}), streaming=True)
         assert reading.connect == writing.connect
@@ -42,5 +42,7 @@ def test_the_tasks_of_a_worker_share_its_sessions(
             task = Task(OffsetRange("orders", incarnation, first, first + 1))
             assert [pack.count for pack in packs(reading.connect, task, fail_on_data_loss=True)] == [1]
             assert len(write(writing, [frame], "app", 1).stages) == 1
-        assert proxy.accepted == {control: SESSIONS, data: 2 * TASKS}, "and one data flow for each lease"
+        assert proxy.accepted == {control_port: SESSIONS, data_port: 2 * TASKS}, (
+            "and one data flow for each lease"
+        )
         connections.connection(reading.connect).close()

@@ -20,7 +20,7 @@ from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
 from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL
 from mtl.testing import RunningBroker, broker
 from tests.hostile.harness import MIB, own_memory
@@ -56,7 +56,9 @@ async def tcp(endpoint: str, octets: bytes) -> AsyncIterator[None]:
 
 
 def slow_reactive(endpoint: str, name: str) -> AbstractAsyncContextManager[None]:
-    return tcp(endpoint, m.encode(m.ClientHello()) + m.encode(m.Subscribe(name, 1, 2**63 - 1)))
+    return tcp(
+        endpoint, codec.encode(codec.ClientHello()) + codec.encode(codec.Subscribe(name, 1, 2**63 - 1))
+    )
 
 
 def slow_micromessage(endpoint: str, name: str) -> AbstractAsyncContextManager[None]:
@@ -69,7 +71,9 @@ async def slow_reactive_websocket(endpoint: str, name: str) -> AsyncIterator[Non
     async with connect(
         endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], max_queue=1, close_timeout=0
     ) as socket:
-        await socket.send(m.encode(m.ClientHello()) + m.encode(m.Subscribe(name, 1, 2**63 - 1)))
+        await socket.send(
+            codec.encode(codec.ClientHello()) + codec.encode(codec.Subscribe(name, 1, 2**63 - 1))
+        )
         assert await socket.recv()
         yield
 

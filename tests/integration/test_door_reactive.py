@@ -12,7 +12,7 @@ from mtl.client.aio import Connection
 from mtl.doors.limits import RS_DEMAND, RS_PART
 from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.streams import ReactiveReader
 from mtl.doors.running import Door
 from mtl.errors import Closed, ContentTooLarge, OptionError, Refused, Unreachable
@@ -32,14 +32,14 @@ class Bare:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = m.ReactiveDecoder()
-        self._received: list[m.Message] = []
+        self._decoder = codec.ReactiveDecoder()
+        self._received: list[codec.Message] = []
 
-    async def send(self, *messages: m.Message) -> None:
-        self._writer.write(b"".join(map(m.encode, messages)))
+    async def send(self, *messages: codec.Message) -> None:
+        self._writer.write(b"".join(map(codec.encode, messages)))
         await self._writer.drain()
 
-    async def receive(self) -> m.Message:
+    async def receive(self) -> codec.Message:
         while not self._received:
             octets = await self._reader.read(1 << 16)
             assert octets, "the door closed the connection"
@@ -83,8 +83,8 @@ async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
     client = Bare(*await asyncio.open_connection(*host_and_port(endpoint)))
     try:
         if hello:
-            await client.send(m.ClientHello())
-            assert await client.receive() == m.ServerHello()
+            await client.send(codec.ClientHello())
+            assert await client.receive() == codec.ServerHello()
         yield client
     finally:
         client.close()
@@ -128,17 +128,17 @@ async def test_contents_of_an_mtl_writer_are_delivered(mtl_broker: RunningBroker
 @in_loop
 async def test_elements_are_sent_exactly_within_demand(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
-        await client.send(m.Subscribe("orders", 5, 2))
-        assert await client.receive() == m.Subscribed(5)
-        assert [await client.receive() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
+        await client.send(codec.Subscribe("orders", 5, 2))
+        assert await client.receive() == codec.Subscribed(5)
+        assert [await client.receive() for _ in range(2)] == [codec.OnNext(5, b"0"), codec.OnNext(5, b"1")]
         assert await client.silent()
-        await client.send(m.RequestMore(5, 1), m.RequestMore(5, 2))
-        assert [await client.receive() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
+        await client.send(codec.RequestMore(5, 1), codec.RequestMore(5, 2))
+        assert [await client.receive() for _ in range(3)] == [codec.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
         assert await client.silent()
-        await client.send(m.RequestMore(5, 0))
+        await client.send(codec.RequestMore(5, 0))
         error = await client.receive()
-        assert isinstance(error, m.OnError)
-        await client.send(m.RequestMore(5, 9), m.Cancel(5))
+        assert isinstance(error, codec.OnError)
+        await client.send(codec.RequestMore(5, 9), codec.Cancel(5))
         assert await client.silent()
 
 
@@ -147,17 +147,17 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as client:
         for subscriber in range(0, 40, 4):
             await client.send(
-                m.Subscribe("orders", subscriber, 1),
-                m.Cancel(subscriber),
-                m.Subscribe("orders?to=2", subscriber + 1, 1),
-                m.Subscribe("$publish/orders", subscriber + 2),
-                m.Cancel(subscriber + 2),
-                m.Subscribe("$publish/", subscriber + 3),
+                codec.Subscribe("orders", subscriber, 1),
+                codec.Cancel(subscriber),
+                codec.Subscribe("orders?to=2", subscriber + 1, 1),
+                codec.Subscribe("$publish/orders", subscriber + 2),
+                codec.Cancel(subscriber + 2),
+                codec.Subscribe("$publish/", subscriber + 3),
             )
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: not (peer._streams or peer._tasks or peer._intakes))
-        await client.send(m.Subscribe("orders", 99, 1))
-        while await client.receive() != m.OnNext(99, b"0"):
+        await client.send(codec.Subscribe("orders", 99, 1))
+        while await client.receive() != codec.OnNext(99, b"0"):
             pass
 
 
@@ -165,50 +165,54 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
 @in_loop
 async def test_an_id_is_reused_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
     async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as client:
-        await client.send(m.Subscribe("orders", 5, 1))
-        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
-        await client.send(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
-        assert await client.receive() == m.Subscribed(5)
-        assert await client.receive() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
-        await client.send(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
-        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5)] * 2
+        await client.send(codec.Subscribe("orders", 5, 1))
+        assert [await client.receive() for _ in range(2)] == [codec.Subscribed(5), codec.OnNext(5, b"0")]
+        await client.send(codec.Cancel(5), codec.Subscribe("orders?from=2&envelope=seq", 5, 1))
+        assert await client.receive() == codec.Subscribed(5)
+        assert await client.receive() == codec.OnNext(5, (2).to_bytes(8, "big") + b"1")
+        await client.send(
+            codec.Cancel(5), codec.Subscribe("orders", 5), codec.Cancel(5), codec.Subscribe("orders?to=2", 5)
+        )
+        assert [await client.receive() for _ in range(2)] == [codec.Subscribed(5)] * 2
         error = await client.receive()
-        assert isinstance(error, m.OnError)
+        assert isinstance(error, codec.OnError)
         assert "bad-publisher" in error.error
-        await client.send(m.Subscribe("orders", 5, 1))
-        assert [await client.receive() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await client.send(codec.Subscribe("orders", 5, 1))
+        assert [await client.receive() for _ in range(2)] == [codec.Subscribed(5), codec.OnNext(5, b"0")]
 
 
 @pytest.mark.requirement("RS-24", "RS-31", "RS-36")
 @in_loop
 async def test_publishing_uses_two_streams(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, broker_client), bare(opened.endpoint) as client:
-        await client.send(m.Subscribe("$publish/orders", 5, 1))
-        assert await client.receive() == m.Subscribed(5, 8)
+        await client.send(codec.Subscribe("$publish/orders", 5, 1))
+        assert await client.receive() == codec.Subscribed(5, 8)
         back = await client.receive()
-        assert isinstance(back, m.Subscribe)
+        assert isinstance(back, codec.Subscribe)
         assert (back.publisher, back.demand) == ("orders", RS_DEMAND)
         q = back.subscriber
         await client.send(
-            m.Subscribed(q, 0),
-            m.OnNextPart(q, 1, b"he"),
-            m.OnNext(q, b"first"),
-            m.OnNextLastPart(q, 1, b"llo"),
-            m.OnNext(q, b""),
+            codec.Subscribed(q, 0),
+            codec.OnNextPart(q, 1, b"he"),
+            codec.OnNext(q, b"first"),
+            codec.OnNextLastPart(q, 1, b"llo"),
+            codec.OnNext(q, b""),
         )
-        assert await client.receive() == m.OnNext(5, (1).to_bytes(8, "big"))
+        assert await client.receive() == codec.OnNext(5, (1).to_bytes(8, "big"))
         asked = 0
         while (
             asked < 3
         ):  # renewed as they are confirmed, whether or not there is demand for the confirmations
             request = await client.receive()
-            assert isinstance(request, m.RequestMore)
+            assert isinstance(request, codec.RequestMore)
             asked += request.demand
-        await client.send(m.OnComplete(q))
+        await client.send(codec.OnComplete(q))
         assert await client.silent()
-        await client.send(m.RequestMore(5, 10))
-        assert await client.receive() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
-        assert await client.receive() == m.OnComplete(5)
+        await client.send(codec.RequestMore(5, 10))
+        assert await client.receive() == codec.OnNextPacked(
+            5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big"))
+        )
+        assert await client.receive() == codec.OnComplete(5)
         async with broker_client.reader("orders", until=4) as log:
             assert [content.body async for content in log] == [b"first", b"hello", b""]
 
@@ -240,18 +244,18 @@ async def test_invalid_publications_are_errors(mtl_broker: RunningBroker) -> Non
 @in_loop
 async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _):
-        wrong: list[tuple[list[m.Message], str]] = [
-            ([m.ClientHello(1)], "version 1"),
-            ([m.Subscribe("a", 1)], "before ClientHello"),
-            ([m.ClientHello(), m.Subscribe("a", 1), m.Subscribe("a", 1)], "Id 1 is in use"),
-            ([m.ClientHello(), m.OnNextPacked(1, ())], "without a fixed size"),
-            ([m.ClientHello(), m.Goodbye("enough")], ""),
+        wrong: list[tuple[list[codec.Message], str]] = [
+            ([codec.ClientHello(1)], "version 1"),
+            ([codec.Subscribe("a", 1)], "before ClientHello"),
+            ([codec.ClientHello(), codec.Subscribe("a", 1), codec.Subscribe("a", 1)], "Id 1 is in use"),
+            ([codec.ClientHello(), codec.OnNextPacked(1, ())], "without a fixed size"),
+            ([codec.ClientHello(), codec.Goodbye("enough")], ""),
         ]
         for messages, words in wrong:
             async with bare(opened.endpoint, hello=False) as client:
                 await client.send(*messages)
                 replies = [await client.receive()]
-                while not isinstance(replies[-1], m.Goodbye):
+                while not isinstance(replies[-1], codec.Goodbye):
                     replies.append(await client.receive())
                 assert words in replies[-1].reason, messages
                 assert await client.closed()
@@ -262,14 +266,14 @@ async def test_protocol_violations_are_answered_with_goodbye(mtl_broker: Running
 @in_loop
 async def test_elements_beyond_the_demand_are_answered_with_goodbye(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
-        await client.send(m.Subscribe("$publish/orders", 5))
-        assert await client.receive() == m.Subscribed(5, 8)
+        await client.send(codec.Subscribe("$publish/orders", 5))
+        assert await client.receive() == codec.Subscribed(5, 8)
         back = await client.receive()
-        assert isinstance(back, m.Subscribe)
+        assert isinstance(back, codec.Subscribe)
         q = back.subscriber
-        await client.send(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
+        await client.send(codec.Subscribed(q), *[codec.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
         goodbye = await client.receive()
-        assert isinstance(goodbye, m.Goodbye)
+        assert isinstance(goodbye, codec.Goodbye)
         assert "requested" in goodbye.reason
 
 
@@ -281,8 +285,10 @@ async def test_the_end_of_either_side_ends_all_streams(mtl_broker: RunningBroker
         r, w = await c.reader("orders"), await c.writer("orders")
         await (await w.send(b"1"))
         client = Bare(*await asyncio.open_connection(*host_and_port(opened.endpoint)))
-        await client.send(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
-        while not isinstance(await client.receive(), m.OnNext):
+        await client.send(
+            codec.ClientHello(), codec.Subscribe("orders", 1, 9), codec.Subscribe("$publish/orders", 2)
+        )
+        while not isinstance(await client.receive(), codec.OnNext):
             pass
         client.close()  # without a goodbye
         await until(lambda: len(opened.peers) == 1)  # type: ignore[attr-defined]
@@ -340,15 +346,15 @@ async def test_a_slow_subscriber_gets_every_element_within_a_window(mtl_broker: 
         async with broker_client.writer("big") as w:
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
-        await client.send(m.Subscribe("big", 1, 2**63 - 1))
+        await client.send(codec.Subscribe("big", 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: peer._link._transport.waiting > 0)  # the door has more than the network takes
-        assert await client.receive() == m.Subscribed(1)
+        assert await client.receive() == codec.Subscribed(1)
         numbers: list[int] = []
         while len(numbers) < 200:
             element = b""
-            while not isinstance(part := await client.receive(), m.OnNextLastPart):
-                assert isinstance(part, m.OnNextPart)
+            while not isinstance(part := await client.receive(), codec.OnNextLastPart):
+                assert isinstance(part, codec.OnNextPart)
                 element += bytes(part.data)
             numbers.append(int((element + bytes(part.data)).rstrip(b"\0")))
         assert numbers == list(range(200))
@@ -400,8 +406,8 @@ async def test_a_stop_with_a_silent_peer_logs_no_error(
 ) -> None:
     monkeypatch.setattr("mtl.doors.reactive.link.RS_GOODBYE_S", 0.01)
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as client:
-        await client.send(m.Subscribe("orders", 1))
-        assert await client.receive() == m.Subscribed(1)
+        await client.send(codec.Subscribe("orders", 1))
+        assert await client.receive() == codec.Subscribed(1)
         await opened.stop()
         assert not caplog.records
 

@@ -17,7 +17,7 @@ from websockets.typing import Origin, Subprotocol
 from mtl.client.aio import Connection
 from mtl.doors.limits import RS_PART
 from mtl.doors.reactive import client as reactive
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL
 from mtl.doors.reactive.streams import ReactiveReader
 from mtl.doors.running import Door
@@ -47,13 +47,13 @@ class Bare:
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
-        self._decoder = m.ReactiveDecoder()
-        self._received: list[m.Message] = []
+        self._decoder = codec.ReactiveDecoder()
+        self._received: list[codec.Message] = []
 
-    async def send(self, *messages: m.Message) -> None:
-        await self.socket.send(b"".join(map(m.encode, messages)))
+    async def send(self, *messages: codec.Message) -> None:
+        await self.socket.send(b"".join(map(codec.encode, messages)))
 
-    async def receive(self) -> m.Message:
+    async def receive(self) -> codec.Message:
         while not self._received:
             octets = await self.socket.recv()
             assert isinstance(octets, bytes)
@@ -81,8 +81,8 @@ async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIte
     async with connect(endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], **options) as socket:
         client = Bare(socket)
         if hello:
-            await client.send(m.ClientHello())
-            assert await client.receive() == m.ServerHello()
+            await client.send(codec.ClientHello())
+            assert await client.receive() == codec.ServerHello()
         yield client
 
 
@@ -110,28 +110,28 @@ async def test_published_elements_are_delivered_and_durable(shared: RunningBroke
 async def test_websocket_message_boundaries_are_ignored(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as client:
-        commands: list[m.Message] = [
-            m.ClientHello(),
-            m.Subscribe(name, 5, 2),
-            m.Subscribe(f"$publish/{name}", 6, 9),
+        commands: list[codec.Message] = [
+            codec.ClientHello(),
+            codec.Subscribe(name, 5, 2),
+            codec.Subscribe(f"$publish/{name}", 6, 9),
         ]
-        octets = b"".join(map(m.encode, commands))
+        octets = b"".join(map(codec.encode, commands))
         for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
             await client.socket.send(at_once)
         messages = [await client.receive() for _ in range(4)]
-        (back,) = [message for message in messages if isinstance(message, m.Subscribe)]
+        (back,) = [message for message in messages if isinstance(message, codec.Subscribe)]
         others = [message for message in messages if message is not back]
-        assert others[0] == m.ServerHello()
-        assert m.Subscribed(5) in others
-        assert m.Subscribed(6, 8) in others
+        assert others[0] == codec.ServerHello()
+        assert codec.Subscribed(5) in others
+        assert codec.Subscribed(6, 8) in others
         q = back.subscriber
-        element = m.encode(m.OnNext(q, b"in three fragments"))
-        await client.send(m.Subscribed(q))
+        element = codec.encode(codec.OnNext(q, b"in three fragments"))
+        await client.send(codec.Subscribed(q))
         await client.socket.send([element[:2], element[2:5], element[5:]])
         answers = [await client.receive() for _ in range(3)]
-        assert m.RequestMore(q, 1) in answers
-        assert m.OnNext(5, b"in three fragments") in answers
-        assert m.OnNext(6, (1).to_bytes(8, "big")) in answers
+        assert codec.RequestMore(q, 1) in answers
+        assert codec.OnNext(5, b"in three fragments") in answers
+        assert codec.OnNext(6, (1).to_bytes(8, "big")) in answers
 
 
 @pytest.mark.requirement("RS-10")
@@ -151,15 +151,15 @@ async def test_the_subprotocol_selects_the_version(shared: RunningBroker) -> Non
 async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: RunningBroker) -> None:
     name = next(names)
     async with at(shared) as (opened, _):
-        wrong: list[tuple[list[m.Message], str]] = [
-            ([m.ClientHello(), m.Goodbye("enough")], ""),
-            ([m.ClientHello(1)], "version 1"),
-            ([m.ClientHello(), m.Subscribe("a", 1), m.Subscribe("a", 1)], "Id 1 is in use"),
+        wrong: list[tuple[list[codec.Message], str]] = [
+            ([codec.ClientHello(), codec.Goodbye("enough")], ""),
+            ([codec.ClientHello(1)], "version 1"),
+            ([codec.ClientHello(), codec.Subscribe("a", 1), codec.Subscribe("a", 1)], "Id 1 is in use"),
         ]
         for messages, words in wrong:
             async with bare(opened.endpoint, hello=False) as client:
                 await client.send(*messages)
-                while not isinstance(goodbye := await client.receive(), m.Goodbye):
+                while not isinstance(goodbye := await client.receive(), codec.Goodbye):
                     pass
                 assert words in goodbye.reason
                 assert await client.closed() == (1000, "")
@@ -169,7 +169,7 @@ async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: Ru
             assert code == 1003
             assert "binary" in str(reason)
         async with bare(opened.endpoint) as client:
-            await client.send(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
+            await client.send(codec.Subscribe(name, 1, 9))  # and Close, without a goodbye
         await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 
 
@@ -219,19 +219,19 @@ async def test_memory_for_a_stuck_subscriber_is_bounded(
         async with broker_client.writer(name) as w:
             for n in range(300):
                 await w.send(b"%d" % n + bytes(100_000))
-        await client.send(m.Subscribe(name, 1, 2**63 - 1))
+        await client.send(codec.Subscribe(name, 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         transport = peer._link._transport
         await until(lambda: transport._websocket.paused)
         assert transport.waiting < 4 * RS_PART
-        assert await client.receive() == m.Subscribed(1)
+        assert await client.receive() == codec.Subscribed(1)
         numbers: list[int] = []
         element = b""
         while len(numbers) < 300:
             part = await client.receive()
-            assert isinstance(part, (m.OnNextPart, m.OnNextLastPart))
+            assert isinstance(part, (codec.OnNextPart, codec.OnNextLastPart))
             element += bytes(part.data)
-            if isinstance(part, m.OnNextLastPart):
+            if isinstance(part, codec.OnNextLastPart):
                 numbers.append(int(element.rstrip(b"\0")))
                 element = b""
         assert numbers == list(range(300))

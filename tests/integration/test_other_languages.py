@@ -23,7 +23,7 @@ from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 from tests.support.doors import await_line
 from tests.support.minimal_server import MinimalServer
@@ -308,8 +308,8 @@ def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple
     with mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
         publish(connection, numbers(3_000))
-        lease = connection.request(w.ConnectionWriter(resources=["orders"]))
-        assert isinstance(lease, w.DataLease)
+        lease = connection.request(control.ConnectionWriter(resources=["orders"]))
+        assert isinstance(lease, control.DataLease)
     with proxy(int(running.endpoint.rpartition(":")[2]), lease.port) as before:
         yield before, running.endpoint.replace(BEHIND, HERE)
 

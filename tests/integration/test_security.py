@@ -20,7 +20,7 @@ from mtl.client.connection import Connection
 from mtl.errors import Refused, Unreachable
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.integration.test_cli import run
 
 CLOSED = "[authentication]\nanonymous = false\n"
@@ -217,7 +217,9 @@ def test_names_without_user_prefix_need_a_grant(place: Place) -> None:
                 writer.send(b"by a name that is made up")
             with connection.writer("orders", name="bi.w") as writer:
                 writer.send(b"x")
-            with connection.writer("orders", stage=w.StageSpec(application="bi.app", version=1)) as writer:
+            with connection.writer(
+                "orders", stage=control.StageSpec(application="bi.app", version=1)
+            ) as writer:
                 writer.send(b"y")
                 stage = writer.seal().stage
             connection.stage_commit("bi.app", 1, [stage])

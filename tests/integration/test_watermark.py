@@ -10,7 +10,7 @@ import pytest
 import mtl
 from mtl.errors import Refused
 from mtl.testing import broker
-from mtl.wire import control as w
+from mtl.wire import control
 
 NEVER = 1 << 60
 """A watermark that every disk is below."""
@@ -33,7 +33,7 @@ def refused_writer(endpoint: str) -> Refused:
 def test_below_the_watermark_readers_and_commits_work_and_writers_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("low-watermark = 1\n")
-    stage = w.StageSpec(application="app", version=1)
+    stage = control.StageSpec(application="app", version=1)
     with broker(tmp_path / "data", config) as running:
         with mtl.connect(running.endpoint) as connection:
             connection.create_resource("orders")
@@ -46,7 +46,7 @@ def test_below_the_watermark_readers_and_commits_work_and_writers_are_refused(tm
         config.write_text(f"low-watermark = {NEVER}\n")
         running.start()
         error = refused_writer(running.endpoint)
-        assert (error.status, error.reason) == (503, w.READ_ONLY)
+        assert (error.status, error.reason) == (503, control.READ_ONLY)
         assert "low-watermark" in error.message
         assert error.members["watermark"] == NEVER
         with mtl.connect(running.endpoint) as connection:

@@ -11,7 +11,7 @@ import mtl
 import mtl.aio
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.bridging.ends import DOORS
 from tests.signals import doors
 
@@ -244,7 +244,7 @@ class Seal(Case):
     """Stages: written, sealed, and aborted by the next one's describe."""
 
     def call(self) -> None:
-        stage = w.StageSpec(application=self.resource, version=0)
+        stage = control.StageSpec(application=self.resource, version=0)
         with self.connection.writer(self.resource, stage=stage) as writer:
             writer.send(b"x")
             sealed = writer.seal()

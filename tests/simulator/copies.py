@@ -16,7 +16,7 @@ from mtl.client.pump import WriterOptions
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.limits import DEFAULT_VIRTUAL_HOST
 from mtl.protocol.reading import Delivery, PlainRun
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.bounds import drawn
 from tests.simulator.checks import read_log
 from tests.simulator.machine import Habits, Machine
@@ -87,7 +87,7 @@ class Seer(ReaderApp):
             self._compare()
             bound()
 
-        def asked() -> w.ConnectionReader:
+        def asked() -> control.ConnectionReader:
             self._asked = self.machine.life
             return request()
 
@@ -180,7 +180,7 @@ class Scribe:
     def _work(self, outlet: Outlet) -> None:
         error = outlet.pump.error
         unknown = (
-            isinstance(error, Refused) and error.reason == w.UNKNOWN_WRITER
+            isinstance(error, Refused) and error.reason == control.UNKNOWN_WRITER
         )  # nothing was confirmed to it
         if isinstance(error, DataLoss | Fenced) or unknown or is_of_the_disk(error):
             self.world.note("writer-loss")
@@ -223,8 +223,8 @@ def _simulate(world: World, steps: int) -> dict[str, int]:
     machine = CopiedMachine(world, routers, Habits(segment_bytes=world.random.choice((2 << 10, 64 << 10))))
     machine.start()
     admin, made = Process(world, routers, "admin"), list[Outcome]()
-    durability: w.Durability = "os" if world.chance(0.5) else "sync"
-    admin.ask(admin.channel(), w.ResourceCreate(resource=RESOURCE, durability=durability), made.append)
+    durability: control.Durability = "os" if world.chance(0.5) else "sync"
+    admin.ask(admin.channel(), control.ResourceCreate(resource=RESOURCE, durability=durability), made.append)
     while not made:
         world.step()
     machine.copying = True

@@ -7,7 +7,7 @@ from dataclasses import replace
 from mtl.client.control import Outcome
 from mtl.client.incoming import ReaderOptions
 from mtl.errors import Fenced
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.model import Model, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import is_of_the_disk
@@ -88,11 +88,11 @@ class Driver(ReaderApp):
             raise Violation(
                 f"{self.name} confirmed up to {self._confirmed} and the broker reports {position}"
             )
-        request = w.CursorDescribe(group=self.group.name, resource=self.resource)
+        request = control.CursorDescribe(group=self.group.name, resource=self.resource)
         self.process.ask(self.channel, request, self._described)
 
     def _described(self, outcome: Outcome) -> None:
-        if isinstance(outcome, w.CursorList):
+        if isinstance(outcome, control.CursorList):
             for cursor in outcome.cursors:
                 self._model.tell_cursor(cursor.group, cursor.resource, cursor.position)
                 # A crash before the cursor was written: the client has confirmed again, and this asks again.

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.sending import LoopSender, carry_out
@@ -176,7 +176,7 @@ class BrokerProcess:
 
     # --- the disk -------------------------------------------------------------------------------------------
 
-    def begin(self, action: StorageAction | a.CheckPassword) -> None:
+    def begin(self, action: StorageAction | actions.CheckPassword) -> None:
         """Some time, in any order that the interface of engines allows."""
         if isinstance(action, Save | DropLogs):
             self._records.append(action)
@@ -184,7 +184,7 @@ class BrokerProcess:
                 self._later(self._next_record)
         elif isinstance(action, Prepare):
             self._later(partial(self._prepare, action))
-        elif isinstance(action, a.CheckPassword):
+        elif isinstance(action, actions.CheckPassword):
             raise TypeError("the simulation has no authentication")
         else:
             self._waiting.append(action)

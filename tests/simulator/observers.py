@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtl.client.control import Outcome
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.model import Model, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import Process, is_of_the_disk
@@ -39,13 +39,13 @@ class ObserverApp:
 
     def _ask(self) -> None:
         if self._state is not None and self.world.chance(0.7):
-            request = w.ResourceDescribe(since=self._state, wait=1 + self.world.upto(500))
+            request = control.ResourceDescribe(since=self._state, wait=1 + self.world.upto(500))
         else:
-            request = w.ResourceDescribe()
+            request = control.ResourceDescribe()
         self.process.ask(self._channel, request, self._described, patience=request.wait / 1000)
 
     def _described(self, outcome: Outcome) -> None:
-        if isinstance(outcome, w.DescriptionList):
+        if isinstance(outcome, control.DescriptionList):
             self._state = outcome.state
             for resource in outcome.resources:
                 if resource.known_next is None:

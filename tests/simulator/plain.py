@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from mtl.client.flow import ClientFlow
 from mtl.errors import MtlError, Refused
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, Buffer
 from tests.simulator.model import Model, Tag, Violation
 from tests.simulator.network import Routers
@@ -45,18 +44,18 @@ class PlainWriter:
     def _send(self) -> None:
         for number, tag in self.unconfirmed:
             if number > self._sent:
-                content = c.Content(number, self._resource, EMPTY, tag.encode())
+                content = commands.Content(number, self._resource, EMPTY, tag.encode())
                 if not self.flow.send_contents([content]):
                     return
                 self._sent = number
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionWriter:
+    def lease_request(self) -> control.ConnectionWriter:
         """Only members of RFC 11."""
-        return w.ConnectionWriter(resources=[self._resource], confirm="full")
+        return control.ConnectionWriter(resources=[self._resource], confirm="full")
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Numbers restart with the unconfirmed contents."""
         again = deque(tag for _, tag in self.unconfirmed)
         self.unconfirmed.clear()
@@ -72,21 +71,21 @@ class PlainWriter:
         self._sent = self.unconfirmed[0][0] - 1 if self.unconfirmed else self._next - 1
         self.publish()
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Confirms settle contents; a Reject with recycle resends them."""
-        if isinstance(command, c.Confirm) and command.sequence <= self._sent:
+        if isinstance(command, commands.Confirm) and command.sequence <= self._sent:
             while self.unconfirmed and self.unconfirmed[0][0] <= command.sequence:
                 self._model.confirm([self.unconfirmed.popleft()[1]])
-        elif isinstance(command, c.Reject):
+        elif isinstance(command, commands.Reject):
             if not command.recycle:
                 raise Violation(f"a good content was refused: {command}")
             self._sent = min(self._sent, command.sequence - 1)
             self._process.after(0.01, self._send)
 
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, asked: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """A writer sends no Summon."""
 
-    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+    def contents(self, _like: commands.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
         """A writer gets no contents."""
         return 0
 

@@ -10,7 +10,7 @@ from mtl.client.control import Call, Channel, Done
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import Refused
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.network import ENDPOINT, ClientNetwork, Routers, SimPoll
 from tests.simulator.world import Event, World
 
@@ -22,7 +22,7 @@ _AT_ONCE_S = (0.00001, 0.0005)
 
 def is_of_the_disk(error: object) -> bool:
     """Whether this refusal is caused by the failing disk: an application retries then."""
-    return isinstance(error, Refused) and error.reason == w.STORAGE
+    return isinstance(error, Refused) and error.reason == control.STORAGE
 
 
 class Process:
@@ -54,7 +54,7 @@ class Process:
         if call in self._watchers:
             self._watchers.remove(call)
 
-    def ask(self, channel: Channel, request: w.Request, done: Done, *, patience: float = 0.0) -> None:
+    def ask(self, channel: Channel, request: control.Request, done: Done, *, patience: float = 0.0) -> None:
         """Send a request as `Connection.request` does."""
         channel.submit(Call(request, done, patience=patience))
         self.wake()

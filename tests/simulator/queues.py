@@ -13,8 +13,7 @@ from zlib import crc32
 from mtl.client.control import Outcome
 from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.protocol.consuming import ConsumerAnswer, Hand
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.simulator.model import Model, Tag, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import Process, is_of_the_disk
@@ -46,7 +45,7 @@ class QueueApp:
         last.
         """
         self.confirmed: set[int] = set()
-        self.description: w.QueueInfo | None = None
+        self.description: control.QueueInfo | None = None
         self.since = 0.0
         """The time from which on the broker's descriptions count."""
         self.consumers = [ConsumerApp(self, routers, f"{name}-{n}") for n in range(consumers)]
@@ -65,7 +64,7 @@ class QueueApp:
         """One of the consumers dies."""
         self.world.random.choice(self.consumers).kill()
 
-    def take(self, hand: Hand, content: c.Content) -> Tag:
+    def take(self, hand: Hand, content: commands.Content) -> Tag:
         """A consumer gets a content."""
         tag = bytes(content.body).decode()
         self.model.show(self.resource, hand.position, [tag])
@@ -154,11 +153,11 @@ class ConsumerApp:
 
     def _describe(self) -> None:
         asked = self.world.mono
-        request = w.QueueDescribe(group=self.queue.name, resource=self.queue.resource)
+        request = control.QueueDescribe(group=self.queue.name, resource=self.queue.resource)
         self.process.ask(self.channel, request, lambda outcome: self._described(asked, outcome))
 
     def _described(self, asked: float, outcome: Outcome) -> None:
-        if isinstance(outcome, w.QueueList):
+        if isinstance(outcome, control.QueueList):
             for info in outcome.queues if asked >= self.queue.since else ():
                 self.queue.description = info
         elif not is_of_the_disk(outcome):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mtl.client.control import Outcome
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.bounds import drawn
 from tests.simulator.checks import check_all, check_visible, imagine_crash, read_all
 from tests.simulator.damage import imagine_damage
@@ -105,11 +105,13 @@ class Simulation:
         channel = self._admin.channel()
         names = [*self.resources, *self.snapshots]
         for name in names:
-            request = w.ResourceCreate(resource=name, exist_ok=True, retention=w.Retention(age=AGE_S))
+            request = control.ResourceCreate(
+                resource=name, exist_ok=True, retention=control.Retention(age=AGE_S)
+            )
             self._admin.ask(channel, request, made.append)
         self.run_until(lambda: len(made) == len(names), 60.0)
         for outcome in made:
-            if not isinstance(outcome, w.ResourceCreated):
+            if not isinstance(outcome, control.ResourceCreated):
                 raise Violation(f"a resource cannot be made: {outcome!r}")
         self._populate()
 

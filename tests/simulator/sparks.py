@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from mtl.client.control import Call, Outcome
 from mtl.client.pump import WriterOptions
 from mtl.errors import Refused
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.simulator.model import Model, Tag, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import Process, is_of_the_disk
@@ -45,7 +45,7 @@ class Task:
         self._contents: dict[str, list[Tag]] = {}
         self._sealing = False
         self.over = False
-        spec = w.StageSpec(application=spark.name, version=spark.version)
+        spec = control.StageSpec(application=spark.name, version=spark.version)
         options = WriterOptions(tuple(spark.resources), None, self._packed, spec, 1_000, 1 << 20, None, True)
         self._outlet = Outlet(spark.process, spark.model, options)
         self._process.after(0.0, self._work)
@@ -105,10 +105,10 @@ class Task:
             return  # given up meanwhile
         self.over = True
         counts = {resource: len(tags) for resource, tags in self._contents.items()}
-        if isinstance(outcome, w.LeaseClosed) and outcome.stage is not None:
+        if isinstance(outcome, control.LeaseClosed) and outcome.stage is not None:
             if outcome.stage.contents != counts:
                 raise Violation(f"{self._label} was sealed with {outcome.stage.contents}, not {counts}")
-        elif not (isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE):
+        elif not (isinstance(outcome, Refused) and outcome.reason == control.UNKNOWN_LEASE):
             self._fail(outcome)
             return
         # A lost lease (after a restart of the broker) leaves a stage whose contents are all confirmed, which suffices.
@@ -233,7 +233,7 @@ class SparkApp:
     def _commit(self) -> None:
         stages = [task.stage for task in self._sealed if task is not None]
         version = self.version
-        request = w.StageCommit(
+        request = control.StageCommit(
             application=self.name,
             version=version,
             stages=stages,
@@ -243,11 +243,11 @@ class SparkApp:
         )
 
         def answered(outcome: Outcome) -> None:
-            if isinstance(outcome, w.Committed):
+            if isinstance(outcome, control.Committed):
                 if outcome.digest != request.digest:
                     raise Violation(f"{self.name} {version} has the digest {outcome.digest}")
                 self._committed(version, outcome)
-            elif isinstance(outcome, Refused) and outcome.reason == w.STORAGE:
+            elif isinstance(outcome, Refused) and outcome.reason == control.STORAGE:
                 self.world.note("commit-again", lambda: str(outcome))
                 self.process.after(self.world.between(0.1, 2.0), ask)
             else:
@@ -259,12 +259,12 @@ class SparkApp:
 
         ask()
 
-    def _committed(self, version: int, outcome: w.Committed) -> None:
+    def _committed(self, version: int, outcome: control.Committed) -> None:
         self.world.note("committed", lambda: f"{self.name} {version} already={outcome.already}")
         first = {name: published.first for name, published in outcome.resources.items()}
         self.model.tell_commit(self.name, version, first)
         if self.world.chance(0.1):  # a late abort has no effect
             stages = [task.stage for task in self._sealed if task is not None]
-            self._channel.submit(Call(w.StageAbort(stages=stages), lambda _: None))
+            self._channel.submit(Call(control.StageAbort(stages=stages), lambda _: None))
         self.busy = False
         self.process.after(self.world.between(self.pause_s / 50, self.pause_s), self._next_version)

@@ -14,7 +14,7 @@ from itertools import count
 from random import Random
 from zlib import crc32
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 
 EPOCH_US = 1_700_000_000_000_000
 """The start of the wall clock."""
@@ -70,9 +70,9 @@ class World:
         """The wall clock in microseconds; it may step back."""
         return self._wall_us + int(self.mono * 1e6)
 
-    def now(self) -> a.Now:
+    def now(self) -> actions.Now:
         """Both clocks, in the form of the broker's core."""
-        return a.Now(self.mono, self.wall_us, self.mono - self._booted)
+        return actions.Now(self.mono, self.wall_us, self.mono - self._booted)
 
     def boot(self) -> None:
         """Boot the broker's machine: its uptime starts at 0."""

@@ -7,8 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mtl.errors import Refused
 from mtl.net.ports import Port
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, decode_table
 from tests.stateful.model import TEST_RESOURCE, Model, Reader, Sent, Writer
 from tests.stateful.queues import Consumer, Handed, Queue
@@ -74,8 +73,8 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def create(self, name: str) -> None:
         if name in self.model.contents:
-            refused = self.clients["log"].refused(w.ResourceCreate(resource=name))
-            assert (refused.status, refused.reason) == (409, w.EXISTS)
+            refused = self.clients["log"].refused(control.ResourceCreate(resource=name))
+            assert (refused.status, refused.reason) == (409, control.EXISTS)
         else:
             self.clients["log"].create(name, max_deliveries=DELIVERIES)
             self.model.contents[name] = []
@@ -83,7 +82,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans())
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def writer(self, profile: str, name: str, full: bool) -> None:
-        request = w.ConnectionWriter(resources=[name], confirm="full" if full else "none")
+        request = control.ConnectionWriter(resources=[name], confirm="full" if full else "none")
         token = self._granted(profile, name, full, request)
         if token:
             self.model.leases[token] = Writer(profile, name, full)
@@ -97,13 +96,13 @@ class BrokerAndModel(RuleBasedStateMachine):
     )
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def reader(self, profile: str, name: str, full: bool, window: int, octets: int) -> None:
-        request = w.ConnectionReader(
+        request = control.ConnectionReader(
             resources=[name],
             confirm="full" if full else "none",
             from_=None if profile == "test" else "earliest",
             window=None
             if profile == "test"
-            else w.Window(contents=window, bytes=octets if profile == "queue" else None),
+            else control.Window(contents=window, bytes=octets if profile == "queue" else None),
         )
         token = self._granted(profile, name, full, request)
         if token and profile == "queue":
@@ -113,7 +112,11 @@ class BrokerAndModel(RuleBasedStateMachine):
             self.model.leases[token] = Reader(profile, name, full, window)
 
     def _granted(
-        self, profile: str, name: str, full: bool, request: w.ConnectionReader | w.ConnectionWriter
+        self,
+        profile: str,
+        name: str,
+        full: bool,
+        request: control.ConnectionReader | control.ConnectionWriter,
     ) -> str | None:
         """The lease granted according to the documents; otherwise the refusal must agree as well."""
         if profile == "test":
@@ -121,7 +124,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         else:
             status = 404 if name not in self.model.contents else 202
         if status == 202:
-            return self.clients[profile].ask(request, w.DataLease).lease
+            return self.clients[profile].ask(request, control.DataLease).lease
         found = self.clients[profile].refused(request).status
         # The order of two errors is not specified.
         assert found == status or (profile == "test" and full and found == 501), (found, status)
@@ -133,12 +136,12 @@ class BrokerAndModel(RuleBasedStateMachine):
         """Any session with the token may close the lease; a second close finds no lease."""
         token = data.draw(st.sampled_from(sorted(self.model.leases)))
         try:
-            self.clients["log"].ask(w.LeaseClose(lease=token), w.LeaseClosed)
+            self.clients["log"].ask(control.LeaseClose(lease=token), control.LeaseClosed)
         except Refused as refused:
             raise AssertionError(f"{refused}") from refused
         self.model.close(token)
         self._sent({})
-        assert self.clients["log"].refused(w.LeaseClose(lease=token)).reason == w.UNKNOWN_LEASE
+        assert self.clients["log"].refused(control.LeaseClose(lease=token)).reason == control.UNKNOWN_LEASE
 
     @rule(frames=st.lists(st.binary(max_size=20), max_size=4))
     def garbage_on_the_control_socket(self, frames: list[bytes]) -> None:
@@ -155,17 +158,17 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     def _lease(self, flow: int, token: str) -> None:
         self.number += 1
-        self._sends(flow, c.Lease(self.number, token), self.model.lease(flow, self.number, token))
+        self._sends(flow, commands.Lease(self.number, token), self.model.lease(flow, self.number, token))
 
     @rule(flow=flows, name=names)
     def summon(self, flow: int, name: str) -> None:
         self.number += 1
-        self._sends(flow, c.Summon(self.number, name), self.model.summon(flow, self.number, name))
+        self._sends(flow, commands.Summon(self.number, name), self.model.summon(flow, self.number, name))
 
     @rule(flow=flows, name=names)
     def dismiss(self, flow: int, name: str) -> None:
         self.number += 1
-        self._sends(flow, c.Dismiss(self.number, name), self.model.dismiss(flow, self.number, name))
+        self._sends(flow, commands.Dismiss(self.number, name), self.model.dismiss(flow, self.number, name))
 
     @rule(
         data=st.data(),
@@ -220,12 +223,14 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def describe_queue(self, name: str) -> None:
         """The description of a queue, and its dead letters once they are moved: two checks later."""
-        found = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
+        found = self.clients["queue"].ask(control.QueueDescribe(resource=name), control.QueueList).queues
         assert bool(found) is (name in self.model.queues)
         if found:
             self.wait(3)
             queue = self.model.queues[name]
-            (description,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
+            (description,) = (
+                self.clients["queue"].ask(control.QueueDescribe(resource=name), control.QueueList).queues
+            )
             assert {number: getattr(description, number) for number in queue.numbers} == queue.numbers
             if queue.dead:
                 letters = self.clients["log"].read(f"{name}.dead")
@@ -243,7 +248,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(flow=flows, number=sequences, name=names, body=st.binary(max_size=3))
     def content(self, flow: int, number: int, name: str, body: bytes) -> None:
         sent = self.model.content(flow, number, name, body)
-        self._sends(flow, c.Content(number, name, EMPTY, body), sent)
+        self._sends(flow, commands.Content(number, name, EMPTY, body), sent)
 
     @rule(
         flow=flows,
@@ -254,18 +259,21 @@ class BrokerAndModel(RuleBasedStateMachine):
     def settle(self, flow: int, sequence: int, multiple: bool, how: str) -> None:
         expected = self.model.settled(flow, sequence, multiple=multiple, how=how)
         command = (
-            c.Confirm(sequence, multiple)
+            commands.Confirm(sequence, multiple)
             if how == "confirm"
-            else c.Reject(sequence, multiple, how == "recycle")
+            else commands.Reject(sequence, multiple, how == "recycle")
         )
         self._sends(flow, command, expected)
 
     @rule(flow=flows)
     def ping(self, flow: int) -> None:
-        self._sends(flow, c.Ping(), self.model.ping(flow))
+        self._sends(flow, commands.Ping(), self.model.ping(flow))
 
-    @rule(flow=flows, command=st.sampled_from((c.Pong(), c.Response(1, 200), c.Response(9, 403))))
-    def out_of_place(self, flow: int, command: c.Command) -> None:
+    @rule(
+        flow=flows,
+        command=st.sampled_from((commands.Pong(), commands.Response(1, 200), commands.Response(9, 403))),
+    )
+    def out_of_place(self, flow: int, command: commands.Command) -> None:
         self._sends(flow, command, {})
 
     @rule(flow=flows, header=st.binary(max_size=30), body=st.binary(max_size=3))
@@ -274,7 +282,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         self.flows[flow].raw(b"\xf0" + header, body)
         self._sent({})
 
-    def _sends(self, flow: int, command: c.Command, expected: Sent) -> None:
+    def _sends(self, flow: int, command: commands.Command, expected: Sent) -> None:
         self.flows[flow].send(command)
         self._sent(expected)
 
@@ -282,7 +290,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         """Check that every flow got the commands of the model. Contents are ordered separately from other commands."""
         given: dict[Consumer, list[Handed]] = {}
         for number, flow in enumerate(self.flows):
-            contents, others = parts([x for x in flow.sent() if not isinstance(x, c.Ping)])
+            contents, others = parts([x for x in flow.sent() if not isinstance(x, commands.Ping)])
             wanted, answers = parts(expected.get(number, []))
             assert others == answers, f"on flow {number}"
             consumer = self.model.consumer(number)
@@ -305,19 +313,21 @@ class BrokerAndModel(RuleBasedStateMachine):
             assert (found.earliest, found.end) == (1, len(stored) + 1)
 
 
-def plain(content: c.Content) -> c.Content:
+def plain(content: commands.Content) -> commands.Content:
     """Without the broker's own properties, above all the time."""
-    return c.Content(content.sequence, content.resource, EMPTY, bytes(content.body))
+    return commands.Content(content.sequence, content.resource, EMPTY, bytes(content.body))
 
 
-def handed(content: c.Content) -> Handed:
+def handed(content: commands.Content) -> Handed:
     """The delivery data in the broker's properties for a consumer."""
     properties = decode_table(content.properties)
-    position = properties[c.SEQUENCE]
+    position = properties[commands.SEQUENCE]
     assert isinstance(position, int)
-    return Handed(content.sequence, position, properties.get(c.REDELIVERED) is True, bytes(content.body))
+    return Handed(
+        content.sequence, position, properties.get(commands.REDELIVERED) is True, bytes(content.body)
+    )
 
 
-def parts(commands: list[c.Command]) -> tuple[list[c.Content], list[c.Command]]:
-    contents = [x for x in commands if isinstance(x, c.Content)]
-    return contents, [x for x in commands if not isinstance(x, c.Content)]
+def parts(sent: list[commands.Command]) -> tuple[list[commands.Content], list[commands.Command]]:
+    contents = [x for x in sent if isinstance(x, commands.Content)]
+    return contents, [x for x in sent if not isinstance(x, commands.Content)]

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mtl.broker.limits import SAVE_RETRY_S
 from mtl.errors import Refused
 from mtl.limits import REQUEST_TIMEOUT_S
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Rig
 from tests.support.core_client import Waiting
 from tests.support.faulty_store import refuse
@@ -89,7 +89,7 @@ class PollsAndModel(RuleBasedStateMachine):
     @rule(name=names)
     def create(self, name: str) -> None:
         if name not in self.state.there:
-            made = self.client.ask(w.ResourceCreate(resource=name), w.ResourceCreated).resource
+            made = self.client.ask(control.ResourceCreate(resource=name), control.ResourceCreated).resource
             self.state.there[name] = Known(made.incarnation, 1)
 
     @rule(name=names, count=st.integers(1, 3))
@@ -102,7 +102,7 @@ class PollsAndModel(RuleBasedStateMachine):
     @rule(name=names)
     def delete(self, name: str) -> None:
         if self.state.there.pop(name, None) is not None:
-            self.client.ask(w.ResourceDelete(resource=name), w.Ok)
+            self.client.ask(control.ResourceDelete(resource=name), control.Ok)
             self.state.deleted.add(name)
 
     @rule(name=names, other=names, rarely=st.integers(0, 3))
@@ -115,20 +115,20 @@ class PollsAndModel(RuleBasedStateMachine):
         for poll in self.state.polls:
             poll.doubted |= poll.covers(name)
         self.rig.store.hook = _full
-        deleting = self.client.begin(w.ResourceDelete(resource=name))
+        deleting = self.client.begin(control.ResourceDelete(resource=name))
         self.rig.sleep(REQUEST_TIMEOUT_S / 2, SAVE_RETRY_S)
         assert deleting.answered
-        about: list[w.Request] = [
-            w.ResourceList(),
-            w.ResourceDescribe(resource=name),
-            w.ResourceDescribe(pattern=f"{name}|{other}"),
-            w.ResourceDescribe(resources=[name], missing_ok=True, since=self.state.token, wait=1_000),
-            w.ResourceDescribe(since=self.state.token, wait=1_000),
+        about: list[control.Request] = [
+            control.ResourceList(),
+            control.ResourceDescribe(resource=name),
+            control.ResourceDescribe(pattern=f"{name}|{other}"),
+            control.ResourceDescribe(resources=[name], missing_ok=True, since=self.state.token, wait=1_000),
+            control.ResourceDescribe(since=self.state.token, wait=1_000),
         ]
         for request in about:
-            assert self.client.refused(request).reason == w.STORAGE, request
+            assert self.client.refused(request).reason == control.STORAGE, request
         if other != name:
-            found = self.client.ask(w.ResourceList(pattern=other), w.DescriptionList).resources
+            found = self.client.ask(control.ResourceList(pattern=other), control.DescriptionList).resources
             assert [x.resource for x in found] == [other] * (other in self.state.there)
         self.rig.store.hook = lambda _: None
         passed = REQUEST_TIMEOUT_S / 2 + 2 * SAVE_RETRY_S
@@ -147,7 +147,7 @@ class PollsAndModel(RuleBasedStateMachine):
     @rule()
     def describe_all(self) -> None:
         """Describe all resources."""
-        answer = self.client.ask(w.ResourceDescribe(), w.DescriptionList)
+        answer = self.client.ask(control.ResourceDescribe(), control.DescriptionList)
         self.state.described = {
             resource.resource: Known(resource.incarnation, resource.next) for resource in answer.resources
         }
@@ -161,7 +161,7 @@ class PollsAndModel(RuleBasedStateMachine):
         about: dict[str, Any] = {} if asked is None else {"resources": asked}
         if asked is not None and by_pattern:
             about = {"pattern": "|".join(asked)}
-        request = w.ResourceDescribe(**about, since=self.state.token, wait=int(WAIT_S * 1000))
+        request = control.ResourceDescribe(**about, since=self.state.token, wait=int(WAIT_S * 1000))
         known = dict(self.state.described)
         poll = Poll(self.client.begin(request), asked, asked is None or by_pattern, known)
         poll.came_and_went = any(map(poll.covers, self.state.deleted - self.state.there.keys()))
@@ -185,10 +185,10 @@ class PollsAndModel(RuleBasedStateMachine):
     def _check_reply(self, poll: Poll) -> None:
         """The answer has the requested resources, not beyond their present ends, or names a missing resource."""
         try:
-            found = poll.waiting.reply(w.DescriptionList).resources
+            found = poll.waiting.reply(control.DescriptionList).resources
         except Refused as refused:
-            in_doubt = poll.doubted and refused.reason == w.STORAGE
-            if not in_doubt and (poll.is_open or refused.reason != w.UNKNOWN_RESOURCE):
+            in_doubt = poll.doubted and refused.reason == control.STORAGE
+            if not in_doubt and (poll.is_open or refused.reason != control.UNKNOWN_RESOURCE):
                 raise AssertionError(f"{poll.asked} was refused") from refused
             return
         assert {resource.resource for resource in found} <= set(NAMES if poll.asked is None else poll.asked)

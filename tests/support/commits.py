@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mtl.storage.records import PublishRecord, StageRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig, Waiting
 
 Contents = dict[str, list[bytes]]
@@ -36,8 +36,8 @@ def commit(
     application: str = "app",
     truncate: Sequence[str] = (),
     digest: Mapping[str, str] | None = None,
-) -> w.StageCommit:
-    return w.StageCommit(
+) -> control.StageCommit:
+    return control.StageCommit(
         application=application,
         version=version,
         stages=list(stages),
@@ -53,8 +53,8 @@ def begin(
     return client.begin(commit(version, *stages, query=query, truncate=truncate))
 
 
-def applications(client: Client) -> dict[str, w.ApplicationInfo]:
-    found = client.ask(w.StageDescribe(), w.StageList).applications
+def applications(client: Client) -> dict[str, control.ApplicationInfo]:
+    found = client.ask(control.StageDescribe(), control.StageList).applications
     return {x.application: x for x in found}
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.sending import LoopSender, carry_out
@@ -31,7 +31,7 @@ from mtl.protocol.sasl.scram import proves
 from mtl.storage.api import DropLogs, Prepare, StorageAction
 from mtl.storage.local import Storage
 from mtl.storage.records import ResourceRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import Buffer
 from mtl.wire.packs import decode_pack
 from tests.support.core_client import PORTS, Client, Flow, Waiting, packed, unpacked
@@ -49,18 +49,18 @@ class Sockets:
     """
 
     def __init__(self) -> None:
-        self.sent: dict[a.Peer, list[tuple[bytes, bytes]]] = {}
+        self.sent: dict[actions.Peer, list[tuple[bytes, bytes]]] = {}
         self.replies: list[tuple[bytes, ...]] = []
-        self.room: dict[a.Peer, int] = {}
-        self.gone: set[a.Peer] = set()
-        self.without_room: set[a.Peer] = set()
-        self.asked: list[tuple[a.Peer, str, int]] = []
+        self.room: dict[actions.Peer, int] = {}
+        self.gone: set[actions.Peer] = set()
+        self.without_room: set[actions.Peer] = set()
+        self.asked: list[tuple[actions.Peer, str, int]] = []
 
     def reply(self, frames: Sequence[bytes], _owner: str) -> SendOutcome:
         self.replies.append(tuple(frames))
         return SendOutcome.OK
 
-    def send(self, peer: a.Peer, header: bytes, body: Buffer, _owner: str) -> SendOutcome:
+    def send(self, peer: actions.Peer, header: bytes, body: Buffer, _owner: str) -> SendOutcome:
         if peer in self.gone:
             return SendOutcome.GONE
         if self.room.get(peer, 1) <= 0:
@@ -71,7 +71,7 @@ class Sockets:
         return SendOutcome.OK
 
     def send_contents(
-        self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
+        self, peer: actions.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
         for number, frames in enumerate(zip(headers, bodies, strict=True)):
             sent = self.send(peer, *frames, owner)
@@ -79,7 +79,7 @@ class Sockets:
                 return number, sent
         return len(headers), SendOutcome.OK
 
-    def has_room(self, peer: a.Peer, owner: str, octets: int) -> bool:
+    def has_room(self, peer: actions.Peer, owner: str, octets: int) -> bool:
         """Whether there is room by octets."""
         self.asked.append((peer, owner, octets))
         return peer not in self.without_room
@@ -101,7 +101,7 @@ class Rig:
         self.machine = "boot"
         self.settings = settings
         self.random = random.Random(2)
-        self.held: deque[StorageAction | a.CheckPassword] = deque()
+        self.held: deque[StorageAction | actions.CheckPassword] = deque()
         self._hold: tuple[type, ...] = ()
         self._identities = 0
         self.start()
@@ -179,24 +179,24 @@ class Rig:
 
     # --- time and turns -------------------------------------------------------------------------------------
 
-    def now(self) -> a.Now:
-        return a.Now(self.mono, self.wall_us)
+    def now(self) -> actions.Now:
+        return actions.Now(self.mono, self.wall_us)
 
     def run(self) -> None:
         """Perform the actions of the core until there are none left."""
         for _ in range(100_000):
             self.broker.advance()
-            actions = self.broker.pop_actions()
-            if not actions and not self.broker.busy:
+            turn = self.broker.pop_actions()
+            if not turn and not self.broker.busy:
                 return
-            self.carry_out(actions)
+            self.carry_out(turn)
         raise AssertionError("the core never comes to rest")
 
-    def carry_out(self, actions: Sequence[a.Action]) -> None:
+    def carry_out(self, turn: Sequence[actions.Action]) -> None:
         """Carry these out as one turn."""
-        assert carry_out(actions, self.sender, self) == []
+        assert carry_out(turn, self.sender, self) == []
 
-    def begin(self, action: StorageAction | a.CheckPassword) -> None:
+    def begin(self, action: StorageAction | actions.CheckPassword) -> None:
         """Perform the action at once, unless it is held back."""
         if isinstance(action, self._hold):
             self.held.append(action)
@@ -207,9 +207,9 @@ class Rig:
         """The core has all results."""
         return []
 
-    def _perform(self, action: StorageAction | a.CheckPassword) -> None:
+    def _perform(self, action: StorageAction | actions.CheckPassword) -> None:
         result: object
-        if isinstance(action, a.CheckPassword):
+        if isinstance(action, actions.CheckPassword):
             result = proves(action.password, action.verifier)
         else:
             (result,) = self.engine.perform((action,))
@@ -248,8 +248,10 @@ class Rig:
     def client(self, profile: str = "log", virtual_host: str | None = None) -> Client:
         """A client whose session is open."""
         client = Client(self)
-        client.ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host=virtual_host), w.Ready)
-        client.ask(w.ConnectionProfile(profile=profile), w.Ok)
+        client.ask(
+            control.ConnectionOpen(protocol=control.Protocol(), virtual_host=virtual_host), control.Ready
+        )
+        client.ask(control.ConnectionProfile(profile=profile), control.Ok)
         return client
 
     def identity(self) -> bytes:

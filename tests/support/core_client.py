@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.errors import Refused
 from mtl.net.origin import NO_ORIGIN, Connection, Origin
 from mtl.net.ports import Port
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, Buffer, encode_table
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 
@@ -28,7 +27,7 @@ PORTS = {Port.PACKED: 7001, Port.PLAIN: 7002}
 class Waiting:
     """A request that was not answered at once."""
 
-    def __init__(self, client: Client, request: w.Request) -> None:
+    def __init__(self, client: Client, request: control.Request) -> None:
         self._client = client
         self._request = request
 
@@ -40,7 +39,7 @@ class Waiting:
         """The reply; raises the errors of the client."""
         frames = self._client.answers(self._request)
         assert frames is not None, "no answer yet"
-        reply = w.decode_reply(frames, type(self._request))
+        reply = control.decode_reply(frames, type(self._request))
         assert isinstance(reply, kind), reply
         return reply
 
@@ -61,19 +60,19 @@ class Client:
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def begin(self, request: w.Request) -> Waiting:
+    def begin(self, request: control.Request) -> Waiting:
         """Send a request whose reply may arrive later."""
         if self.session is not None:
             request = msgspec.structs.replace(request, session=self.session)
         self._number += 1
         mark = b"%d" % self._number
         self._asked[id(request)] = self._number
-        frames = [self.identity, mark, b"", *w.encode_request(request)]
+        frames = [self.identity, mark, b"", *control.encode_request(request)]
         self.rig.broker.control(frames, self.rig.now(), self.origin)
         self.rig.run()
         return Waiting(self, request)
 
-    def answers(self, request: w.Request) -> tuple[bytes, ...] | None:
+    def answers(self, request: control.Request) -> tuple[bytes, ...] | None:
         """The reply to a request, found by the mark in its envelope (MTL-113: the envelope is unchanged)."""
         mine = [x for x in self.rig.sockets.replies if x[0] == self.identity]
         for frames in mine:
@@ -84,11 +83,11 @@ class Client:
             self._replies[number] = frames[3:]
         return self._replies.get(self._asked[id(request)])
 
-    def ask(self, request: w.Request, kind: type[T]) -> T:
+    def ask(self, request: control.Request, kind: type[T]) -> T:
         """A request that is answered at once; raises the refusal."""
         return self.begin(request).reply(kind)
 
-    def refused(self, request: w.Request) -> Refused:
+    def refused(self, request: control.Request) -> Refused:
         """The refusal of a request that must not succeed."""
         try:
             reply = self.begin(request).reply(object)
@@ -98,7 +97,7 @@ class Client:
 
     # --- shorthands -----------------------------------------------------------------------------------------
 
-    def refused_in_time(self, request: w.Request) -> Refused:
+    def refused_in_time(self, request: control.Request) -> Refused:
         """The refusal of a request delayed by the disk, within the request timeout of a client."""
         waiting = self.begin(request)
         self.rig.sleep(limits.REQUEST_TIMEOUT_S / 2, step=0.1)
@@ -110,32 +109,37 @@ class Client:
 
     def create(self, *names: str, **more: Any) -> None:
         for name in names:
-            self.ask(w.ResourceCreate(resource=name, **more), w.ResourceCreated)
+            self.ask(control.ResourceCreate(resource=name, **more), control.ResourceCreated)
 
-    def describe(self, name: str) -> w.Description:
-        return self.ask(w.ResourceDescribe(resource=name), w.DescriptionList).resources[0]
+    def describe(self, name: str) -> control.Description:
+        return self.ask(control.ResourceDescribe(resource=name), control.DescriptionList).resources[0]
 
-    def writer(self, *resources: str, confirm: str = "full", **more: Any) -> w.DataLease:
-        return self.ask(w.ConnectionWriter(resources=list(resources), confirm=confirm, **more), w.DataLease)
+    def writer(self, *resources: str, confirm: str = "full", **more: Any) -> control.DataLease:
+        return self.ask(
+            control.ConnectionWriter(resources=list(resources), confirm=confirm, **more), control.DataLease
+        )
 
     def reader(
         self, *resources: str, confirm: str = "full", start: Any = "earliest", **more: Any
-    ) -> w.DataLease:
+    ) -> control.DataLease:
         return self.ask(
-            w.ConnectionReader(resources=list(resources), confirm=confirm, from_=start, **more), w.DataLease
+            control.ConnectionReader(resources=list(resources), confirm=confirm, from_=start, **more),
+            control.DataLease,
         )
 
-    def stage(self, application: str, version: int, *resources: str, **more: Any) -> w.DataLease:
-        spec = w.StageSpec(application=application, version=version, **more)
+    def stage(self, application: str, version: int, *resources: str, **more: Any) -> control.DataLease:
+        spec = control.StageSpec(application=application, version=version, **more)
         return self.writer(*resources, stage=spec)
 
-    def close_lease(self, lease: w.DataLease) -> w.LeaseClosed:
-        return self.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed)
+    def close_lease(self, lease: control.DataLease) -> control.LeaseClosed:
+        return self.ask(control.LeaseClose(lease=lease.lease), control.LeaseClosed)
 
-    def commit(self, application: str, version: int, *stages: str, query: str | None = None) -> w.Committed:
+    def commit(
+        self, application: str, version: int, *stages: str, query: str | None = None
+    ) -> control.Committed:
         return self.ask(
-            w.StageCommit(application=application, version=version, stages=list(stages), query=query),
-            w.Committed,
+            control.StageCommit(application=application, version=version, stages=list(stages), query=query),
+            control.Committed,
         )
 
     def fill(self, resource: str, bodies: Iterable[bytes]) -> None:
@@ -158,7 +162,7 @@ class Client:
 
     def read(self, resource: str, start: Any = "earliest") -> list[bytes]:
         """All visible contents, read by a plain reader."""
-        lease = self.reader(resource, start=start, window=w.Window(contents=1_000_000, bytes=1 << 30))
+        lease = self.reader(resource, start=start, window=control.Window(contents=1_000_000, bytes=1 << 30))
         flow = self.flow(lease)
         flow.summon(resource)
         bodies = [bytes(x.body) for x in flow.contents()]
@@ -172,7 +176,7 @@ class Client:
 
     # --- data flows -----------------------------------------------------------------------------------------
 
-    def flow(self, lease: w.DataLease, *, on: Flow | None = None) -> Flow:
+    def flow(self, lease: control.DataLease, *, on: Flow | None = None) -> Flow:
         """A data flow that presents the lease: a new one, or the same as another."""
         flow = on if on is not None else Flow(self.rig, lease.port, self.origin.connection)
         assert flow.lease(lease.lease) == (201 if lease.binding else 200)
@@ -185,13 +189,13 @@ class Flow:
     def __init__(self, rig: Rig, port: int, connection: Connection = "") -> None:
         self.rig = rig
         self.connection = connection
-        self.peer: a.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
+        self.peer: actions.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
         self._number = 0
 
     # --- out ------------------------------------------------------------------------------------------------
 
-    def send(self, command: c.Command) -> None:
-        header, body = c.encode(command)
+    def send(self, command: commands.Command) -> None:
+        header, body = commands.encode(command)
         self.raw(header, body)
 
     def raw(self, header: bytes, body: Buffer = b"") -> None:
@@ -204,22 +208,22 @@ class Flow:
         self.rig.sender.on_frame(self.peer)
 
     def lease(self, token: str) -> int:
-        return self._asked(lambda n: c.Lease(n, token))
+        return self._asked(lambda n: commands.Lease(n, token))
 
     def summon(self, resource: str) -> int:
-        return self._asked(lambda n: c.Summon(n, resource))
+        return self._asked(lambda n: commands.Summon(n, resource))
 
     def dismiss(self, resource: str) -> int:
-        return self._asked(lambda n: c.Dismiss(n, resource))
+        return self._asked(lambda n: commands.Dismiss(n, resource))
 
-    def _asked(self, make: Callable[[int], c.Command]) -> int:
+    def _asked(self, make: Callable[[int], commands.Command]) -> int:
         """Send a command that gets a Response; its code. The Response is taken out, the rest stays."""
         self._number += 1
         self.send(make(self._number))
         sent = self.rig.sockets.sent.get(self.peer, [])
         for message in sent:
-            command = c.decode(*message)
-            if isinstance(command, c.Response) and command.sequence == self._number:
+            command = commands.decode(*message)
+            if isinstance(command, commands.Response) and command.sequence == self._number:
                 sent.remove(message)
                 return command.code
         raise AssertionError("no Response")
@@ -227,7 +231,9 @@ class Flow:
     def content(
         self, sequence: int, body: bytes = b"", resource: str = "", properties: dict[str, Any] | None = None
     ) -> None:
-        self.send(c.Content(sequence, resource, encode_table(properties) if properties else EMPTY, body))
+        self.send(
+            commands.Content(sequence, resource, encode_table(properties) if properties else EMPTY, body)
+        )
 
     def pack(
         self, sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None
@@ -235,39 +241,39 @@ class Flow:
         self.send(packed(sequence, bodies, resource, count))
 
     def confirm(self, sequence: int, multiple: bool = True) -> None:
-        self.send(c.Confirm(sequence, multiple))
+        self.send(commands.Confirm(sequence, multiple))
 
     def reject(
         self, sequence: int, *, multiple: bool = False, recycle: bool = False, reason: str = ""
     ) -> None:
-        self.send(c.Reject(sequence, multiple, recycle, reason))
+        self.send(commands.Reject(sequence, multiple, recycle, reason))
 
     def ponged(self) -> bool:
         """Whether a Ping is answered. The Pong is taken out, the rest stays."""
         return self.pong() is not None
 
-    def pong(self) -> c.Pong | None:
+    def pong(self) -> commands.Pong | None:
         """The answer to a Ping, removed from `sent`; None without one."""
-        self.send(c.Ping())
+        self.send(commands.Ping())
         sent = self.rig.sockets.sent.get(self.peer, [])
         for message in sent:
-            command = c.decode(*message)
-            if isinstance(command, c.Pong):
+            command = commands.decode(*message)
+            if isinstance(command, commands.Pong):
                 sent.remove(message)
                 return command
         return None
 
     # --- in -------------------------------------------------------------------------------------------------
 
-    def sent(self) -> list[c.Command]:
+    def sent(self) -> list[commands.Command]:
         """All commands of the broker since the last call."""
-        return [c.decode(*message) for message in self.rig.sockets.sent.pop(self.peer, [])]
+        return [commands.decode(*message) for message in self.rig.sockets.sent.pop(self.peer, [])]
 
-    def contents(self) -> list[c.Content]:
+    def contents(self) -> list[commands.Content]:
         """The same; all commands must be contents or Pings."""
-        found = [x for x in self.sent() if not isinstance(x, c.Ping)]
-        assert all(isinstance(x, c.Content) for x in found), found
-        return cast("list[c.Content]", found)
+        found = [x for x in self.sent() if not isinstance(x, commands.Ping)]
+        assert all(isinstance(x, commands.Content) for x in found), found
+        return cast("list[commands.Content]", found)
 
     def bodies(self) -> list[bytes]:
         return [bytes(x.body) for x in self.contents()]
@@ -287,14 +293,16 @@ class Flow:
         self.rig.sockets.gone.add(self.peer)
 
 
-def packed(sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None) -> c.Content:
+def packed(
+    sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None
+) -> commands.Content:
     """A pack as a writer sends it; `count` gives it a wrong number of contents."""
-    properties = c.packed_properties(count if count is not None else len(bodies))
-    return c.Content(sequence, resource, properties, bytes(encode_pack(bodies)))
+    properties = commands.packed_properties(count if count is not None else len(bodies))
+    return commands.Content(sequence, resource, properties, bytes(encode_pack(bodies)))
 
 
-def unpacked(content: c.Content) -> list[bytes]:
+def unpacked(content: commands.Content) -> list[bytes]:
     """The bodies in a delivered pack."""
-    count = c.packed_count(content.properties)
+    count = commands.packed_count(content.properties)
     assert count is not None
     return [bytes(body) for _, body in unpack(decode_pack(content.body, count))]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 
 
-def apart(messages: Iterable[m.Message]) -> list[m.Message]:
+def apart(messages: Iterable[codec.Message]) -> list[codec.Message]:
     """Split groups of onNext into single ones."""
     return [
         single
         for message in messages
         for single in (
-            [m.OnNext(message.subscriber, element) for element in message.elements]
-            if isinstance(message, m.OnNexts)
+            [codec.OnNext(message.subscriber, element) for element in message.elements]
+            if isinstance(message, codec.OnNexts)
             else [message]
         )
     ]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from mtl.client.io import IoThread
 from mtl.client.loop import Loop
 from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.commands import packed_count
 from mtl.wire.fields import Buffer
 from mtl.wire.packs import trust_pack, unpack
@@ -59,16 +58,16 @@ class MemoryBroker(MemoryNetwork):
     def __init__(self) -> None:
         super().__init__()
         self.stored: list[bytes] = []
-        self.asked: list[w.Request] = []
+        self.asked: list[control.Request] = []
         self.confirmed: list[int] = []
         self.silent = False
         self.ignored = 0
         self.holding = False
         self.fenced = False
         self.refuse: bytes | None = None
-        self.answers: dict[type[w.Request], Callable[[], list[bytes]]] = {}
+        self.answers: dict[type[control.Request], Callable[[], list[bytes]]] = {}
         self._writers: dict[BrokerLink, int] = {}
-        self._held: dict[BrokerLink, c.Confirm | c.Reject] = {}
+        self._held: dict[BrokerLink, commands.Confirm | commands.Reject] = {}
 
     def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         return self._link("request", endpoint)
@@ -98,25 +97,25 @@ class MemoryBroker(MemoryNetwork):
             self.ignored += 1
             return
         if link.kind == "request":
-            request = w.decode_request([first, second])
+            request = control.decode_request([first, second])
             self.asked.append(request)
             name, body = self._reply(request)
             link.put(name, body)
         else:
-            self._command(link, c.decode(first, second))
+            self._command(link, commands.decode(first, second))
 
-    def _reply(self, request: w.Request) -> list[bytes]:
+    def _reply(self, request: control.Request) -> list[bytes]:
         if type(request) in self.answers:
             return self.answers[type(request)]()
-        reply: w.Reply
-        if isinstance(request, w.ConnectionOpen):
-            reply = w.Ready(profiles=["log", "queue", "test"], session="token")
-        elif isinstance(request, w.ConnectionReader):
+        reply: control.Reply
+        if isinstance(request, control.ConnectionOpen):
+            reply = control.Ready(profiles=["log", "queue", "test"], session="token")
+        elif isinstance(request, control.ConnectionReader):
             end = len(self.stored) + 1
             start = (
                 request.from_ if isinstance(request.from_, int) else end if request.from_ == "latest" else 1
             )
-            reply = w.DataLease(
+            reply = control.DataLease(
                 port=1,
                 lease="reader",
                 from_=start,
@@ -126,9 +125,9 @@ class MemoryBroker(MemoryNetwork):
                 position=None if request.group is None else 1,
                 incarnation="i",
             )
-        elif isinstance(request, w.ConnectionWriter):
+        elif isinstance(request, control.ConnectionWriter):
             stage = None if request.stage is None else "stage"
-            reply = w.DataLease(
+            reply = control.DataLease(
                 port=1,
                 lease="writer",
                 last={},
@@ -138,45 +137,47 @@ class MemoryBroker(MemoryNetwork):
                 max_pack=20_000,
                 heartbeat=0,
             )
-        elif isinstance(request, w.LeaseClose):
-            reply = w.LeaseClosed(stage=w.StageSealed(stage="stage", contents={RESOURCE: len(self.stored)}))
+        elif isinstance(request, control.LeaseClose):
+            reply = control.LeaseClosed(
+                stage=control.StageSealed(stage="stage", contents={RESOURCE: len(self.stored)})
+            )
         else:
-            reply = w.Ok()
-        return w.encode_reply(reply.code, reply)
+            reply = control.Ok()
+        return control.encode_reply(reply.code, reply)
 
     # --- data -----------------------------------------------------------------------------------------------
 
-    def _command(self, link: BrokerLink, command: c.Command) -> None:
-        if isinstance(command, c.Lease):
-            link.command(c.Response(command.sequence, 403 if self.fenced else 200))
-        elif isinstance(command, c.Summon):
-            link.command(c.Response(command.sequence, 200))
+    def _command(self, link: BrokerLink, command: commands.Command) -> None:
+        if isinstance(command, commands.Lease):
+            link.command(commands.Response(command.sequence, 403 if self.fenced else 200))
+        elif isinstance(command, commands.Summon):
+            link.command(commands.Response(command.sequence, 200))
             link.resource_summoned = True
             self.deliver(link)
-        elif isinstance(command, c.Content):
+        elif isinstance(command, commands.Content):
             self._content(link, command)
-        elif isinstance(command, c.Confirm):
+        elif isinstance(command, commands.Confirm):
             self.confirmed.append(command.sequence)
-        elif isinstance(command, c.Ping) and not self.fenced:
-            link.command(c.Pong())
+        elif isinstance(command, commands.Ping) and not self.fenced:
+            link.command(commands.Pong())
 
     def deliver(self, link: BrokerLink | None = None) -> None:
         """Send all stored contents to a reader that summoned the resource."""
         for receiver in [link] if link is not None else self.links:
             if isinstance(receiver, BrokerLink) and receiver.resource_summoned:
                 for sequence, body in enumerate(self.stored, 1):
-                    receiver.command(c.Content(sequence, RESOURCE, b"\0\0\0\0", body))
+                    receiver.command(commands.Content(sequence, RESOURCE, b"\0\0\0\0", body))
 
-    def _content(self, link: BrokerLink, content: c.Content) -> None:
+    def _content(self, link: BrokerLink, content: commands.Content) -> None:
         count = packed_count(content.properties)
         if bytes(content.body) == self.refuse:
-            link.command(c.Reject(content.sequence, multiple=False, recycle=False))
+            link.command(commands.Reject(content.sequence, multiple=False, recycle=False))
             return
         if count is None:
             self.stored.append(bytes(content.body))
         else:
             self.stored += [bytes(body) for _, body in unpack(trust_pack(content.body))]
-        confirm = c.Confirm(content.sequence + (count or 1) - 1, multiple=True)
+        confirm = commands.Confirm(content.sequence + (count or 1) - 1, multiple=True)
         if self.holding:
             self._held[link] = confirm
         else:

@@ -17,8 +17,7 @@ from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from mtl.net.endpoint import Curve, Frames, Link, LinkEvents, Poll, Watcher
 from mtl.net.wakeup import Wakeup
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 from tests.support.links import OneByOne
 
@@ -86,32 +85,32 @@ class MemoryLink(OneByOne):
         """Let the socket accept this number of further messages."""
         self.room = count
 
-    def asked(self) -> w.Request:
+    def asked(self) -> control.Request:
         """The one request that the client sent."""
         [(name, body)] = self.sent
         self.sent.clear()
-        return w.decode_request([name, body])
+        return control.decode_request([name, body])
 
-    def answer(self, reply: w.Reply) -> None:
+    def answer(self, reply: control.Reply) -> None:
         """Reply to a request."""
-        name, body = w.encode_reply(reply.code, reply)
+        name, body = control.encode_reply(reply.code, reply)
         self.put(name, body)
 
     def refuse(self, status: int, reason: str, **members: object) -> None:
         """Refuse a request."""
         body = {"status": "no", "reason": reason, "message": "it cannot be", **members}
-        name, text = w.encode_reply(status, body)
+        name, text = control.encode_reply(status, body)
         self.put(name, text)
 
-    def commands(self) -> list[c.Command]:
+    def sent_commands(self) -> list[commands.Command]:
         """The data commands that the client sent since the last call."""
-        sent = [c.decode(*frames) for frames in self.sent]
+        sent = [commands.decode(*frames) for frames in self.sent]
         self.sent.clear()
         return sent
 
-    def command(self, command: c.Command) -> None:
+    def command(self, command: commands.Command) -> None:
         """The client receives a data command."""
-        self.put(*c.encode(command))
+        self.put(*commands.encode(command))
 
 
 class MemoryPoll:
@@ -218,15 +217,15 @@ class Bench:
         """Bring the session up to the profile; returns the link for the next request."""
         self.run()
         link = self.last("request")
-        assert isinstance(link.asked(), w.ConnectionOpen)
-        link.answer(w.Ready(profiles=["log"], session="token"))
+        assert isinstance(link.asked(), control.ConnectionOpen)
+        link.answer(control.Ready(profiles=["log"], session="token"))
         self.run()
-        assert link.asked() == w.ConnectionProfile(profile="log", session="token")
-        link.answer(w.Ok())
+        assert link.asked() == control.ConnectionProfile(profile="log", session="token")
+        link.answer(control.Ok())
         self.run()
         return link
 
-    def lease(self, link: MemoryLink, lease: w.DataLease) -> MemoryLink:
+    def lease(self, link: MemoryLink, lease: control.DataLease) -> MemoryLink:
         """Grant the lease requested on `link`, and bind it; returns the data link."""
         link.answer(lease)
         self.run()
@@ -235,8 +234,8 @@ class Bench:
     def bind(self) -> MemoryLink:
         """Accept the Lease on the newest data link."""
         data = self.last("data")
-        [asked] = data.commands()
-        assert isinstance(asked, c.Lease)
-        data.command(c.Response(asked.sequence, 200))
+        [asked] = data.sent_commands()
+        assert isinstance(asked, commands.Lease)
+        data.command(commands.Response(asked.sequence, 200))
         self.run()
         return data

@@ -11,7 +11,7 @@ from mtl.net.origin import NO_ORIGIN, Origin
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.scram import make_verifier
 from mtl.storage.records import GrantRecord, PasswordRecord, UserRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 
 ITERATIONS = 4096
@@ -38,21 +38,25 @@ def rig_with(*users: UserRecord, **settings: Any) -> Rig:
     return rig
 
 
-def login(client: Client, credentials: Credentials, *, vhost: str | None = None) -> w.Ready:
+def login(client: Client, credentials: Credentials, *, vhost: str | None = None) -> control.Ready:
     """Open and authenticate as the client does, and use the token afterwards. Raises the errors of the client."""
-    reply: object = client.ask(w.ConnectionOpen(protocol=w.Protocol(), virtual_host=vhost), w.Reply)
+    reply: object = client.ask(
+        control.ConnectionOpen(protocol=control.Protocol(), virtual_host=vhost), control.Reply
+    )
     return authenticate(client, credentials, reply)
 
 
-def authenticate(client: Client, credentials: Credentials, reply: object, peer: str | None = None) -> w.Ready:
+def authenticate(
+    client: Client, credentials: Credentials, reply: object, peer: str | None = None
+) -> control.Ready:
     """Answer 401 and 402 until the 201; as a door that checks the credentials of a `peer`."""
     conversation = Authentication(credentials, peer)
-    while not isinstance(reply, w.Ready):
-        if isinstance(reply, w.Unauthorized):
-            reply = client.ask(conversation.begin(reply.mechanisms), w.Reply)
+    while not isinstance(reply, control.Ready):
+        if isinstance(reply, control.Unauthorized):
+            reply = client.ask(conversation.begin(reply.mechanisms), control.Reply)
         else:
-            assert isinstance(reply, w.Challenged)
-            reply = client.ask(conversation.proceed(reply), w.Reply)
+            assert isinstance(reply, control.Challenged)
+            reply = client.ask(conversation.proceed(reply), control.Reply)
     conversation.finish(reply)
     client.session = reply.session
     return reply
@@ -64,5 +68,5 @@ def logged_in(
     """A client of a profile."""
     client = Client(rig, origin)
     login(client, Credentials(name, password))
-    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
+    client.ask(control.ConnectionProfile(profile=profile), control.Ok)
     return client

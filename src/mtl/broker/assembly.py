@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.authentication import AuthenticationSettings
@@ -60,11 +60,11 @@ from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import Packs, Writers
 from mtl.net.ports import Port
 from mtl.protocol.sasl.server import ANONYMOUS_USER
-from mtl.storage import records as kept
+from mtl.storage import records
 from mtl.storage.api import LogOptions, Restored
 from mtl.storage.records import of_kind
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 Random = Callable[[int], bytes]
 
@@ -100,7 +100,7 @@ def assemble(
     restored: Restored,
     random: Random,
     check_pack: Packs,
-    now: a.Now,
+    now: actions.Now,
     has_room: HasRoom = lambda _peer, _owner, _octets: True,
 ) -> Broker:
     """A core with the `restored` records and logs. `random` returns the given number of random octets, `check_pack`
@@ -188,15 +188,15 @@ class _Base:
     opening: LogOpening
 
 
-def _base(settings: CoreSettings, restored: Restored, random: Random, now: a.Now) -> _Base:
+def _base(settings: CoreSettings, restored: Restored, random: Random, now: actions.Now) -> _Base:
     out = Outbox()
     out.now = now
     unlimited = [ANONYMOUS_USER] if settings.authentication.anonymous is True else []
     unreadable = Unreadable(restored.damages)
     accounts = Accounts(settings.authentication.secret, unlimited, unreadable)
-    accounts.replace(of_kind(restored.records, kept.UserRecord))
+    accounts.replace(of_kind(restored.records, records.UserRecord))
     quotas = Quotas(settings.quotas, accounts.is_unlimited)
-    noted = next(iter(of_kind(restored.records, kept.ClockRecord)), None)
+    noted = next(iter(of_kind(restored.records, records.ClockRecord)), None)
     inbound = Inbound()
     return _Base(
         settings,
@@ -246,7 +246,7 @@ def _logs(base: _Base) -> _Logs:
         base.unreadable,
         base.quotas,
     )
-    writers = of_kind(base.restored.records, kept.WriterRecord)
+    writers = of_kind(base.restored.records, records.WriterRecord)
     names = Names(out, random, writers, base.leases, base.unreadable, base.quotas)
     applications = Applications(out, base.unreadable, base.quotas)
     return _Logs(resources, stages, applications, names)
@@ -270,7 +270,9 @@ def _reading(base: _Base, logs: _Logs, has_room: HasRoom) -> _Reading:
     return _Reading(
         Readers(out, leases, reads, aheads, has_room),
         Fanout(out, Pool(base.quotas, Quota.FANOUT_BYTES)),
-        Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable, base.quotas),
+        Cursors(
+            out, of_kind(base.restored.records, records.CursorRecord), leases, base.unreadable, base.quotas
+        ),
         queues,
         Consumers(out, opening, queues, logs.resources, leases, reads, aheads, has_room),
         DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes, reads),
@@ -325,19 +327,19 @@ def _requests(base: _Base, logs: _Logs, reading: _Reading, commits: Commits, ses
     changes = Changes(base.settings.boot)
     polls = Polls(out, resources, listing, changes, authorization, base.quotas)
     handlers: Handlers = {
-        w.ConnectionOpen: sessions.open,
-        w.ConnectionAuthorize: sessions.authorize,
-        w.ConnectionProfile: sessions.select,
-        w.ConnectionReader: _reader_grants(base, logs, reading, granting).reader,
-        w.ConnectionWriter: writers.writer,
-        w.LeaseClose: granting.close,
-        w.ResourceDescribe: polls.describe,
-        w.ResourceList: listing.list_resources,
-        w.QueueDescribe: listing.describe_queues,
-        w.StageCommit: commits.commit,
-        w.StageAbort: stages.abort,
-        w.StageForget: logs.applications.forget,
-        w.StageDescribe: listing.describe_stages,
+        control.ConnectionOpen: sessions.open,
+        control.ConnectionAuthorize: sessions.authorize,
+        control.ConnectionProfile: sessions.select,
+        control.ConnectionReader: _reader_grants(base, logs, reading, granting).reader,
+        control.ConnectionWriter: writers.writer,
+        control.LeaseClose: granting.close,
+        control.ResourceDescribe: polls.describe,
+        control.ResourceList: listing.list_resources,
+        control.QueueDescribe: listing.describe_queues,
+        control.StageCommit: commits.commit,
+        control.StageAbort: stages.abort,
+        control.StageForget: logs.applications.forget,
+        control.StageDescribe: listing.describe_stages,
         **_resource_handlers(base, logs, reading, commits),
         **_cursor_handlers(base, logs, reading, listing),
     }
@@ -366,20 +368,20 @@ def _resource_handlers(base: _Base, logs: _Logs, reading: _Reading, commits: Com
         reading.reads,
     )
     return {
-        w.ResourceCreate: requests.create,
-        w.ResourceDelete: requests.delete,
-        w.ResourceLocate: requests.locate,
-        w.QueueDelete: requests.delete_queue,
+        control.ResourceCreate: requests.create,
+        control.ResourceDelete: requests.delete,
+        control.ResourceLocate: requests.locate,
+        control.QueueDelete: requests.delete_queue,
     }
 
 
 def _cursor_handlers(base: _Base, logs: _Logs, reading: _Reading, listing: Listing) -> Handlers:
     requests = CursorRequests(base.ages, listing, logs.resources, reading.cursors, reading.reads)
     return {
-        w.CursorOpen: requests.open,
-        w.CursorDescribe: requests.describe,
-        w.CursorReset: requests.reset,
-        w.CursorDelete: requests.delete,
+        control.CursorOpen: requests.open,
+        control.CursorDescribe: requests.describe,
+        control.CursorReset: requests.reset,
+        control.CursorDelete: requests.delete,
     }
 
 

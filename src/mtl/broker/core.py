@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AUDIT_SUMMARY_S
@@ -74,11 +74,10 @@ from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed, Refused, StorageError
 from mtl.net.origin import NO_ORIGIN, Connection, Origin
-from mtl.storage import records as kept
+from mtl.storage import records
 from mtl.storage.api import ChunkRef
 from mtl.storage.records import of_kind
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 
@@ -123,7 +122,7 @@ class Parts:
 class Broker:
     """The core: all parts together. `ready` once every commit that a crash interrupted is in place again."""
 
-    def __init__(self, parts: Parts, records: Sequence[kept.AnyRecord], heartbeat_s: float) -> None:
+    def __init__(self, parts: Parts, stored: Sequence[records.AnyRecord], heartbeat_s: float) -> None:
         self.parts = parts
         self._outbox = parts.outbox
         self.accounts = parts.accounts
@@ -131,14 +130,14 @@ class Broker:
         self.opening = parts.opening
         self.counts = {"malformed": 0}
         self._redoing = 0
-        self._restore(records)
+        self._restore(stored)
         self.opening.open_all()
         self._recurring = self._schedule(heartbeat_s)
         self._recurring.set_timers()
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def control(self, frames: Sequence[bytes], now: a.Now, origin: Origin = NO_ORIGIN) -> None:
+    def control(self, frames: Sequence[bytes], now: actions.Now, origin: Origin = NO_ORIGIN) -> None:
         """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1); and its
         origin, as far as the transport knows it.
         """
@@ -150,7 +149,7 @@ class Broker:
             return
         envelope = tuple(frames[:end])
         try:
-            request = w.decode_request(frames[end:])
+            request = control.decode_request(frames[end:])
         except Malformed:
             self.counts["malformed"] += 1  # dropped in silence (MTL-50, MTL-51)
             return
@@ -159,13 +158,13 @@ class Broker:
             return
         session = self.parts.sessions.find(frames[0], origin, request)
 
-        def answer(reply: w.Reply | Refused) -> None:
+        def answer(reply: control.Reply | Refused) -> None:
             self._outbox.reply(envelope, reply, session.principal)
 
         self.parts.requests.handle(session, request, answer)
 
     def data(
-        self, peer: a.Peer, header: bytes, body: Buffer, now: a.Now, connection: Connection = ""
+        self, peer: actions.Peer, header: bytes, body: Buffer, now: actions.Now, connection: Connection = ""
     ) -> None:
         """One message of two frames on a data socket, and its connection. The loop drops and counts messages with
         another number of frames (MTL-110).
@@ -175,46 +174,46 @@ class Broker:
 
     def burst(
         self,
-        peer: a.Peer,
+        peer: actions.Peer,
         headers: Sequence[bytes],
         bodies: Sequence[Buffer],
-        now: a.Now,
+        now: actions.Now,
         connection: Connection = "",
     ) -> None:
         """Several such messages of one peer and one connection, in order."""
         self._outbox.now = now
         self.parts.flows.burst(peer, headers, bodies, connection)
 
-    def disconnected(self, connection: Connection, now: a.Now) -> None:
+    def disconnected(self, connection: Connection, now: actions.Now) -> None:
         """A connection has ended, and its data flow with it; its leases wait to be presented on another one."""
         self._outbox.now = now
         self.parts.flows.disconnected(connection)
 
-    def users(self, records: Sequence[kept.UserRecord], now: a.Now) -> None:
+    def users(self, stored: Sequence[records.UserRecord], now: actions.Now) -> None:
         """The users and their grants from now on. Clients of users with other credentials, or removed ones, have to
         authenticate again; leases end that would not be granted any more.
         """
         self._outbox.now = now
         before = self.accounts.all
-        changes = self.accounts.replace(records)
+        changes = self.accounts.replace(stored)
         self.audit.users(before, self.accounts.all)
         self.parts.granting.revoke(changes)
         suspended = self.parts.sessions.users_changed(changes)
         self.parts.polls.users_changed(suspended, changes.grants)
 
-    def room(self, free: int, total: int, now: a.Now) -> None:
+    def room(self, free: int, total: int, now: actions.Now) -> None:
         """Free and total octets of the data directory's file system. Too little free space ends writing leases."""
         self._outbox.now = now
         self.parts.space.measured(free, total)
         if self.parts.space.is_low:
             self.parts.granting.end_writers()
 
-    def completed(self, number: int, result: object, now: a.Now) -> None:
+    def completed(self, number: int, result: object, now: actions.Now) -> None:
         """An action was carried out, or failed with a `StorageError`."""
         self._outbox.now = now
         self._outbox.completed(number, result)
 
-    def blocked(self, lease: str, sequence: int, now: a.Now) -> None:
+    def blocked(self, lease: str, sequence: int, now: actions.Now) -> None:
         """The contents of a `Deliver` from `sequence` on were not sent: the peer's queue is full."""
         self._outbox.now = now
         found = self.parts.leases.find(lease)
@@ -223,19 +222,19 @@ class Broker:
         elif isinstance(found, QueueLease):
             self.parts.consumers.blocked(found, sequence)
 
-    def unsent(self, lease: str, content: c.Content, now: a.Now) -> None:
+    def unsent(self, lease: str, content: commands.Content, now: actions.Now) -> None:
         """A `Relay` was not sent: the peer's queue is full."""
         self._outbox.now = now
         found = self.parts.leases.find(lease)
         if isinstance(found, FanoutLease):
             self.parts.fanout.blocked(found, content)
 
-    def unreachable(self, peer: a.Peer, now: a.Now) -> None:
+    def unreachable(self, peer: actions.Peer, now: actions.Now) -> None:
         """The socket has no such peer any more (EHOSTUNREACH)."""
         self._outbox.now = now
         self.parts.flows.unreachable(peer)
 
-    def unread(self, lease: str, resource: str, ref: ChunkRef, error: StorageError, now: a.Now) -> None:
+    def unread(self, lease: str, resource: str, ref: ChunkRef, error: StorageError, now: actions.Now) -> None:
         """A chunk of this resource, for this reader, cannot be read or does not verify."""
         self._outbox.now = now
         found = self.parts.leases.find(lease)
@@ -244,7 +243,7 @@ class Broker:
         elif isinstance(found, QueueLease):
             self.parts.consumers.unread(found, resource, ref.base, ref.end, error)
 
-    def tick(self, now: a.Now) -> None:
+    def tick(self, now: actions.Now) -> None:
         """Time has passed. Timers run only here, after the sockets were drained, so that leases do not all expire when
         a suspended machine resumes (PROTOCOL.md 3).
         """
@@ -261,7 +260,7 @@ class Broker:
         self.parts.consumers.pump()
         self._recurring.set_timers()
 
-    def pop_actions(self) -> list[a.Action]:
+    def pop_actions(self) -> list[actions.Action]:
         """The actions to be carried out, in order."""
         return self._outbox.pop_actions()
 
@@ -283,7 +282,7 @@ class Broker:
         times = (self._outbox.next_due, self.parts.readers.next_retry, self.parts.consumers.next_retry)
         return min((t for t in times if t is not None), default=None)
 
-    def close(self, now: a.Now) -> None:
+    def close(self, now: actions.Now) -> None:
         """Begin to stop: accept no further contents, open no further logs, write the cursors and queues."""
         self._outbox.now = now
         self.parts.intakes.close()
@@ -316,21 +315,21 @@ class Broker:
 
     # --- restoring ------------------------------------------------------------------------------------------
 
-    def _restore(self, records: Sequence[kept.AnyRecord]) -> None:
-        publishes = of_kind(records, kept.PublishRecord)
+    def _restore(self, stored: Sequence[records.AnyRecord]) -> None:
+        publishes = of_kind(stored, records.PublishRecord)
         bases = {(p.vhost, e.resource): e.base for p in publishes for e in p.entries}
-        for resource in of_kind(records, kept.ResourceRecord):
+        for resource in of_kind(stored, records.ResourceRecord):
             self.parts.resources.restore(resource, bases.get((resource.vhost, resource.name)))
-        self.parts.queues.restore(of_kind(records, kept.QueueRecord))
-        for stage in of_kind(records, kept.StageRecord):
+        self.parts.queues.restore(of_kind(stored, records.QueueRecord))
+        for stage in of_kind(stored, records.StageRecord):
             self.parts.stages.restore(stage)
-        for application in of_kind(records, kept.ApplicationRecord):
+        for application in of_kind(stored, records.ApplicationRecord):
             self.parts.applications.remember(application)
         for publish in publishes:
             self._redoing += 1
             run(self._redo(publish))
 
-    async def _redo(self, publish: kept.PublishRecord) -> None:
+    async def _redo(self, publish: records.PublishRecord) -> None:
         with suppress(Refused):  # stuck: its resources wait, the others are served
             await self.parts.commits.redo(publish)
         self._redoing -= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
@@ -22,7 +22,7 @@ from mtl.net.ports import Port
 from mtl.protocol import states
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import EMPTY, Buffer
 
 
@@ -38,14 +38,14 @@ class Readings(Protocol):
     def confirm(self, lease: Any, sequence: int, multiple: bool) -> None:
         """Handle a Confirm; a sequence that was not sent is ignored (MTL-93)."""
 
-    def reject(self, lease: Any, command: c.Reject) -> None:
+    def reject(self, lease: Any, command: commands.Reject) -> None:
         """Handle a Reject; a sequence that was not sent is ignored (MTL-98)."""
 
     def on_frame(self, lease: Any) -> None:
         """A frame came from the reader's peer."""
 
 
-_CONTENT = c.Content(0, "", EMPTY, b"")
+_CONTENT = commands.Content(0, "", EMPTY, b"")
 """The command with which the state table is checked for a whole run of contents, since it treats all contents alike."""
 
 
@@ -54,7 +54,9 @@ class DataFlow:
 
     __slots__ = ("_outbox", "connection", "heartbeat", "owner", "peer", "reader", "session", "writer")
 
-    def __init__(self, outbox: Outbox, peer: a.Peer, connection: Connection, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, outbox: Outbox, peer: actions.Peer, connection: Connection, heartbeat: Heartbeat
+    ) -> None:
         self._outbox = outbox
         self.peer = peer
         self.connection = connection
@@ -65,7 +67,7 @@ class DataFlow:
         self.owner = ""
         """The principal of the lease that was bound last."""
 
-    def send(self, command: c.Command) -> None:
+    def send(self, command: commands.Command) -> None:
         """Send a command that is not a reader's content."""
         self.session.sending(command)
         self.heartbeat.sent(self._outbox.now.mono)
@@ -105,23 +107,23 @@ class Flows:
         self._readings = readings
         self._heartbeat_s = heartbeat_s
         self._packs_on = packs_on
-        self._flows: dict[a.Peer, DataFlow] = {}
+        self._flows: dict[actions.Peer, DataFlow] = {}
         self._by_connection: dict[Connection, DataFlow] = {}
         self.counts = {"malformed": 0, "unbound": 0, "out-of-turn": 0, "dead": 0, "taken-over": 0}
-        self._events: dict[type, Callable[[DataFlow, c.Command], None]] = {
-            c.Content: self._content,  # type: ignore[dict-item]
-            c.Confirm: self._confirm,  # type: ignore[dict-item]
-            c.Reject: self._reject,  # type: ignore[dict-item]
-            c.Summon: self._summon,  # type: ignore[dict-item]
-            c.Dismiss: self._dismiss,  # type: ignore[dict-item]
-            c.Ping: self._ping,
+        self._events: dict[type, Callable[[DataFlow, commands.Command], None]] = {
+            commands.Content: self._content,  # type: ignore[dict-item]
+            commands.Confirm: self._confirm,  # type: ignore[dict-item]
+            commands.Reject: self._reject,  # type: ignore[dict-item]
+            commands.Summon: self._summon,  # type: ignore[dict-item]
+            commands.Dismiss: self._dismiss,  # type: ignore[dict-item]
+            commands.Ping: self._ping,
         }
 
     # --- from the sockets -----------------------------------------------------------------------------------
 
     def burst(
         self,
-        peer: a.Peer,
+        peer: actions.Peer,
         headers: Sequence[bytes],
         bodies: Sequence[Buffer],
         connection: Connection = "",
@@ -139,7 +141,7 @@ class Flows:
 
     def _run(
         self,
-        peer: a.Peer,
+        peer: actions.Peer,
         headers: Sequence[bytes],
         bodies: Sequence[Buffer],
         at: int,
@@ -162,10 +164,10 @@ class Flows:
                 self._readings[type(flow.reader)].on_frame(flow.reader)
         return accepted
 
-    def received(self, peer: a.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
+    def received(self, peer: actions.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
         """Handle one data command of this connection. Malformed ones are dropped and counted (MTL-110, MTL-111)."""
         try:
-            command = c.decode(header, body)
+            command = commands.decode(header, body)
         except Malformed:
             self.counts["malformed"] += 1
             return
@@ -180,7 +182,7 @@ class Flows:
             # notices it by that (PROTOCOL.md 5.3).
             self._forget(flow)
             flow = None
-        if isinstance(command, c.Lease):
+        if isinstance(command, commands.Lease):
             self._lease(peer, flow, command, connection)
             return
         if flow is None:
@@ -200,7 +202,7 @@ class Flows:
         if flow.reader is not None:
             self._readings[type(flow.reader)].on_frame(flow.reader)
 
-    def unreachable(self, peer: a.Peer) -> None:
+    def unreachable(self, peer: actions.Peer) -> None:
         """The socket has no such peer any more: the peer's leases are unbound until they are presented again."""
         flow = self._flows.get(peer)
         if flow is not None:
@@ -232,7 +234,7 @@ class Flows:
                 continue
             verdict = flow.heartbeat.check(now)
             if verdict is HeartbeatVerdict.PING:
-                flow.send(c.Ping())
+                flow.send(commands.Ping())
             elif verdict is HeartbeatVerdict.DEAD:
                 self.counts["dead"] += 1
                 self.drop(flow)
@@ -242,13 +244,15 @@ class Flows:
 
     # --- the commands ---------------------------------------------------------------------------------------
 
-    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease, connection: Connection) -> None:
+    def _lease(
+        self, peer: actions.Peer, flow: DataFlow | None, command: commands.Lease, connection: Connection
+    ) -> None:
         lease = self._leases.find(command.lease)
         if lease is not None and lease.terms.key != key_of(connection):
             lease = None  # behind CURVE a lease belongs to the key of the client that asked for it (PROTOCOL.md 3)
         if flow is None:
             if lease is None:
-                self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN), "")
+                self._outbox.command(peer, commands.Response(command.sequence, states.FORBIDDEN), "")
                 return
             heartbeat = Heartbeat(self._outbox.now.mono, self._heartbeat_s)
             flow = self._flows[peer] = DataFlow(self._outbox, peer, connection, heartbeat)
@@ -260,7 +264,7 @@ class Flows:
         except OutOfTurn:
             self.counts["out-of-turn"] += 1
             return  # its sequence is that of a Summon without a Response yet; a Response would be taken for that one's
-        flow.send(c.Response(command.sequence, self._presented(flow, lease)))
+        flow.send(commands.Response(command.sequence, self._presented(flow, lease)))
 
     def _presented(self, flow: DataFlow, lease: Lease | None) -> int:
         """Bind a lease to the flow that presented it, unless it is bound there; returns the code of the Response."""
@@ -288,13 +292,13 @@ class Flows:
         lease.rebound(flow)
         return True
 
-    def _stranger(self, peer: a.Peer, command: c.Command) -> None:
+    def _stranger(self, peer: actions.Peer, command: commands.Command) -> None:
         """A command from a peer without a lease: Summon and Dismiss are refused, others dropped (PROTOCOL.md 3)."""
         self.counts["unbound"] += 1
-        if isinstance(command, c.Summon | c.Dismiss):
-            self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN), "")
+        if isinstance(command, commands.Summon | commands.Dismiss):
+            self._outbox.command(peer, commands.Response(command.sequence, states.FORBIDDEN), "")
 
-    def _content(self, flow: DataFlow, command: c.Content) -> None:
+    def _content(self, flow: DataFlow, command: commands.Content) -> None:
         if flow.writer is None:
             self.counts["unbound"] += 1
             return
@@ -303,28 +307,28 @@ class Flows:
         else:
             self._fanout.content(flow.writer, command)
 
-    def _confirm(self, flow: DataFlow, command: c.Confirm) -> None:
+    def _confirm(self, flow: DataFlow, command: commands.Confirm) -> None:
         lease = None if flow.reader is None else flow.reader.part(command.resource)
         if lease is not None:
             self._readings[type(lease)].confirm(lease, command.sequence, command.multiple)
 
-    def _reject(self, flow: DataFlow, command: c.Reject) -> None:
+    def _reject(self, flow: DataFlow, command: commands.Reject) -> None:
         if flow.reader is not None:
             self._readings[type(flow.reader)].reject(flow.reader, command)
 
-    def _summon(self, flow: DataFlow, command: c.Summon) -> None:
+    def _summon(self, flow: DataFlow, command: commands.Summon) -> None:
         run(self._answer_summon(flow, command))
 
-    async def _answer_summon(self, flow: DataFlow, command: c.Summon) -> None:
+    async def _answer_summon(self, flow: DataFlow, command: commands.Summon) -> None:
         lease, resource = flow.reader, command.resource
         covered = lease is not None and lease.terms.covers(resource)
         can = covered and await self._readings[type(lease)].summon(lease, resource)
-        flow.send(c.Response(command.sequence, states.OK if can else states.CANNOT))
+        flow.send(commands.Response(command.sequence, states.OK if can else states.CANNOT))
 
-    def _dismiss(self, flow: DataFlow, command: c.Dismiss) -> None:
+    def _dismiss(self, flow: DataFlow, command: commands.Dismiss) -> None:
         if flow.reader is not None:
             self._readings[type(flow.reader)].dismiss(flow.reader, command.resource)
-        flow.send(c.Response(command.sequence, states.OK))
+        flow.send(commands.Response(command.sequence, states.OK))
 
-    def _ping(self, flow: DataFlow, _command: c.Command) -> None:
-        flow.send(c.Pong(flow.reader.group_position if flow.reader is not None else None))
+    def _ping(self, flow: DataFlow, _command: commands.Command) -> None:
+        flow.send(commands.Pong(flow.reader.group_position if flow.reader is not None else None))

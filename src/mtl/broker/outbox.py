@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Audit
 from mtl.broker.steps import Outcome, run
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import Answered, NewChunk, Prepare, Read, Save
 from mtl.storage.records import AnyRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 
 T = TypeVar("T")
 
@@ -32,8 +31,8 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self.actions: list[a.Action] = []
-        self.now = a.Now(0.0, 0)
+        self.actions: list[actions.Action] = []
+        self.now = actions.Now(0.0, 0)
         self.audit = Audit(lambda: self.now.mono)
         self._waiting: dict[int, Outcome[Any]] = {}
         self._reads: set[int] = set()
@@ -68,14 +67,18 @@ class Outbox:
 
     # --- sends ----------------------------------------------------------------------------------------------
 
-    def command(self, peer: a.Peer, command: c.Command, owner: str) -> None:
+    def command(self, peer: actions.Peer, command: commands.Command, owner: str) -> None:
         """Send a data command that is not a reader's content."""
-        self.actions.append(a.Send(peer, *c.encode(command), owner))
+        self.actions.append(actions.Send(peer, *commands.encode(command), owner))
 
-    def reply(self, envelope: tuple[bytes, ...], reply: w.Reply | Refused, owner: str) -> None:
+    def reply(self, envelope: tuple[bytes, ...], reply: control.Reply | Refused, owner: str) -> None:
         """Answer a control request."""
-        frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
-        self.actions.append(a.SendReply(envelope, tuple(frames), owner))
+        frames = (
+            control.encode_refusal(reply)
+            if isinstance(reply, Refused)
+            else control.encode_reply(reply.code, reply)
+        )
+        self.actions.append(actions.SendReply(envelope, tuple(frames), owner))
 
     # --- requests to the disk -------------------------------------------------------------------------------
 
@@ -155,16 +158,15 @@ class Outbox:
         """Whether no action except reads is waiting for its result."""
         return len(self._waiting) == len(self._reads)
 
-    def pop_actions(self) -> list[a.Action]:
+    def pop_actions(self) -> list[actions.Action]:
         """All actions since the last call."""
-        actions = self.actions
-        self.actions = []
-        return actions
+        popped, self.actions = self.actions, []
+        return popped
 
 
 def unstored(error: StorageError) -> Refused:
     """The answer to a request whose action failed on the disk."""
-    return Refused(503, w.STORAGE, str(error))
+    return Refused(503, control.STORAGE, str(error))
 
 
 # --- deletion -----------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ async def _remove(outbox: Outbox, deletions: Sequence[Deletion], removed: Outcom
 
     def unsure(error: StorageError) -> None:
         message = f"{error}; it is not known whether this was written; further changes wait until it is known"
-        removed.fail(Refused(503, w.STORAGE, message))
+        removed.fail(Refused(503, control.STORAGE, message))
 
     failed = None
     try:

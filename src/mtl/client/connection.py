@@ -30,7 +30,7 @@ from mtl.client.settings import Settings
 from mtl.client.waiter import Waiter
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, Refused
-from mtl.wire import control as w
+from mtl.wire import control
 
 T = TypeVar("T")
 U = TypeVar("U", bound=LeaseUser)
@@ -63,7 +63,7 @@ class Watch:
         `removed` the broker did not know the state: the answer has only the first page of all resources.
         """
         reply = self._waiter.within(seconds)
-        return None if reply is None else described([expected(reply, w.DescriptionList)], self._names)
+        return None if reply is None else described([expected(reply, control.DescriptionList)], self._names)
 
 
 class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
@@ -101,7 +101,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         answer: T | Question[T] = question
         while isinstance(answer, Question):
             call, waiter = self._call(answer.request, patience=answer.patience)
-            outcome: w.Reply | Refused
+            outcome: control.Reply | Refused
             try:
                 waiter.start(self._sessions.ask(call))
                 outcome = waiter.wait()
@@ -116,7 +116,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
             answer = answer.conclude(outcome, call.attempts)
         return answer
 
-    def _call(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
+    def _call(self, request: control.Request | None, *, patience: float) -> tuple[Call, Waiter]:
         self._check_open()
         waiter = Waiter(self._loop)
         return Call(request, waiter.done, patience=patience), waiter
@@ -127,7 +127,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         except MtlError:
             pass  # the loop has ended, and everything with it
 
-    def ask(self, request: w.Request | None, *, patience: float) -> tuple[Call, Waiter]:
+    def ask(self, request: control.Request | None, *, patience: float) -> tuple[Call, Waiter]:
         """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
         call, waiter = self._call(request, patience=patience)
         waiter.start(self._sessions.ask(call))
@@ -147,7 +147,7 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         request = describing(chosen, pattern, missing_ok=True, since=since, wait=wait)
         return Watch(*self.ask(request, patience=wait), chosen)
 
-    def _greeting(self) -> w.Ready:
+    def _greeting(self) -> control.Ready:
         self._check_open()
         return self._sessions.main.ready_reply or self.ready()
 

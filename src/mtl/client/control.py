@@ -20,14 +20,14 @@ from mtl.protocol.backoff import Backoff
 from mtl.protocol.control import ControlSession, kind_of
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.states import Control
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import Buffer
 
 _MAX_REQUESTS = 16
 """Most exchanges before the answer to the request itself: Open, the steps of SASL, Profile, and all of these a
 second time."""
 
-Outcome = w.Reply | MtlError
+Outcome = control.Reply | MtlError
 Done = Callable[[Outcome], None]
 
 
@@ -54,7 +54,7 @@ class Call:
 
     def __init__(
         self,
-        request: w.Request | None,
+        request: control.Request | None,
         done: Done,
         *,
         within: float | None = None,
@@ -79,17 +79,17 @@ class Channel:
         """`curve` has the keys of `settings`, which the sessions and data flows of a connection share."""
         self.settings = settings
         self.curve = curve
-        self.ready_reply: w.Ready | None = None
+        self.ready_reply: control.Ready | None = None
         self._loop = loop
         self._session = ControlSession()
         self._token: str | None = None
         self._authentication: Authentication | None = None
         self._second_login = False
         """Whether the second log-in of this session has begun."""
-        self._offered: w.Unauthorized | w.Challenged | None = None
+        self._offered: control.Unauthorized | control.Challenged | None = None
         self._calls: deque[Call] = deque()
-        self._sent_request: w.Request | None = None
-        self._unanswered = w.ConnectionOpen.command
+        self._sent_request: control.Request | None = None
+        self._unanswered = control.ConnectionOpen.command
         """The command of the last request, for the error message: a server may answer only Connection.Open."""
         self._link: Link | None = None
         self._up = False
@@ -194,9 +194,9 @@ class Channel:
                 self._finish(self.ready_reply)
                 return
             with_token = request
-            if self._token is not None and not isinstance(request, w.ConnectionOpen):
+            if self._token is not None and not isinstance(request, control.ConnectionOpen):
                 with_token = msgspec.structs.replace(request, session=self._token)
-            name, body = w.encode_request(with_token)
+            name, body = control.encode_request(with_token)
             if self._link is None:
                 self._link = self._loop.network.request(self.settings.endpoint, self.curve)
                 self._loop.poll.add(self._link, self)
@@ -209,24 +209,26 @@ class Channel:
             return
         call.in_flight = self._up and request is call.request
 
-    def _next(self, call: Call) -> w.Request | None:
+    def _next(self, call: Call) -> control.Request | None:
         """The request to send in the current state; None if the session is ready and the call has no request."""
         state = self._session.state
         if state is Control.NEW:
-            return w.ConnectionOpen(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
-        if state is Control.UNAUTHORIZED and isinstance(self._offered, w.Unauthorized):
+            return control.ConnectionOpen(
+                protocol=control.Protocol(), virtual_host=self.settings.virtual_host
+            )
+        if state is Control.UNAUTHORIZED and isinstance(self._offered, control.Unauthorized):
             if self._authentication is None:
                 self._authentication = Authentication(self.settings.credentials())
             return self._authentication.begin(self._offered.mechanisms)
         if (
             state is Control.CHALLENGED
-            and isinstance(self._offered, w.Challenged)
+            and isinstance(self._offered, control.Challenged)
             and self._authentication is not None
         ):
             return self._authentication.proceed(self._offered)
         if state is Control.READY:
             self._check_profile()
-            return w.ConnectionProfile(profile=self.settings.profile)
+            return control.ConnectionProfile(profile=self.settings.profile)
         return call.request
 
     def _check_profile(self) -> None:
@@ -292,7 +294,7 @@ class Channel:
         request, self._sent_request = self._sent_request, None
         self._backoff.succeeded()
         try:
-            reply = w.decode_reply([status, body], type(request))
+            reply = control.decode_reply([status, body], type(request))
         except Malformed as error:
             self._unusable(str(error))
             return
@@ -300,17 +302,17 @@ class Channel:
             self._refused(request, error)
             return
         self._session.replied(kind_of(request), reply.code)
-        if isinstance(reply, w.Ready):
+        if isinstance(reply, control.Ready):
             try:
                 self._handle_ready(request, reply)
             except MtlError as error:
                 self.forget_session()
                 self._finish(error)
                 return
-        elif isinstance(reply, w.Unauthorized | w.Challenged):
-            if not isinstance(request, w.ConnectionAuthorize):
+        elif isinstance(reply, control.Unauthorized | control.Challenged):
+            if not isinstance(request, control.ConnectionAuthorize):
                 self._authentication = None
-                self._setback = request.command, Refused(401, w.NOT_AUTHORIZED, "log in")
+                self._setback = request.command, Refused(401, control.NOT_AUTHORIZED, "log in")
             self._offered = reply
         elif request is self._calls[0].request:
             self._finish(reply)
@@ -324,13 +326,13 @@ class Channel:
         server = f"the server at {self.settings.endpoint} answered {self._unanswered}"
         self._finish(Malformed(f"{server} with a reply that cannot be used: {problem}"))
 
-    def _handle_ready(self, request: w.Request, reply: w.Ready) -> None:
+    def _handle_ready(self, request: control.Request, reply: control.Ready) -> None:
         """Handle a 201. Credentials are sent even if the broker needs none: the rights depend on the user, and the
         broker shows by the password's proof that it is the right broker.
         """
         self.ready_reply = reply
         self._token = reply.session
-        logged_in = self._authentication is not None and isinstance(request, w.ConnectionAuthorize)
+        logged_in = self._authentication is not None and isinstance(request, control.ConnectionAuthorize)
         if self._authentication is not None and logged_in:
             self._authentication.finish(reply)
         credentials, second = self.settings.credentials(), self.settings.second_login()
@@ -343,18 +345,18 @@ class Channel:
     def _log_in(self, credentials: Credentials, peer: str | None = None) -> None:
         """Authenticate although the broker does not ask for it."""
         self._authentication = Authentication(credentials, peer)
-        self._offered = w.Unauthorized(mechanisms=credentials.usable())
+        self._offered = control.Unauthorized(mechanisms=credentials.usable())
         self._session.suspended()
 
-    def _refused(self, request: w.Request, error: Refused) -> None:
+    def _refused(self, request: control.Request, error: Refused) -> None:
         self._setback = request.command, error
-        if error.reason == w.NOT_OPEN and not isinstance(request, w.ConnectionOpen):
+        if error.reason == control.NOT_OPEN and not isinstance(request, control.ConnectionOpen):
             self.forget_session()
             self._send_next()
-        elif error.reason == w.NO_PROFILE and not isinstance(request, w.ConnectionProfile):
+        elif error.reason == control.NO_PROFILE and not isinstance(request, control.ConnectionProfile):
             self._session.state = Control.READY
             self._send_next()
-        elif error.status == 503 and error.reason in {w.OVERLOADED, w.READ_ONLY}:
+        elif error.status == 503 and error.reason in {control.OVERLOADED, control.READ_ONLY}:
             self._pushed_back = error
             self._retry()
         else:

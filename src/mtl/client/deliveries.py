@@ -18,13 +18,12 @@ from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.protocol.rfc import RfcConsumerFlow
 from mtl.protocol.states import ResourceState
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
-_TO_SEND: dict[tuple[bool, ResourceState], type[c.Summon | c.Dismiss]] = {
-    (True, ResourceState.DISMISSED): c.Summon,
-    (False, ResourceState.SUMMONED): c.Dismiss,
+_TO_SEND: dict[tuple[bool, ResourceState], type[commands.Summon | commands.Dismiss]] = {
+    (True, ResourceState.DISMISSED): commands.Summon,
+    (False, ResourceState.SUMMONED): commands.Dismiss,
 }
 """(whether contents of a resource are wanted, its state): the command that leads from the state to the wanted
 one."""
@@ -49,11 +48,11 @@ class Deliveries:
 
     def __init__(self, loop: Loop, channel: Channel, options: ConsumerOptions) -> None:
         self.options = options
-        self.queue: deque[tuple[Hand, c.Content]] = deque()
+        self.queue: deque[tuple[Hand, commands.Content]] = deque()
         self.answers: deque[tuple[Hand, ConsumerAnswer, str]] = deque()
         self.listener: Callable[[], None] = do_nothing
         """Called when there is news for the application: the lease, contents or an error."""
-        self.lease: w.DataLease | None = None
+        self.lease: control.DataLease | None = None
         self.error: MtlError | None = None
         self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
@@ -61,7 +60,7 @@ class Deliveries:
         flow = ConsumerFlow if options.extended else RfcConsumerFlow
         self._state = flow(confirm=options.confirm == "full")
         self._wanted: dict[str, None] = dict.fromkeys(options.resources)
-        self._arrived: list[tuple[Hand, c.Content]] = []
+        self._arrived: list[tuple[Hand, commands.Content]] = []
 
     @property
     def delivers_again(self) -> bool:
@@ -92,27 +91,27 @@ class Deliveries:
         """Send the application's new answers."""
         while self.answers:
             self._state.answer(*self.answers.popleft())
-        for command in self._state.commands():
+        for command in self._state.take_commands():
             self.flow.send(command)
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionReader:
+    def lease_request(self) -> control.ConnectionReader:
         """The request for a lease of the consumer's queues."""
         o = self.options
         if not o.extended:
-            return w.ConnectionReader(resources=list(o.resources), confirm=o.confirm)
-        return w.ConnectionReader(
+            return control.ConnectionReader(resources=list(o.resources), confirm=o.confirm)
+        return control.ConnectionReader(
             resources=list(o.resources),
             confirm=o.confirm,
             from_=o.start,  # type: ignore[arg-type]  # checked by the broker, like every request
-            window=w.Window(contents=o.window_contents, bytes=o.window_bytes),
+            window=control.Window(contents=o.window_contents, bytes=o.window_bytes),
             group=o.queue,
             request_id=self.flow.id,
             binding=True,
         )
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Check the echo: a server without queues would send every content to every consumer."""
         if self.options.extended and lease.group is None:
             raise NotGranted(self._channel.settings.endpoint, "group")
@@ -128,21 +127,21 @@ class Deliveries:
         for resource in self._wanted:
             self._send_summon_or_dismiss(resource)
 
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """Fail if a resource cannot be summoned: it does not exist, or the user may not read it."""
         if ok:
             self._send_summon_or_dismiss(request.resource)
-        elif isinstance(request, c.Summon) and request.resource in self._wanted:
+        elif isinstance(request, commands.Summon) and request.resource in self._wanted:
             del self._wanted[request.resource]
             reason = f"the broker does not send contents of {request.resource!r}: no such resource, or no right to it"
             self.failed(Refused(400, "summon", reason))
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Handle a Content."""
-        if isinstance(command, c.Content):
+        if isinstance(command, commands.Content):
             self._arrived.append((self._state.received(command), command))
 
-    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+    def contents(self, _like: commands.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
         """Returns 0: contents are handled one by one, because each is answered on its own."""
         return 0
 

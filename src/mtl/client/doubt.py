@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mtl.wire import control as w
+from mtl.wire import control
 
 _SAFE_INTERVALS = 2
 """Heartbeat intervals of the broker without a message from this side that leave no doubt."""
@@ -25,7 +25,7 @@ class Doubt:
         self._longest = math.inf
         self._decisive: int | None = None
 
-    def bound(self, lease: w.DataLease) -> None:
+    def bound(self, lease: control.DataLease) -> None:
         """The lease is bound now. Without `binding` no Response would tell, without `heartbeat` nothing is given up."""
         self._sent_at, self._decisive = self._clock(), None
         self._longest = _SAFE_INTERVALS * lease.heartbeat if lease.binding and lease.heartbeat else math.inf

@@ -15,8 +15,7 @@ from mtl.client.loop import Loop, Timer
 from mtl.errors import DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 from mtl.wire.history import History
 
@@ -81,7 +80,7 @@ class Feed(Incoming):
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionReader:
+    def lease_request(self) -> control.ConnectionReader:
         """The request for a lease of the remaining range, with all members that a `log` broker must echo.
 
         For a holder that never reads, the range begins after its last Confirm, because earlier contents may be
@@ -90,12 +89,12 @@ class Feed(Incoming):
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
             self._continue_at(self._confirmed + 1, self._confirmed_epoch)
-        return w.ConnectionReader(
+        return control.ConnectionReader(
             resources=[o.resource],
             confirm=o.confirm,
             from_=o.start if self._reader.next is None else self._reader.next,
             until=o.until,
-            window=w.Window(contents=o.window_contents, bytes=o.window_bytes),
+            window=control.Window(contents=o.window_contents, bytes=o.window_bytes),
             packed=o.packed,
             group=o.group,
             holder=o.holder,
@@ -117,7 +116,7 @@ class Feed(Incoming):
             return self.options.log_epoch if position == self.options.start else None
         return self._history.epoch_of(position)
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Check the echo, which is the whole negotiation (PROTOCOL.md 5.2)."""
         window = self._check(lease)
         gap = self._reader.granted(lease.from_, window.contents or 0, window.bytes or 0)
@@ -130,7 +129,7 @@ class Feed(Incoming):
         self._check_end()
         self.listener()
 
-    def _check(self, lease: w.DataLease) -> w.Window:
+    def _check(self, lease: control.DataLease) -> control.Window:
         o, endpoint = self.options, self._channel.settings.endpoint
         if lease.from_ is None:
             raise NotGranted(endpoint, "from")
@@ -141,12 +140,12 @@ class Feed(Incoming):
         if o.group is not None and lease.epoch is None:
             raise NotGranted(endpoint, "group")
         if o.confirm == "none":
-            return w.Window()
+            return control.Window()
         if lease.window is None or not lease.window.contents or not lease.window.bytes:
             raise NotGranted(endpoint, "window")
         return lease.window
 
-    def _check_range(self, lease: w.DataLease) -> None:
+    def _check_range(self, lease: control.DataLease) -> None:
         """Note the epochs of the contents to come. Raises `DataLoss` if the log no longer contains the end of the
         range, or has another epoch there.
         """
@@ -168,7 +167,7 @@ class Feed(Incoming):
         if isinstance(error, DataLoss) and o.skip_lost and self._is_ahead(error):
             self._missing(error.first, error.end, error.resume)
             return None
-        if error.reason == w.INCARNATION and self.lease is not None and place is not None:
+        if error.reason == control.INCARNATION and self.lease is not None and place is not None:
             return DataLoss(o.resource, place, place, f"{error.message} (reading was at {place})")
         return error
 
@@ -185,13 +184,13 @@ class Feed(Incoming):
     def bound(self) -> None:
         """Summon, and repeat the last Confirm, which may have been lost with the old connection."""
         if self._confirmed:
-            self.flow.send(c.Confirm(self._confirmed, multiple=True))
+            self.flow.send(commands.Confirm(self._confirmed, multiple=True))
         if self._summoned:
-            self.flow.send_request(c.Summon, self.options.resource)
+            self.flow.send_request(commands.Summon, self.options.resource)
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Handle a Content."""
-        if not isinstance(command, c.Content):
+        if not isinstance(command, commands.Content):
             return
         try:
             meaning = self._reader.received(command)
@@ -204,7 +203,7 @@ class Feed(Incoming):
         elif self._reader.owes:
             self._later()
 
-    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+    def contents(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> int:
         """Handle contents that differ from an earlier one only in number and body."""
         run = self._reader.received_run(like, first, bodies)
         if run is None:
@@ -224,7 +223,7 @@ class Feed(Incoming):
         def described(outcome: Outcome) -> None:
             if self.error is not None or self.ended:
                 return
-            if isinstance(outcome, w.DescriptionList) and outcome.resources:
+            if isinstance(outcome, control.DescriptionList) and outcome.resources:
                 try:
                     earliest = outcome.resources[0].earliest
                     if earliest > gap.first:
@@ -236,7 +235,7 @@ class Feed(Incoming):
             else:
                 self._stop(outcome if isinstance(outcome, MtlError) else Malformed("an empty description"))
 
-        self._channel.submit(Call(w.ResourceDescribe(resource=self.options.resource), described))
+        self._channel.submit(Call(control.ResourceDescribe(resource=self.options.resource), described))
 
     def _missing(self, first: int, end: int, resume: int | None = None) -> None:
         """Contents [first, end) are lost: skip them and continue at `resume` (`end`), or raise `DataLoss`."""

@@ -31,8 +31,7 @@ from mtl.protocol.backoff import Backoff
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 from mtl.protocol.states import CLIENT, FORBIDDEN, LEASE_ENDED, NEWLY_BOUND, OK, ResourceState
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 _SOON_S = 0.01
@@ -63,7 +62,7 @@ class ClientFlow:
     def __init__(self, loop: Loop, channel: Channel, user: User, *, rfc: bool = False) -> None:
         self.rfc = rfc
         """Whether only RFC 11 is used: a lease then ends with its connection, on which it is presented once."""
-        self.lease: w.DataLease | None = None
+        self.lease: control.DataLease | None = None
         self.id = loop.new_id()
         """The `request_id` of all lease requests of this flow: the broker replaces a lease whose 202 was lost."""
         self.state = State.NEW
@@ -78,7 +77,7 @@ class ClientFlow:
         self._timer: Timer | None = None
         self._ping_timer: Timer | None = None
         self._sequence = 0
-        self._queue: deque[c.Command] = deque()
+        self._queue: deque[commands.Command] = deque()
         self._pings: list[Ponged] = []
         self._pongs: deque[Ponged | None] = deque()
         self._lost_at: float | None = None
@@ -87,7 +86,7 @@ class ClientFlow:
         self._backoff = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S)
         self._reset = False
         self._leased_once = False
-        self._like: c.Content | None = None
+        self._like: commands.Content | None = None
         self._tail = b""
         self._doubt = Doubt(loop.clock)
 
@@ -110,7 +109,7 @@ class ClientFlow:
         self._user.down()
         self._request_lease()
 
-    def send(self, command: c.Command) -> None:
+    def send(self, command: commands.Command) -> None:
         """Send a command other than Content; it waits for room if necessary. Ignored if the flow is not bound."""
         if self._link is None or self.state is not State.BOUND:
             return
@@ -118,11 +117,13 @@ class ClientFlow:
         self._queue.append(command)
         self._flush()
 
-    def send_contents(self, contents: Sequence[c.Content]) -> int:
+    def send_contents(self, contents: Sequence[commands.Content]) -> int:
         """Send contents as far as there is room, and return their number. `writable` reports room for the rest."""
         if self._link is None or self.state is not State.BOUND or self._queue:
             return 0
-        sent = self._link.send_many(c.encode_contents(contents), [content.body for content in contents])
+        sent = self._link.send_many(
+            commands.encode_contents(contents), [content.body for content in contents]
+        )
         if sent < len(contents):
             self._loop.poll.watch_writable(self._link, True)
         if sent:
@@ -133,7 +134,7 @@ class ClientFlow:
         """The state of a resource on this connection: whether a Summon or a Dismiss may be sent."""
         return self._session.resource(name)
 
-    def send_request(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
+    def send_request(self, kind: type[commands.Summon | commands.Dismiss], resource: str) -> None:
         """Send a Summon or Dismiss; `answered` is called with its Response."""
         self._sequence += 1
         self.send(kind(self._sequence, resource))
@@ -177,11 +178,11 @@ class ClientFlow:
         if not known or not self._leased_once:
             ended(Closed("there is no lease"))
         elif self.rfc:
-            ended(w.Ok())
+            ended(control.Ok())
         elif lease is None:
-            ended(Refused(404, w.UNKNOWN_LEASE, "the lease has ended, and no other one is granted yet"))
+            ended(Refused(404, control.UNKNOWN_LEASE, "the lease has ended, and no other one is granted yet"))
         else:
-            self._channel.submit(Call(w.LeaseClose(lease=lease.lease), ended, within=within))
+            self._channel.submit(Call(control.LeaseClose(lease=lease.lease), ended, within=within))
 
     def drop(self) -> None:
         """End the connection, but not the lease."""
@@ -213,7 +214,7 @@ class ClientFlow:
     def _leased(self, request: int, outcome: Outcome) -> None:
         if self.state is not State.LEASING or request != self._requests:
             return  # closed meanwhile, or `restart` asked again; the broker ends or replaces the lease (ClientFlow.id)
-        if isinstance(outcome, w.DataLease):
+        if isinstance(outcome, control.DataLease):
             try:
                 self._user.granted(outcome)
             except MtlError as error:
@@ -223,7 +224,7 @@ class ClientFlow:
             self._leased_once = True
             self.lease = outcome
             self._connect()
-        elif isinstance(outcome, Refused) and outcome.reason == w.ALREADY_LEASED and not self._reset:
+        elif isinstance(outcome, Refused) and outcome.reason == control.ALREADY_LEASED and not self._reset:
             self._reset = True
             self._channel.forget_session()
             self._request_lease()
@@ -238,7 +239,7 @@ class ClientFlow:
 
     def _release(self) -> None:
         if self.lease is not None and not self.rfc:
-            self._channel.submit(Call(w.LeaseClose(lease=self.lease.lease), lambda _: None))
+            self._channel.submit(Call(control.LeaseClose(lease=self.lease.lease), lambda _: None))
             self.lease = None
 
     # --- connecting -----------------------------------------------------------------------------------------
@@ -251,8 +252,8 @@ class ClientFlow:
         try:
             endpoint = data_endpoint(self._channel.settings.endpoint, self.lease)
             self._sequence += 1
-            lease = c.Lease(self._sequence, self.lease.lease)
-            frames = c.encode(lease)
+            lease = commands.Lease(self._sequence, self.lease.lease)
+            frames = commands.encode(lease)
             self._link = self._loop.network.data(
                 endpoint, packed=self.lease.packed, curve=self._channel.curve
             )
@@ -347,7 +348,7 @@ class ClientFlow:
         header = headers[at]
         if self._like is None or not header.endswith(self._tail):
             return 0
-        return c.content_run(headers, at, self._tail, _sequence(header))
+        return commands.content_run(headers, at, self._tail, _sequence(header))
 
     def _pass_run(self, header: bytes, bodies: Sequence[Buffer]) -> int:
         """Pass these contents to the user. Returns the number that it accepted. `header` is of the first one."""
@@ -360,28 +361,28 @@ class ClientFlow:
 
     def _handle_message(self, header: bytes, body: Buffer) -> None:
         try:
-            command = c.decode(header, body)
+            command = commands.decode(header, body)
             answered = self._session.received(command)
         except (Malformed, OutOfTurn):
             self.dropped += 1
             return
-        if isinstance(command, c.Content):
+        if isinstance(command, commands.Content):
             self._like, self._tail = command, header[9:]
             self._user.command(command)
-        elif isinstance(command, c.Confirm | c.Reject):
+        elif isinstance(command, commands.Confirm | commands.Reject):
             self._user.command(command)
-        elif isinstance(command, c.Ping):
-            self.send(c.Pong())
-        elif isinstance(command, c.Pong):
+        elif isinstance(command, commands.Ping):
+            self.send(commands.Pong())
+        elif isinstance(command, commands.Pong):
             self._pong(command.position)
         elif answered is not None:
-            if isinstance(answered.request, c.Lease):
+            if isinstance(answered.request, commands.Lease):
                 self._answered(answered.request.sequence, answered.code)
             elif answered.code == FORBIDDEN:
                 self._lost()  # the broker has given up this flow meanwhile: present the lease again
             else:
                 self._user.answered(answered.request, answered.ok)
-        elif command == c.Response(LEASE_ENDED, FORBIDDEN):
+        elif command == commands.Response(LEASE_ENDED, FORBIDDEN):
             self._lost()  # the reply to the next lease request has the reason
 
     def _answered(self, sequence: int, code: int) -> None:
@@ -408,7 +409,7 @@ class ClientFlow:
     def _flush(self) -> None:
         while self._queue and self._link is not None:
             command = self._queue[0]
-            if not self._link.send(*c.encode(command)):
+            if not self._link.send(*commands.encode(command)):
                 self._loop.poll.watch_writable(self._link, True)
                 return
             self._queue.popleft()
@@ -416,7 +417,7 @@ class ClientFlow:
 
     def _ping(self, then: Ponged | None) -> None:
         self._pongs.append(then)
-        self.send(c.Ping())
+        self.send(commands.Ping())
         if then is not None and not self.rfc:
             self._loop.after(_PROBE_S, lambda: self._probe(then))
 
@@ -428,7 +429,7 @@ class ClientFlow:
     def _present(self) -> None:
         if self.state is State.BOUND and self.lease is not None:
             self._sequence += 1
-            self.send(c.Lease(self._sequence, self.lease.lease))
+            self.send(commands.Lease(self._sequence, self.lease.lease))
 
     def _note_sent(self) -> None:
         now = self._loop.clock()
@@ -445,7 +446,7 @@ class ClientFlow:
         if then is not None:
             then(position)
 
-    def _interval(self, lease: w.DataLease) -> float:
+    def _interval(self, lease: control.DataLease) -> float:
         """Seconds of silence before a Ping: the client's setting, else the broker's, else HEARTBEAT_S (MTL-103)."""
         intervals = (self._channel.settings.heartbeat, lease.heartbeat)
         return next((seconds for seconds in intervals if seconds is not None), HEARTBEAT_S)

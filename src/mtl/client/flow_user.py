@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mtl.errors import MtlError, Refused
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 
 class User(Protocol):
     """The loop's part of a reader, consumer or writer: the callbacks of a flow."""
 
-    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
+    def lease_request(self) -> control.ConnectionReader | control.ConnectionWriter:
         """The request for a lease."""
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """A lease was granted. Raises an error if it is useless."""
 
     def refused(self, error: Refused) -> Refused | None:
@@ -26,13 +25,13 @@ class User(Protocol):
     def bound(self) -> None:
         """Commands may be sent from now on."""
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """A command arrived."""
 
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """The Response to a Summon or Dismiss arrived."""
 
-    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+    def contents(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> int:
         """Contents from `first` on arrived that differ from `like` only in number and body. Returns the number of
         contents that were accepted together. The others (all, if it is 0) are passed to `command`.
         """

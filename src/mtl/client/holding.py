@@ -12,8 +12,7 @@ from mtl.client.control import Channel, Done, Outcome
 from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, do_nothing
 from mtl.errors import MtlError, NotGranted, Refused
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 
@@ -44,7 +43,7 @@ class Holding:
         self.unheld: dict[str, Refused] = {}
         """Why others are not: they were refused with a lease."""
         self.listener: Callable[[], None] = do_nothing
-        self.lease: w.DataLease | None = None
+        self.lease: control.DataLease | None = None
         self.error: MtlError | None = None
         self.flow = ClientFlow(loop, channel, self)
         self._group = group
@@ -79,7 +78,7 @@ class Holding:
         if position is not None and sequence + 1 >= position.next:
             self.positions[resource] = HeldPosition(sequence + 1, position.incarnation, log_epoch)
             self._confirmed[resource] = None
-            self.flow.send(c.Confirm(sequence, multiple=True, resource=resource))
+            self.flow.send(commands.Confirm(sequence, multiple=True, resource=resource))
 
     def ping(self, done: Done) -> None:
         """Ping the broker; `done` gets an answer or the error of the lease."""
@@ -90,7 +89,7 @@ class Holding:
         def ponged(_position: int | None) -> None:
             if done in self._waiting:
                 self._waiting.remove(done)
-                done(w.Ok())
+                done(control.Ok())
 
         self._waiting.append(done)
         self.flow.ping(ponged)
@@ -101,22 +100,22 @@ class Holding:
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionReader:
+    def lease_request(self) -> control.ConnectionReader:
         """The request for a lease that holds all resources from their present positions on."""
-        return w.ConnectionReader(
+        return control.ConnectionReader(
             resources=list(self.positions),
             confirm="full",
             group=self._group,
             holder=self._holder,
             positions={
-                name: w.HeldFrom(from_=next_, incarnation=incarnation, log_epoch=log_epoch)
+                name: control.HeldFrom(from_=next_, incarnation=incarnation, log_epoch=log_epoch)
                 for name, (next_, incarnation, log_epoch) in self.positions.items()
             },
             request_id=self.flow.id,
             binding=True,
         )
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Note the resources that are held."""
         if lease.held is None:
             raise NotGranted(self._endpoint, "held")
@@ -138,15 +137,15 @@ class Holding:
         """Repeat the last Confirms, which may have been lost with the old connection."""
         for name in self._confirmed:
             if name in self.positions:
-                self.flow.send(c.Confirm(self.positions[name].next - 1, multiple=True, resource=name))
+                self.flow.send(commands.Confirm(self.positions[name].next - 1, multiple=True, resource=name))
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Nothing was summoned."""
 
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """Nothing was summoned."""
 
-    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:  # noqa: ARG002 nothing was summoned
+    def contents(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> int:  # noqa: ARG002 nothing was summoned
         """Nothing was summoned."""
         return 0
 

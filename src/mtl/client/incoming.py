@@ -18,8 +18,7 @@ from mtl.client.loop import Loop, do_nothing
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, PlainRun
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 
 Start = Literal["earliest", "latest", "group"] | int
 
@@ -61,7 +60,7 @@ class Incoming(ABC):
         self.queue: deque[Delivery | PlainRun] = deque()
         self.listener: Callable[[], None] = do_nothing
         """Called when there is news for the application: the lease, contents, the end or an error."""
-        self.lease: w.DataLease | None = None
+        self.lease: control.DataLease | None = None
         self.error: MtlError | None = None
         self.ended = False
         self.lost: list[Gap] = []
@@ -108,17 +107,17 @@ class Incoming(ABC):
         """Start reading: the application waits for contents."""
         if not self._summoned:
             self._summoned = True
-            self.flow.send_request(c.Summon, self.options.resource)
+            self.flow.send_request(commands.Summon, self.options.resource)
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def lease_request(self) -> w.ConnectionReader:
+    def lease_request(self) -> control.ConnectionReader:
         """The request for a lease."""
 
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """Fail if the resource cannot be summoned, because it does not exist any more."""
-        if not ok and isinstance(request, c.Summon):
+        if not ok and isinstance(request, commands.Summon):
             self.failed(Refused(400, "summon", f"the broker does not send contents of {request.resource!r}"))
 
     def drained(self) -> None:

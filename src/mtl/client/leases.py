@@ -27,7 +27,7 @@ from mtl.client.rfc_feed import RfcFeed
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from mtl.net.curve import client_keys
-from mtl.wire import control as w
+from mtl.wire import control
 
 ReaderT = TypeVar("ReaderT")
 ConsumerT = TypeVar("ConsumerT")
@@ -154,7 +154,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         *,
         name: str | None = None,
         packed: bool = False,
-        stage: w.StageSpec | None = None,
+        stage: control.StageSpec | None = None,
         window_contents: int | None = None,
         window_bytes: int | None = None,
         incarnations: dict[str, str] | None = None,
@@ -197,7 +197,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
     # --- what the connections differ in ---------------------------------------------------------------------
 
     @abstractmethod
-    def _greeting(self) -> w.Ready:
+    def _greeting(self) -> control.Ready:
         """The broker's 201 reply."""
 
     @abstractmethod

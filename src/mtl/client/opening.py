@@ -13,19 +13,19 @@ from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, do_nothing
 from mtl.client.pump import Pump
 from mtl.errors import MtlError
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class LeaseUser(Protocol):
     """The part of a reader, consumer or writer that runs in the loop."""
 
     flow: ClientFlow
-    lease: w.DataLease | None
+    lease: control.DataLease | None
     error: MtlError | None
     listener: Callable[[], None]
     """Called in the loop whenever the application may have to look: the lease, contents, Confirms, an error."""
 
-    def lease_request(self) -> w.ConnectionReader | w.ConnectionWriter:
+    def lease_request(self) -> control.ConnectionReader | control.ConnectionWriter:
         """The request for its lease."""
 
     def close(self, then: Done, *, within: float) -> None:

@@ -28,8 +28,7 @@ from mtl.net.machine import machine_mark
 from mtl.protocol.rfc import RfcWriterFlow
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 from mtl.wire.packs import ArrowBuffer, RecordBatch, decode_pack, encode_batch
 
@@ -38,9 +37,9 @@ def _ignore(_position: int | None) -> None:
     """Ignore a Pong: the Ping only checks the lease."""
 
 
-def _fault(content: c.Content) -> MtlError | None:
+def _fault(content: commands.Content) -> MtlError | None:
     """The reason why a broker refuses a pack for good, for example invalid properties; None if it is not its octets."""
-    count = c.packed_count(content.properties)
+    count = commands.packed_count(content.properties)
     try:
         if count is not None:
             decode_pack(content.body, count)
@@ -56,7 +55,7 @@ class WriterOptions:
     resources: tuple[str, ...]
     name: str | None
     packed: bool
-    stage: w.StageSpec | None
+    stage: control.StageSpec | None
     window_contents: int
     window_bytes: int
     incarnations: dict[str, str] | None
@@ -78,7 +77,7 @@ class Pump:
         self.options = options
         self.listener: Callable[[], None] = do_nothing
         """Called after the lease was granted, contents were sent or settled, and at the end."""
-        self.lease: w.DataLease | None = None
+        self.lease: control.DataLease | None = None
         self.error: MtlError | None = None
         self.handover = Handover(0)
         """Made again when the first lease shows the number to begin with."""
@@ -103,9 +102,9 @@ class Pump:
         self.flow = ClientFlow(loop, channel, self, rfc=not options.extended)
         self._loop, self._channel = loop, channel
         self._stage = options.stage
-        self._written: dict[str, w.WrittenIn] = {}
+        self._written: dict[str, control.WrittenIn] = {}
         """Per resource the last epoch that certainly has contents of this writer."""
-        self._unwritten: dict[str, w.WrittenIn] = {}
+        self._unwritten: dict[str, control.WrittenIn] = {}
         """The epochs of this lease, for resources without new contents of this writer in the lease."""
         self._packing = Packing(loop, self._publish, self.push) if options.packed else None
         self._pushed = False
@@ -131,15 +130,15 @@ class Pump:
         return encode_batch(batch, self.max_pack) if pack is None else pack
 
     @staticmethod
-    def _with_span(content: c.Content, memory: Shared) -> c.Content:
+    def _with_span(content: commands.Content, memory: Shared) -> commands.Content:
         """The Content to send: if its body is in the shared memory, a Content with the span of this memory, else
         the Content itself.
         """
         span = memory.span(content.body)
-        count = c.packed_count(content.properties) if span is not None else None
+        count = commands.packed_count(content.properties) if span is not None else None
         if span is None or count is None:
             return content
-        return c.Content(content.sequence, content.resource, span.properties(count), b"")
+        return commands.Content(content.sequence, content.resource, span.properties(count), b"")
 
     def push(self) -> None:
         """Send all published contents soon, also those of a pack that is not full."""
@@ -217,12 +216,12 @@ class Pump:
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionWriter:
+    def lease_request(self) -> control.ConnectionWriter:
         """The request for a lease. Later requests are for another lease of the same name or stage."""
         o = self.options
         if not o.extended:
-            return w.ConnectionWriter(resources=list(o.resources), confirm=o.confirm)
-        return w.ConnectionWriter(
+            return control.ConnectionWriter(resources=list(o.resources), confirm=o.confirm)
+        return control.ConnectionWriter(
             resources=list(o.resources),
             confirm=o.confirm,
             packed=o.packed,
@@ -237,7 +236,7 @@ class Pump:
             local=machine_mark() if o.local else None,
         )
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Check the granted members. The first lease has the number to begin with. Raises `DataLoss` if a later
         lease shows that confirmed contents are gone.
         """
@@ -260,7 +259,7 @@ class Pump:
             self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
         self.listener()
 
-    def _check(self, lease: w.DataLease) -> None:
+    def _check(self, lease: control.DataLease) -> None:
         endpoint = self._channel.settings.endpoint
         if self.options.packed and not lease.packed:
             raise NotGranted(endpoint, "packed")
@@ -272,7 +271,7 @@ class Pump:
     def refused(self, error: Refused) -> Refused | None:
         """Every refusal is final; it is a `DataLoss` if the broker forgot a writer with confirmed contents."""
         confirmed = self.writer.confirmed
-        return self._lost(1, confirmed + 1) if error.reason == w.UNKNOWN_WRITER and confirmed else error
+        return self._lost(1, confirmed + 1) if error.reason == control.UNKNOWN_WRITER and confirmed else error
 
     def _lost(self, first: int, end: int) -> DataLoss:
         """The error for confirmed contents that the broker no longer has."""
@@ -302,21 +301,21 @@ class Pump:
         now = self.writer.progressed
         self._quiet = self._loop.after(QUIET_S, lambda: self._watch(now))
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Handle a Confirm or Reject."""
-        if isinstance(command, c.Content):
+        if isinstance(command, commands.Content):
             return
         settled = self.writer.received(command, self._loop.clock())
         if settled:
-            if isinstance(command, c.Reject):
+            if isinstance(command, commands.Reject):
                 self.faults.update((sent.last, fault) for sent in settled if (fault := _fault(sent.item)))
-            if self._unwritten and isinstance(command, c.Confirm):
+            if self._unwritten and isinstance(command, commands.Confirm):
                 self._note_epochs(settled)
             self._report()
             self.listener()
         self._schedule()
 
-    def _note_epochs(self, settled: Sequence[Sent[c.Content]]) -> None:
+    def _note_epochs(self, settled: Sequence[Sent[commands.Content]]) -> None:
         """Record the epochs of confirmed contents. Contents above the lease's `last` are new, so they are of the
         lease's epoch.
         """
@@ -326,10 +325,10 @@ class Pump:
             if name in self._unwritten and sent.first > last.get(name, 0):
                 self._written[name] = self._unwritten.pop(name)
 
-    def answered(self, request: c.Summon | c.Dismiss, ok: bool) -> None:
+    def answered(self, request: commands.Summon | commands.Dismiss, ok: bool) -> None:
         """No effect: writers do not summon."""
 
-    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+    def contents(self, _like: commands.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
         """No effect: a writer receives no contents."""
         return 0
 
@@ -365,7 +364,7 @@ class Pump:
             self.close(then, within=within)
             return
         self.flow.drop()
-        self._channel.submit(Call(w.StageAbort(stages=[stage]), then, within=within))
+        self._channel.submit(Call(control.StageAbort(stages=[stage]), then, within=within))
         self.failed(Closed("the writer is closed"))
 
     def seal(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
@@ -374,9 +373,9 @@ class Pump:
         """
 
         def ended(outcome: Outcome) -> None:
-            if isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE:
+            if isinstance(outcome, Refused) and outcome.reason == control.UNKNOWN_LEASE:
                 stage = self.lease.stage if self.lease is not None else None
-                request = w.StageDescribe(stage=stage)
+                request = control.StageDescribe(stage=stage)
                 self._channel.submit(Call(request, lambda found: then(self._sealed(found))))
             else:
                 then(outcome)
@@ -385,14 +384,14 @@ class Pump:
 
     def _sealed(self, found: Outcome) -> Outcome:
         stage = self.lease.stage if self.lease is not None else None
-        for found_stage in found.stages if isinstance(found, w.StageList) else ():
+        for found_stage in found.stages if isinstance(found, control.StageList) else ():
             if found_stage.stage == stage:
-                return w.LeaseClosed(
-                    stage=w.StageSealed(
+                return control.LeaseClosed(
+                    stage=control.StageSealed(
                         stage=found_stage.stage, contents=found_stage.contents, bytes=found_stage.bytes
                     )
                 )
-        gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} does not exist any more", stage=stage)
+        gone = Refused(404, control.UNKNOWN_STAGE, f"stage {stage} does not exist any more", stage=stage)
         return found if isinstance(found, MtlError) else gone
 
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:

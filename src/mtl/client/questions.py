@@ -16,13 +16,13 @@ import msgspec
 
 from mtl.client.arguments import checked
 from mtl.errors import Malformed, Refused
-from mtl.wire import control as w
+from mtl.wire import control
 
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-R = TypeVar("R", bound=w.Reply)
-L = TypeVar("L", bound=w.Listed)
+R = TypeVar("R", bound=control.Reply)
+L = TypeVar("L", bound=control.Listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +32,30 @@ class Question(Generic[T]):
     attempt. The broker may hold the request on purpose for `patience` seconds.
     """
 
-    request: w.Request | None
-    conclude: Callable[[w.Reply | Refused, int], T | Question[T]]
+    request: control.Request | None
+    conclude: Callable[[control.Reply | Refused, int], T | Question[T]]
     patience: float = 0.0
 
 
 def question(
-    request: w.Request | None, reply: type[R], use: Callable[[R], T], *, patience: float = 0.0
+    request: control.Request | None, reply: type[R], use: Callable[[R], T], *, patience: float = 0.0
 ) -> Question[T]:
     """A request whose answer is computed from its `reply`."""
     return Question(request, lambda outcome, _: use(expected(outcome, reply)), patience)
 
 
-def replied(request: w.Request, reply: type[R]) -> Question[R]:
+def replied(request: control.Request, reply: type[R]) -> Question[R]:
     """A request whose answer is its `reply`."""
     return question(request, reply, lambda answer: answer)
 
 
 def listed(
-    requests: Sequence[w.Request], reply: type[L], use: Callable[[list[L]], T], *, patience: float = 0.0
+    requests: Sequence[control.Request], reply: type[L], use: Callable[[list[L]], T], *, patience: float = 0.0
 ) -> Question[T]:
     """Requests for parts of a list, whose answer is computed from all pages of all parts (PROTOCOL.md 2.4)."""
 
-    def asked(left: Sequence[w.Request], before: list[L]) -> Question[T]:
-        def conclude(outcome: w.Reply | Refused, _attempts: int) -> T | Question[T]:
+    def asked(left: Sequence[control.Request], before: list[L]) -> Question[T]:
+        def conclude(outcome: control.Reply | Refused, _attempts: int) -> T | Question[T]:
             pages = [*before, expected(outcome, reply)]
             following = pages[-1].continue_
             if following is not None:
@@ -67,19 +67,19 @@ def listed(
     return asked(requests, [])
 
 
-def removed(request: w.Request, gone: str) -> Question[None]:
+def removed(request: control.Request, gone: str) -> Question[None]:
     """A request to remove something. If it was repeated, the refusal `gone` means that an earlier attempt was
     executed.
     """
 
-    def conclude(outcome: w.Reply | Refused, attempts: int) -> None:
+    def conclude(outcome: control.Reply | Refused, attempts: int) -> None:
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == gone):
             raise outcome
 
     return Question(request, conclude)
 
 
-def expected(answer: w.Reply | Refused, reply: type[R]) -> R:
+def expected(answer: control.Reply | Refused, reply: type[R]) -> R:
     """The reply, if it is of this type. Raises the refusal, or `Malformed`."""
     if isinstance(answer, Refused):
         raise answer

@@ -9,7 +9,7 @@ from mtl.client.questions import Question, asks, expected, question, removed, re
 from mtl.client.questions import listed as pages
 from mtl.errors import Malformed, Refused
 from mtl.limits import MAX_RESOURCES_PER_LEASE
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
@@ -17,7 +17,7 @@ def listed(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-class Described(dict[str, w.Description]):
+class Described(dict[str, control.Description]):
     """Descriptions by the names of their resources.
 
     `state` stands for the state of all resources at the answer, for a later `describe`; None from a broker without
@@ -25,7 +25,7 @@ class Described(dict[str, w.Description]):
     """
 
     def __init__(
-        self, found: Mapping[str, w.Description], state: str | None, removed: Sequence[str] | None
+        self, found: Mapping[str, control.Description], state: str | None, removed: Sequence[str] | None
     ) -> None:
         super().__init__(found)
         self.state = state
@@ -38,19 +38,19 @@ class Administration:
     """
 
     @asks
-    def ready(self) -> Question[w.Ready]:
+    def ready(self) -> Question[control.Ready]:
         """The broker's 201 reply, from the opening of the session."""
-        return question(None, w.Ready, lambda ready: ready)
+        return question(None, control.Ready, lambda ready: ready)
 
     @asks
     def own_name(self, name: str) -> Question[str]:
         """`name` as a group, queue, writer or application that needs no grant: with the user's name and a dot before
         it, if the broker says that the client has a user (PROTOCOL.md 2.2).
         """
-        return question(None, w.Ready, lambda ready: own_name(ready, name))
+        return question(None, control.Ready, lambda ready: own_name(ready, name))
 
     @asks
-    def request(self, request: w.Request, *, patience: float = 0.0) -> Question[w.Reply]:
+    def request(self, request: control.Request, *, patience: float = 0.0) -> Question[control.Reply]:
         """Send any request and return its reply. It is repeated until there is an answer or the deadline passes.
 
         `patience` is how long, in seconds, the broker may hold the request on purpose (a Describe with `wait`).
@@ -64,18 +64,18 @@ class Administration:
         self,
         name: str,
         *,
-        durability: w.Durability = "sync",
-        retention: w.Retention | None = None,
+        durability: control.Durability = "sync",
+        retention: control.Retention | None = None,
         exist_ok: bool = False,
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
-    ) -> Question[w.Description]:
+    ) -> Question[control.Description]:
         """Create a resource. `Refused` 409 "exists" if it exists, unless `exist_ok`.
 
         Contents that its queues delivered `max_deliveries` times (default 10), or that a consumer rejected, go to
         `dead_letter` (default: the resource's name followed by ".dead").
         """
-        request = w.ResourceCreate(
+        request = control.ResourceCreate(
             resource=name,
             durability=durability,
             retention=retention,
@@ -84,21 +84,27 @@ class Administration:
             max_deliveries=max_deliveries,
         )
 
-        def created(outcome: w.Reply | Refused, attempts: int) -> w.Description | Question[w.Description]:
-            if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
+        def created(
+            outcome: control.Reply | Refused, attempts: int
+        ) -> control.Description | Question[control.Description]:
+            if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == control.EXISTS:
                 # Created by an attempt whose reply was lost.
-                describe = w.ResourceDescribe(resources=[name])
+                describe = control.ResourceDescribe(resources=[name])
                 return question(
-                    describe, w.DescriptionList, lambda reply: described([reply], [name], needed=True)[name]
+                    describe,
+                    control.DescriptionList,
+                    lambda reply: described([reply], [name], needed=True)[name],
                 )
-            return expected(outcome, w.ResourceCreated).resource
+            return expected(outcome, control.ResourceCreated).resource
 
         return Question(request, created)
 
     @asks
     def delete_resource(self, name: str, *, incarnation: str | None = None) -> Question[None]:
         """Delete a resource with its contents, cursors and leases."""
-        return removed(w.ResourceDelete(resource=name, incarnation=incarnation), w.UNKNOWN_RESOURCE)
+        return removed(
+            control.ResourceDelete(resource=name, incarnation=incarnation), control.UNKNOWN_RESOURCE
+        )
 
     @asks
     def describe(
@@ -128,15 +134,18 @@ class Administration:
                 describing(chosen, pattern, missing_ok=missing_ok, since=since, wait=wait, history=history)
             ]
         return pages(
-            requests, w.DescriptionList, lambda found: described(found, chosen, needed=needed), patience=wait
+            requests,
+            control.DescriptionList,
+            lambda found: described(found, chosen, needed=needed),
+            patience=wait,
         )
 
     @asks
-    def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
+    def list_resources(self, pattern: str | None = None) -> Question[list[control.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
         return pages(
-            [w.ResourceList(pattern=pattern)],
-            w.DescriptionList,
+            [control.ResourceList(pattern=pattern)],
+            control.DescriptionList,
             lambda found: [description for page in found for description in page.resources],
         )
 
@@ -145,8 +154,8 @@ class Administration:
         self, resource: str, timestamp_us: int, *, incarnation: str | None = None
     ) -> Question[tuple[int, bool]]:
         """The sequence of the first content at or after a time and True, or the resource's end and False."""
-        request = w.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
-        return question(request, w.Located, lambda located: (located.sequence, located.match))
+        request = control.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
+        return question(request, control.Located, lambda located: (located.sequence, located.match))
 
     @asks
     def locate_end(
@@ -161,20 +170,22 @@ class Administration:
         """The end, exclusive, of at most `contents` contents and `bytes` stored octets from `start` on: at least one
         chunk.
         """
-        request = w.ResourceLocate(
+        request = control.ResourceLocate(
             resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
         )
-        return question(request, w.Located, lambda located: located.sequence)
+        return question(request, control.Located, lambda located: located.sequence)
 
     @asks
     def unread(
         self, resource: str, start: int, contents: int, *, incarnation: str | None = None
-    ) -> Question[w.Located]:
+    ) -> Question[control.Located]:
         """Measure at most `contents` contents from `start` on: `bytes` are their stored octets, `timestamp` is the
         append time (µs) of the oldest. `DataLoss` if `start` is gone.
         """
-        request = w.ResourceLocate(resource=resource, start=start, contents=contents, incarnation=incarnation)
-        return replied(request, w.Located)
+        request = control.ResourceLocate(
+            resource=resource, start=start, contents=contents, incarnation=incarnation
+        )
+        return replied(request, control.Located)
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -186,17 +197,19 @@ class Administration:
         *,
         start: Literal["earliest", "latest"] | int = "earliest",
         incarnation: str | None = None,
-    ) -> Question[w.CursorOpened]:
+    ) -> Question[control.CursorOpened]:
         """Create a group's durable position in a resource, or return the existing one."""
-        request = w.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
-        return replied(request, w.CursorOpened)
+        request = control.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
+        return replied(request, control.CursorOpened)
 
     @asks
-    def cursors(self, group: str | None = None, resource: str | None = None) -> Question[list[w.CursorInfo]]:
+    def cursors(
+        self, group: str | None = None, resource: str | None = None
+    ) -> Question[list[control.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
-        request = w.CursorDescribe(group=group, resource=resource)
+        request = control.CursorDescribe(group=group, resource=resource)
         return pages(
-            [request], w.CursorList, lambda found: [cursor for page in found for cursor in page.cursors]
+            [request], control.CursorList, lambda found: [cursor for page in found for cursor in page.cursors]
         )
 
     @asks
@@ -208,32 +221,38 @@ class Administration:
         *,
         timestamp_us: int | None = None,
         force: bool = False,
-    ) -> Question[w.CursorWasReset]:
+    ) -> Question[control.CursorWasReset]:
         """Move a group's position forward or back: `to` a place, or to the first content at or after a time.
 
         `Refused` 409 "in-use" while a reader holds the cursor, unless `force`, which ends the holder's leases as a
         newer holder would; 404 "unknown-cursor" if there is none. The request is idempotent.
         """
-        request = w.CursorReset(group=group, resource=resource, to=to, timestamp=timestamp_us, force=force)
-        return replied(request, w.CursorWasReset)
+        request = control.CursorReset(
+            group=group, resource=resource, to=to, timestamp=timestamp_us, force=force
+        )
+        return replied(request, control.CursorWasReset)
 
     @asks
     def cursor_delete(self, group: str, resource: str) -> Question[None]:
         """Delete a group's position."""
-        return removed(w.CursorDelete(group=group, resource=resource), w.UNKNOWN_CURSOR)
+        return removed(control.CursorDelete(group=group, resource=resource), control.UNKNOWN_CURSOR)
 
     # --- queues ---------------------------------------------------------------------------------------------
 
     @asks
-    def queues(self, queue: str | None = None, resource: str | None = None) -> Question[list[w.QueueInfo]]:
+    def queues(
+        self, queue: str | None = None, resource: str | None = None
+    ) -> Question[list[control.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
-        request = w.QueueDescribe(group=queue, resource=resource)
-        return pages([request], w.QueueList, lambda found: [queue for page in found for queue in page.queues])
+        request = control.QueueDescribe(group=queue, resource=resource)
+        return pages(
+            [request], control.QueueList, lambda found: [queue for page in found for queue in page.queues]
+        )
 
     @asks
     def queue_delete(self, queue: str, resource: str) -> Question[None]:
         """Delete a queue's record of settled contents. `Refused` 409 "in-use" while it has consumers."""
-        return removed(w.QueueDelete(group=queue, resource=resource), w.UNKNOWN_QUEUE)
+        return removed(control.QueueDelete(group=queue, resource=resource), control.UNKNOWN_QUEUE)
 
     # --- stages ---------------------------------------------------------------------------------------------
 
@@ -247,7 +266,7 @@ class Administration:
         *,
         truncate: str | Iterable[str] = (),
         digest: Mapping[str, str] | None = None,
-    ) -> Question[w.Committed]:
+    ) -> Question[control.Committed]:
         """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
         of the resources in `truncate` are removed in the same step.
 
@@ -257,7 +276,7 @@ class Administration:
         "other-contents". `Refused` 409 "rolled-back" if the application has committed a later version, 404
         "unknown-stage" if a stage is gone.
         """
-        request = w.StageCommit(
+        request = control.StageCommit(
             application=application,
             version=version,
             stages=listed(stages),
@@ -265,20 +284,20 @@ class Administration:
             truncate=listed(truncate),
             digest=dict(digest or {}),
         )
-        return replied(request, w.Committed)
+        return replied(request, control.Committed)
 
     @asks
     def stage_abort(self, stages: str | Iterable[str]) -> Question[None]:
         """Discard stages; unknown and committed ones are left alone."""
-        return question(w.StageAbort(stages=listed(stages)), w.Ok, lambda _: None)
+        return question(control.StageAbort(stages=listed(stages)), control.Ok, lambda _: None)
 
     @asks
-    def stages(self, application: str | None = None) -> Question[w.StageList]:
+    def stages(self, application: str | None = None) -> Question[control.StageList]:
         """The stages that are not committed, and the last committed version of each application."""
         return pages(
-            [w.StageDescribe(application=application)],
-            w.StageList,
-            lambda found: w.StageList(
+            [control.StageDescribe(application=application)],
+            control.StageList,
+            lambda found: control.StageList(
                 stages=[stage for page in found for stage in page.stages],
                 applications=[application for page in found for application in page.applications],
             ),
@@ -287,10 +306,10 @@ class Administration:
     @asks
     def stage_forget(self, application: str) -> Question[None]:
         """Delete the last committed version of an application, so that it may start from any version."""
-        return removed(w.StageForget(application=application), w.UNKNOWN_APPLICATION)
+        return removed(control.StageForget(application=application), control.UNKNOWN_APPLICATION)
 
 
-def own_name(ready: w.Ready, name: str) -> str:
+def own_name(ready: control.Ready, name: str) -> str:
     """See `Administration.own_name`."""
     return name if ready.user is None else f"{ready.user}.{name}"
 
@@ -303,13 +322,13 @@ def describing(
     since: str | None = None,
     wait: float = 0.0,
     history: bool = False,
-) -> w.ResourceDescribe:
+) -> control.ResourceDescribe:
     """The request of `Administration.describe`. For more names than fit a request it asks for the changes of all
     resources, of which `described` keeps those with these names.
     """
     if names is not None and len(names) > MAX_RESOURCES_PER_LEASE:
         names = None
-    return w.ResourceDescribe(
+    return control.ResourceDescribe(
         resources=None if names is None else list(names),
         pattern=pattern,
         missing_ok=missing_ok,
@@ -319,14 +338,14 @@ def describing(
     )
 
 
-def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
+def _reply(outcome: control.Reply | Refused, _attempts: int) -> control.Reply:
     if isinstance(outcome, Refused):
         raise outcome
     return outcome
 
 
 def described(
-    found: Sequence[w.DescriptionList], names: Sequence[str] | None, *, needed: bool = False
+    found: Sequence[control.DescriptionList], names: Sequence[str] | None, *, needed: bool = False
 ) -> Described:
     """The answer of `Administration.describe`, from its pages: the resources `names`, or all. Malformed if one of them
     that is `needed` is missing.
@@ -340,7 +359,7 @@ def described(
     }
     for name in names or () if needed else ():
         if name not in by_name:
-            raise Malformed(f"the reply to {w.ResourceDescribe.command} does not describe {name!r}")
+            raise Malformed(f"the reply to {control.ResourceDescribe.command} does not describe {name!r}")
     removed = None if first.removed is None else [n for n in first.removed if wanted is None or n in wanted]
     return Described(by_name, first.state, removed)
 

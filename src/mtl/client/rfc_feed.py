@@ -15,8 +15,7 @@ from mtl.client.loop import Loop
 from mtl.errors import Refused
 from mtl.protocol.reading import Delivery, PlainRun
 from mtl.protocol.rfc import RfcReaderFlow
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 
@@ -54,15 +53,15 @@ class RfcFeed(Incoming):
     def confirm(self, sequence: int, epoch: str | None = None) -> None:  # noqa: ARG002 only a log has epochs
         """Confirm every content up to the one with this number of the server."""
         self.credit()
-        self.flow.send(c.Confirm(sequence, multiple=True))
+        self.flow.send(commands.Confirm(sequence, multiple=True))
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
-    def lease_request(self) -> w.ConnectionReader:
+    def lease_request(self) -> control.ConnectionReader:
         """The request for a lease, with the RFC's members only."""
-        return w.ConnectionReader(resources=[self.options.resource], confirm=self.options.confirm)
+        return control.ConnectionReader(resources=[self.options.resource], confirm=self.options.confirm)
 
-    def granted(self, lease: w.DataLease) -> None:
+    def granted(self, lease: control.DataLease) -> None:
         """Nothing to check: such a server does not echo."""
         self.lease = lease
         self.listener()
@@ -74,18 +73,18 @@ class RfcFeed(Incoming):
     def bound(self) -> None:
         """Summon the resource, at first or again."""
         if self._summoned:
-            self.flow.send_request(c.Summon, self.options.resource)
+            self.flow.send_request(commands.Summon, self.options.resource)
 
-    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+    def command(self, command: commands.Content | commands.Confirm | commands.Reject) -> None:
         """Handle a Content."""
-        if not isinstance(command, c.Content):
+        if not isinstance(command, commands.Content):
             return
         if self._full:
             self._reader.received(command)
         first, size = command.sequence, memoryview(command.body).nbytes
         self._arrived.append(Delivery(first, first + 1, 0, command, None, size))
 
-    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+    def contents(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> int:
         """Handle contents that differ from an earlier one only in number and body; 0 if each has to be confirmed."""
         if self._full:
             return 0

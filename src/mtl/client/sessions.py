@@ -12,7 +12,7 @@ from mtl.client.opening import Opening, U
 from mtl.client.settings import Settings
 from mtl.errors import MtlError
 from mtl.net.endpoint import Curve
-from mtl.wire import control as w
+from mtl.wire import control
 
 _IDLE_CHANNELS = 8
 """Control sessions kept for the next reader, writer or request."""
@@ -43,13 +43,13 @@ class ClientSessions:
         and if the main session is busy, up to _PARALLEL of them. Raises the errors of `check_request`.
         """
         if call.request is not None:
-            w.check_request(call.request)
+            control.check_request(call.request)
 
         def lent() -> None:
             channel, done = self.lend(), call.done
             self._asking += not call.patience
 
-            def answered(outcome: w.Reply | MtlError) -> None:
+            def answered(outcome: control.Reply | MtlError) -> None:
                 self._asking -= not call.patience
                 self.release(channel)
                 done(outcome)
@@ -73,7 +73,7 @@ class ClientSessions:
         """The operation (`Opening.begin`) that makes the loop's part of a reader, consumer or writer, and requests its
         lease; `done` gets the lease or the error. Raises the errors of `check_request`.
         """
-        w.check_request(make(self.loop, self.main).lease_request())
+        control.check_request(make(self.loop, self.main).lease_request())
         return Opening(self.loop, self, make, profile, done, self._settings.request_timeout)
 
     def lend(self, profile: str | None = None) -> Channel:

@@ -8,7 +8,7 @@ from mtl.client.control import Outcome
 from mtl.client.loop import Loop
 from mtl.client.notice import Notice
 from mtl.errors import Closed, MtlError
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class Waiter:
@@ -41,13 +41,13 @@ class Waiter:
         """The loop ends."""
         self.done(error)
 
-    def wait(self) -> w.Reply:
+    def wait(self) -> control.Reply:
         """Wait for the reply, or raise the error. Every operation in the loop ends by its own deadline."""
         reply = self.within(None)
         assert reply is not None, "an operation has an outcome"
         return reply
 
-    def within(self, seconds: float | None) -> w.Reply | None:
+    def within(self, seconds: float | None) -> control.Reply | None:
         """The reply if it comes within `seconds`; None if the call is still pending. Raises the call's error."""
         self._notice.wait(self._has_outcome, seconds)
         if isinstance(self._outcome, MtlError):

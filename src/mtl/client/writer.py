@@ -20,7 +20,7 @@ from mtl.client.turn import Turn
 from mtl.client.waiter import Waiter
 from mtl.client.writing import Patience, WritingLease
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError, OptionError
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import Buffer, Value
 from mtl.wire.packs import ArrowBuffer, decode_pack
@@ -162,7 +162,7 @@ class Writer(WritingLease):
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def seal(self) -> w.StageSealed:
+    def seal(self) -> control.StageSealed:
         """Flush, close, and seal the stage. Returns its public id, the content count of each resource, and its octets
         on disk.
         """
@@ -213,7 +213,7 @@ class Writer(WritingLease):
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    def _end_lease(self, operation: _Ending, within: float | None) -> w.Reply | None:
+    def _end_lease(self, operation: _Ending, within: float | None) -> control.Reply | None:
         """End the lease, and wait for the reply; None if there is none `within` this time."""
         self._open = False
         waiter = Waiter(self._loop)

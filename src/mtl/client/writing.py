@@ -20,7 +20,7 @@ from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.errors import Closed, ContentTooLarge, LocalError, MtlError, OptionError, Unreachable
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
 from mtl.wire.packs import pack_size
 
@@ -215,8 +215,8 @@ class WritingLease(Leased):
             raise LocalError("the writer has no stage to seal")
 
     @staticmethod
-    def _sealed(reply: w.Reply) -> w.StageSealed:
-        if not isinstance(reply, w.LeaseClosed) or reply.stage is None:
+    def _sealed(reply: control.Reply) -> control.StageSealed:
+        if not isinstance(reply, control.LeaseClosed) or reply.stage is None:
             raise LocalError("the broker closed the lease without sealing a stage")
         return reply.stage
 

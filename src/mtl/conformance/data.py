@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 
-from mtl.conformance import frames as f
+from mtl.conformance import frames as rfc
 from mtl.conformance.peer import SILENCE_S, TEST, Probe, ProbeFlow, Requester, expect
 from mtl.conformance.report import Checks, Failed, NotSeen
 
@@ -30,8 +30,8 @@ def lease(peer: Probe) -> None:
     session = peer.session()
     granted = session.lease("Writer", [peer.resource(session)], "none")
     flow = session.connect(granted)
-    number = flow.ask(f.LEASE, str(granted["lease"]))
-    response = flow.expect_command(f.RESPONSE)
+    number = flow.ask(rfc.LEASE, str(granted["lease"]))
+    response = flow.expect_command(rfc.RESPONSE)
     expect(response.number == number, f"the Response has the number {response.number}, not {number}")
 
 
@@ -41,8 +41,8 @@ def forbidden(peer: Probe) -> None:
     granted = session.lease("Writer", [peer.resource(session)], "none")
     for token, code in ((str(granted["lease"]), b"200"), ("no such lease", b"403")):
         flow = session.connect(granted)
-        flow.ask(f.LEASE, token)
-        response = flow.expect_command(f.RESPONSE)
+        flow.ask(rfc.LEASE, token)
+        response = flow.expect_command(rfc.RESPONSE)
         expect(response.body == code, f"the Response to {token!r} has {response.body!r}, not {code!r}")
 
 
@@ -52,8 +52,8 @@ def pipelined(peer: Probe) -> None:
     resource = peer.resource(session)
     granted = session.lease("Reader", [resource], "none")
     flow = session.connect(granted)
-    numbers = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
-    answered = {flow.expect_command(f.RESPONSE, lambda r: r.body == b"200").number for _ in numbers}
+    numbers = {flow.ask(rfc.LEASE, str(granted["lease"])), flow.ask(rfc.SUMMON, resource)}
+    answered = {flow.expect_command(rfc.RESPONSE, lambda r: r.body == b"200").number for _ in numbers}
     expect(answered == numbers, f"the Responses have the numbers {sorted(answered)}, not {sorted(numbers)}")
 
 
@@ -65,7 +65,7 @@ def summon(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
-    flow.expect_response(flow.ask(f.SUMMON, "no such resource"), b"400")
+    flow.expect_response(flow.ask(rfc.SUMMON, "no such resource"), b"400")
     flow.summon(resource)
 
 
@@ -74,7 +74,7 @@ def summoned_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
-    flow.expect_response(flow.ask(f.SUMMON, resource), b"400")
+    flow.expect_response(flow.ask(rfc.SUMMON, resource), b"400")
 
 
 @must("MTL-76", "A Dismiss gets a Response, 200 or 400")
@@ -82,7 +82,7 @@ def dismiss(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
-    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
+    flow.expect_response(flow.ask(rfc.DISMISS, resource), b"200")
 
 
 @must("MTL-75", "A second Dismiss of the same resource, without a Summon in between, gets 400")
@@ -90,14 +90,14 @@ def dismissed_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
-    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
-    number = flow.ask(f.DISMISS, resource)
+    flow.expect_response(flow.ask(rfc.DISMISS, resource), b"200")
+    number = flow.ask(rfc.DISMISS, resource)
     response = flow.next()
-    while response is not None and response.kind == f.CONTENT:  # a finding of MTL-82
+    while response is not None and response.kind == rfc.CONTENT:  # a finding of MTL-82
         response = flow.next()
     expect(
         response is not None
-        and (response.kind, response.number, response.body) == (f.RESPONSE, number, b"400"),
+        and (response.kind, response.number, response.body) == (rfc.RESPONSE, number, b"400"),
         f"expected Response {number} with 400, received {response or 'nothing'}",
     )
 
@@ -108,10 +108,10 @@ def response_first(peer: Probe) -> None:
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
     flow = session.flow("Reader", [resource], "none")
-    writer.send(f.content(1, resource), BODY)
+    writer.send(rfc.content(1, resource), BODY)
     flow.expect_silence("no resource is summoned")
-    number = flow.ask(f.SUMMON, resource)
-    writer.send(f.content(2, resource), BODY)
+    number = flow.ask(rfc.SUMMON, resource)
+    writer.send(rfc.content(2, resource), BODY)
     flow.expect_response(number, b"200")
 
 
@@ -121,8 +121,8 @@ def no_content_after(peer: Probe) -> None:
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
     flow = _reader(session, resource)
-    flow.expect_response(flow.ask(f.DISMISS, resource), b"200")
-    writer.send(f.content(1, resource), BODY)
+    flow.expect_response(flow.ask(rfc.DISMISS, resource), b"200")
+    writer.send(rfc.content(1, resource), BODY)
     flow.expect_silence("the resource is dismissed")
 
 
@@ -148,11 +148,11 @@ def content(peer: Probe) -> None:
     resource = peer.resource(session)
     reader = _reader(session, resource)
     writer = session.flow("Writer", [resource], "none")
-    named = b"".join(f.short(name) + value for name, value in PROPERTIES.items())
+    named = b"".join(rfc.short(name) + value for name, value in PROPERTIES.items())
     for number, body in enumerate(BODIES, 1):
-        writer.send(f.content(number, resource, struct.pack(">I", len(named)) + named), body)
+        writer.send(rfc.content(number, resource, struct.pack(">I", len(named)) + named), body)
     for body in BODIES:
-        content = reader.expect_command(f.CONTENT)
+        content = reader.expect_command(rfc.CONTENT)
         expect(
             content.body == body, f"a body of {len(body)} octets has {len(content.body)} now, or other ones"
         )
@@ -160,16 +160,16 @@ def content(peer: Probe) -> None:
         _expect_properties(content)
 
 
-def _expect_properties(content: f.DataCommand) -> None:
+def _expect_properties(content: rfc.DataCommand) -> None:
     """Check that a content has PROPERTIES; the server may have added others."""
     expect(bool(content.rest), "the header ends before the name of the resource")
     try:
-        found = f.entries(content.rest[1 + content.rest[0] :])
+        found = rfc.entries(content.rest[1 + content.rest[0] :])
     except ValueError as error:
         raise Failed(str(error)) from error
     for name, value in PROPERTIES.items():
-        received = f.octets(found[name]) if name in found else "missing"
-        expect(found.get(name) == value, f"the property {name!r} is {received}; {f.octets(value)} was sent")
+        received = rfc.octets(found[name]) if name in found else "missing"
+        expect(found.get(name) == value, f"the property {name!r} is {received}; {rfc.octets(value)} was sent")
 
 
 @must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)
@@ -177,8 +177,8 @@ def named(peer: Probe) -> None:
     session = peer.session()
     reader = session.flow("Reader", [], "none")
     reader.summon("resource")
-    session.flow("Writer", ["resource"], "none").send(f.content(1, "resource"), BODY)
-    content = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
+    session.flow("Writer", ["resource"], "none").send(rfc.content(1, "resource"), BODY)
+    content = reader.expect_command(rfc.CONTENT, lambda content: content.body == BODY)
     expect(content.name == "resource", f"the content has the resource {content.name!r}")
 
 
@@ -187,15 +187,15 @@ def no_name(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource)
-    session.flow("Writer", [resource], "none").send(f.content(1, ""), BODY)
-    reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
+    session.flow("Writer", [resource], "none").send(rfc.content(1, ""), BODY)
+    reader.expect_command(rfc.CONTENT, lambda content: content.body == BODY)
 
 
 @must("MTL-114", "There is exactly one resource, named resource", TEST)
 def one_resource(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Reader", [], "none")
-    flow.expect_response(flow.ask(f.SUMMON, "another"), b"400")
+    flow.expect_response(flow.ask(rfc.SUMMON, "another"), b"400")
     flow.summon("resource")
 
 
@@ -203,7 +203,7 @@ def one_resource(peer: Probe) -> None:
 def never_confirmed(peer: Probe) -> None:
     session = peer.session()
     writer = session.flow("Writer", ["resource"], "none")
-    writer.send(f.content(1, "resource"), BODY)
+    writer.send(rfc.content(1, "resource"), BODY)
     writer.expect_silence("this profile has no confirmation")
 
 
@@ -214,10 +214,10 @@ def fan_out(peer: Probe) -> None:
     readers = [_reader(peer.session(), resource) for _ in range(2)]
     writers = [peer.session().flow("Writer", [resource], "none") for _ in range(2)]
     for number, writer in enumerate(writers):
-        writer.send(f.content(1, resource), b"%d" % number)
+        writer.send(rfc.content(1, resource), b"%d" % number)
     for place, reader in enumerate(readers):
         contents = [reader.next() for _ in writers]
-        bodies = sorted(x.body for x in contents if x is not None and x.kind == f.CONTENT)
+        bodies = sorted(x.body for x in contents if x is not None and x.kind == rfc.CONTENT)
         expect(bodies == [b"0", b"1"], f"reader {place} received {bodies}, not one content of each writer")
 
 
@@ -230,7 +230,7 @@ def unconfirmed(peer: Probe) -> None:
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
     for number in (1, 2):
-        writer.send(f.content(number, resource), BODY)
+        writer.send(rfc.content(number, resource), BODY)
     writer.expect_silence('the lease has confirm "none"')
 
 
@@ -242,15 +242,15 @@ def confirmed(peer: Probe) -> None:
     writer = session.flow("Writer", [resource], "full")
     open_ = {1, 2, 3}
     for number in sorted(open_):
-        writer.send(f.content(number, resource), BODY)
+        writer.send(rfc.content(number, resource), BODY)
     while open_:
         command = writer.next()
-        if command is None or command.kind not in {f.CONFIRM, f.REJECT}:
+        if command is None or command.kind not in {rfc.CONFIRM, rfc.REJECT}:
             raise Failed(f"expected a Confirm or Reject for {sorted(open_)}, received {command or 'nothing'}")
-        fields = 1 if command.kind == f.CONFIRM else 2
+        fields = 1 if command.kind == rfc.CONFIRM else 2
         expect(
             len(command.rest) == fields and set(command.rest) <= {0, 1},
-            f"{command} has the fields {f.octets(command.rest)}",
+            f"{command} has the fields {rfc.octets(command.rest)}",
         )
         open_ -= {n for n in open_ if n == command.number or (command.rest[0] and n <= command.number)}
 
@@ -261,11 +261,11 @@ def settled(peer: Probe) -> None:
     peer.require_confirmation()
     resource = peer.resource(session)
     reader = _reader(session, resource, "full")
-    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    number = reader.expect_command(f.CONTENT).number
-    for kind, fields in ((f.CONFIRM, b"\1"), (f.CONFIRM, b"\0"), (f.REJECT, b"\0\0")):
-        reader.send(f.numbered(kind, number, fields))
-        reader.send(f.numbered(kind, number + 100, fields))
+    session.flow("Writer", [resource], "none").send(rfc.content(1, resource), BODY)
+    number = reader.expect_command(rfc.CONTENT).number
+    for kind, fields in ((rfc.CONFIRM, b"\1"), (rfc.CONFIRM, b"\0"), (rfc.REJECT, b"\0\0")):
+        reader.send(rfc.numbered(kind, number, fields))
+        reader.send(rfc.numbered(kind, number + 100, fields))
     reader.expect_silence("Confirms and Rejects get no answer")
 
 
@@ -274,11 +274,11 @@ def recycled(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource, "full")
-    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
-    number = reader.expect_command(f.CONTENT).number
-    reader.send(f.numbered(f.REJECT, number, b"\0\1"))
-    again = reader.expect_command(f.CONTENT, lambda content: content.body == BODY)
-    reader.send(f.numbered(f.CONFIRM, again.number, b"\0"))
+    session.flow("Writer", [resource], "none").send(rfc.content(1, resource), BODY)
+    number = reader.expect_command(rfc.CONTENT).number
+    reader.send(rfc.numbered(rfc.REJECT, number, b"\0\1"))
+    again = reader.expect_command(rfc.CONTENT, lambda content: content.body == BODY)
+    reader.send(rfc.numbered(rfc.CONFIRM, again.number, b"\0"))
 
 
 # --- heartbeats and errors ----------------------------------------------------------------------------------
@@ -288,9 +288,9 @@ def recycled(peer: Probe) -> None:
 def ping(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Writer", [peer.resource(session)], "none")
-    flow.send(bytes([f.PING]))
-    pong = flow.expect_command(f.PONG)
-    expect(not pong.rest, f"the Pong has the fields {f.octets(pong.rest)}")
+    flow.send(bytes([rfc.PING]))
+    pong = flow.expect_command(rfc.PONG)
+    expect(not pong.rest, f"the Pong has the fields {rfc.octets(pong.rest)}")
 
 
 @should("MTL-102", "The server sends a Ping on a silent connection")
@@ -300,7 +300,7 @@ def pinged(peer: Probe) -> None:
     until = time.monotonic() + 2 * peer.target.patience_s
     while time.monotonic() < until:
         frames = peer.receive(flow.socket, until - time.monotonic())
-        if frames is not None and frames[0] == bytes([f.PING]):
+        if frames is not None and frames[0] == bytes([rfc.PING]):
             return
     raise Failed(f"no Ping within {2 * peer.target.patience_s} s")
 
@@ -310,9 +310,9 @@ ILL_FORMED = (
     [b"\x05", b"", b""],
     [b"", b""],
     [b"\xff" + bytes(8), b""],
-    [f.numbered(f.CONFIRM, 1, b"\2"), b""],
-    [f.numbered(f.CONFIRM, 1), b""],
-    [f.numbered(f.SUMMON, 1, b"\x09short"), b""],
+    [rfc.numbered(rfc.CONFIRM, 1, b"\2"), b""],
+    [rfc.numbered(rfc.CONFIRM, 1), b""],
+    [rfc.numbered(rfc.SUMMON, 1, b"\x09short"), b""],
 )
 
 
@@ -331,11 +331,11 @@ def ill_formed(peer: Probe) -> None:
 def invalid(peer: Probe) -> None:
     session = peer.session()
     writer = session.flow("Writer", [], "none")
-    writer.send(f.content(9, "another"), BODY)
+    writer.send(rfc.content(9, "another"), BODY)
     reject = writer.next(SILENCE_S * 3)
     if reject is None:
         raise NotSeen("the content was dropped; the RFC leaves the kind of the reply open")
-    expect(reject.kind == f.REJECT and reject.number == 9, f"expected Reject 9, received {reject}")
+    expect(reject.kind == rfc.REJECT and reject.number == 9, f"expected Reject 9, received {reject}")
 
 
 @must("MTL-79", "A content without a name is invalid where the lease has several resources", "log", "queue")
@@ -343,5 +343,5 @@ def name_required(peer: Probe) -> None:
     session = peer.session()
     peer.require_confirmation()
     writer = session.flow("Writer", [], "full")
-    writer.send(f.content(1, ""), BODY)
-    writer.expect_command(f.REJECT, lambda reject: reject.number == 1)
+    writer.send(rfc.content(1, ""), BODY)
+    writer.expect_command(rfc.REJECT, lambda reject: reject.number == 1)

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import zmq
 
-from mtl.conformance import frames as f
+from mtl.conformance import frames as rfc
 from mtl.conformance.report import Failed, NotSeen
 
 TEST = "test"
@@ -70,7 +70,7 @@ class Probe:
 
     def send(self, socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
         """Send one message."""
-        self.frames.append(f"> {f.format_frames(frames)}")
+        self.frames.append(f"> {rfc.format_frames(frames)}")
         socket.send_multipart(list(frames))
 
     def receive(self, socket: zmq.Socket[bytes], patience_s: float) -> list[bytes] | None:
@@ -79,7 +79,7 @@ class Probe:
             self.frames.append(f"  nothing within {patience_s:.1f} s")
             return None
         frames = socket.recv_multipart()
-        self.frames.append(f"< {f.format_frames(frames)}")
+        self.frames.append(f"< {rfc.format_frames(frames)}")
         return frames
 
     # --- control --------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Requester:
         lease = self.lease(kind, resources, confirm)
         flow = self.connect(lease)
         try:
-            flow.expect_response(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
+            flow.expect_response(flow.ask(rfc.LEASE, str(lease.get("lease"))), b"200")
         except Failed as failed:  # a finding of MTL-62 and MTL-64, not of each check of the data flow
             raise NotSeen(f"the Lease had no success: {failed}") from failed
         return flow
@@ -211,10 +211,10 @@ class ProbeFlow:
     def ask(self, kind: int, name: str) -> int:
         """Send a Lease, Summon or Dismiss, and return its number."""
         self._sequence += 7
-        self.send(f.numbered(kind, self._sequence, f.short(name)))
+        self.send(rfc.numbered(kind, self._sequence, rfc.short(name)))
         return self._sequence
 
-    def next(self, patience_s: float | None = None) -> f.DataCommand | None:
+    def next(self, patience_s: float | None = None) -> rfc.DataCommand | None:
         """The next command except Pings; None if none comes in time."""
         patience = self.peer.target.patience_s if patience_s is None else patience_s
         until = time.monotonic() + patience
@@ -225,20 +225,20 @@ class ProbeFlow:
             if len(frames) != 2:
                 raise Failed(f"a data command of {len(frames)} frames")
             try:
-                command = f.command(*frames)
+                command = rfc.command(*frames)
             except ValueError as error:
                 raise Failed(str(error)) from error
-            if command.kind != f.PING:
+            if command.kind != rfc.PING:
                 return command
-            self.send(bytes([f.PONG]))
+            self.send(bytes([rfc.PONG]))
 
     def expect_command(
-        self, kind: int, test: Callable[[f.DataCommand], bool] = lambda _: True
-    ) -> f.DataCommand:
+        self, kind: int, test: Callable[[rfc.DataCommand], bool] = lambda _: True
+    ) -> rfc.DataCommand:
         """The next command, which has to be one of this kind."""
         command = self.next()
         if command is None or command.kind != kind or not test(command):
-            raise Failed(f"expected a {f.NAMES[kind]}, received {command or 'nothing'}")
+            raise Failed(f"expected a {rfc.NAMES[kind]}, received {command or 'nothing'}")
         return command
 
     def expect_response(self, number: int, *codes: bytes) -> bytes:
@@ -247,7 +247,7 @@ class ProbeFlow:
         response = self.next()
         if (
             response is None
-            or (response.kind, response.number) != (f.RESPONSE, number)
+            or (response.kind, response.number) != (rfc.RESPONSE, number)
             or response.body not in codes
         ):
             raise Failed(f"expected Response {number} with {expected}, received {response or 'nothing'}")
@@ -255,7 +255,7 @@ class ProbeFlow:
 
     def summon(self, resource: str) -> None:
         """Summon, with success."""
-        self.expect_response(self.ask(f.SUMMON, resource), b"200")
+        self.expect_response(self.ask(rfc.SUMMON, resource), b"200")
 
     def expect_silence(self, reason: str) -> None:
         """Raises `Failed` if a command comes within SILENCE_S; `reason` says why none may come."""

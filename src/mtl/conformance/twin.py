@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from mtl.conformance import frames as f
+from mtl.conformance import frames as rfc
 from mtl.conformance.router import RouterThread
 
 PROFILES = ["test", "log", "queue"]
@@ -33,7 +33,7 @@ class TwinLease:
     summoned: set[str] = field(default_factory=set)
     dismissed: set[str] = field(default_factory=set)
     sent: list[int] = field(default_factory=list)
-    settled: list[f.DataCommand] = field(default_factory=list)
+    settled: list[rfc.DataCommand] = field(default_factory=list)
 
 
 @dataclass
@@ -62,21 +62,21 @@ class Twin(RouterThread):
         self._numbers: dict[bytes, set[int]] = {}
         self._traps = {"silence", "log-in", "log-in again"}
         self._dropped: bytes | None = None
-        self._commands: dict[int, Callable[[bytes, f.DataCommand], None]] = {
-            f.LEASE: self._lease,
-            f.SUMMON: self._summon,
-            f.DISMISS: self._dismiss,
-            f.CONTENT: self._content,
-            f.CONFIRM: self._settle,
-            f.REJECT: self._settle,
-            f.PING: lambda peer, _: self._send(peer, bytes([f.PONG])),
-            f.PONG: self._pong,
+        self._commands: dict[int, Callable[[bytes, rfc.DataCommand], None]] = {
+            rfc.LEASE: self._lease,
+            rfc.SUMMON: self._summon,
+            rfc.DISMISS: self._dismiss,
+            rfc.CONTENT: self._content,
+            rfc.CONFIRM: self._settle,
+            rfc.REJECT: self._settle,
+            rfc.PING: lambda peer, _: self._send(peer, bytes([rfc.PONG])),
+            rfc.PONG: self._pong,
         }
 
     def handle(self, frames: list[bytes]) -> None:
         """Record and handle one message of the client."""
         peer, *frames = frames
-        self.frames.append(f"< {f.format_frames(frames)}")
+        self.frames.append(f"< {rfc.format_frames(frames)}")
         if self._is_request(peer, frames):
             begin = frames.index(b"") + 1  # REQ_CORRELATE puts a frame before the empty one
             self._request(peer, frames[:begin], frames[begin:])
@@ -205,7 +205,7 @@ class Twin(RouterThread):
         if not self._check("MTL-57", len(frames) == 2, f"a data command of {len(frames)} frames"):
             return
         try:
-            command = f.command(*frames)
+            command = rfc.command(*frames)
         except ValueError as error:
             self._check("MTL-58", False, str(error))
             return
@@ -216,17 +216,17 @@ class Twin(RouterThread):
             return
         self._commands[command.kind](peer, command)
 
-    def _first(self, peer: bytes, command: f.DataCommand) -> bool:
+    def _first(self, peer: bytes, command: rfc.DataCommand) -> bool:
         """Check that a data connection begins with a Lease."""
-        expected = command.kind == f.LEASE or peer in self._flows
+        expected = command.kind == rfc.LEASE or peer in self._flows
         return self._check("MTL-60", expected, f"{command} before the first Lease")
 
-    def _check_name_field(self, requirement: str, command: f.DataCommand) -> bool:
+    def _check_name_field(self, requirement: str, command: rfc.DataCommand) -> bool:
         """Check that a Lease, Summon or Dismiss has one name and no other field."""
         whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
-        return self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}")
+        return self._check(requirement, whole, f"{command} has the fields {rfc.octets(command.rest)}")
 
-    def _lease(self, peer: bytes, command: f.DataCommand) -> None:
+    def _lease(self, peer: bytes, command: rfc.DataCommand) -> None:
         if not self._check_name_field("MTL-61", command):
             return
         lease = self._leases.get(command.name)
@@ -236,20 +236,20 @@ class Twin(RouterThread):
             lease.summoned.clear()
             lease.dismissed.clear()
             self._flows.setdefault(peer, []).append(lease)
-        self._send(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
-        self._send(peer, bytes([f.PING]))
+        self._send(peer, rfc.numbered(rfc.RESPONSE, command.number), b"403" if lease is None else b"200")
+        self._send(peer, bytes([rfc.PING]))
 
     def _find_lease(self, peer: bytes, kind: str) -> TwinLease | None:
         return next((x for x in reversed(self._flows[peer]) if x.kind == kind and x.peer == peer), None)
 
-    def _find_covering(self, peer: bytes, requirement: str, command: f.DataCommand) -> TwinLease | None:
+    def _find_covering(self, peer: bytes, requirement: str, command: rfc.DataCommand) -> TwinLease | None:
         """The peer's lease for reading, if the resource of this Summon or Dismiss belongs to it."""
         lease = self._find_lease(peer, "reader")
         named = lease is not None and (not lease.resources or command.name in lease.resources)
         self._check(requirement, named, f"{command}, whose resource does not belong to the lease")
         return lease if named else None
 
-    def _summon(self, peer: bytes, command: f.DataCommand) -> None:
+    def _summon(self, peer: bytes, command: rfc.DataCommand) -> None:
         if not self._check_name_field("MTL-67", command):
             return
         lease, name = self._find_covering(peer, "MTL-69", command), command.name
@@ -259,16 +259,16 @@ class Twin(RouterThread):
             f"a second Summon of {name!r} without a Dismiss",
         )
         if lease is None or name in lease.summoned:
-            self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
+            self._send(peer, rfc.numbered(rfc.RESPONSE, command.number), b"400")
             return
         lease.summoned.add(name)
         lease.dismissed.discard(name)
-        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200")
+        self._send(peer, rfc.numbered(rfc.RESPONSE, command.number), b"200")
         for place, number in enumerate(NUMBERS):
             lease.sent.append(number)
-            self._send(peer, f.content(number, name), b"%d" % place)
+            self._send(peer, rfc.content(number, name), b"%d" % place)
 
-    def _dismiss(self, peer: bytes, command: f.DataCommand) -> None:
+    def _dismiss(self, peer: bytes, command: rfc.DataCommand) -> None:
         if not self._check_name_field("MTL-73", command):
             return
         lease, name = self._find_covering(peer, "MTL-74", command), command.name
@@ -278,15 +278,15 @@ class Twin(RouterThread):
             f"a second Dismiss of {name!r} without a Summon",
         )
         if lease is None or name not in lease.summoned:
-            self._send(peer, f.numbered(f.RESPONSE, command.number), b"400")
+            self._send(peer, rfc.numbered(rfc.RESPONSE, command.number), b"400")
             return
         lease.summoned.discard(name)
         lease.dismissed.add(name)
-        self._send(peer, f.numbered(f.RESPONSE, command.number), b"200")
+        self._send(peer, rfc.numbered(rfc.RESPONSE, command.number), b"200")
 
-    def _content(self, peer: bytes, command: f.DataCommand) -> None:
+    def _content(self, peer: bytes, command: rfc.DataCommand) -> None:
         whole = bool(command.rest) and len(command.rest) > command.rest[0]
-        if not self._check("MTL-78", whole, f"{command} has the fields {f.octets(command.rest)}"):
+        if not self._check("MTL-78", whole, f"{command} has the fields {rfc.octets(command.rest)}"):
             return
         lease = self._find_lease(peer, "writer")
         if not self._check("MTL-43", lease is not None, "a Content without a writing lease"):
@@ -299,13 +299,13 @@ class Twin(RouterThread):
             "a Content without a name, under a lease of several resources",
         )
         if lease.confirm == "full":
-            self._send(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
+            self._send(peer, rfc.numbered(rfc.CONFIRM, command.number, b"\0"))
 
-    def _settle(self, peer: bytes, command: f.DataCommand) -> None:
+    def _settle(self, peer: bytes, command: rfc.DataCommand) -> None:
         """Check a Confirm or Reject."""
-        requirement, fields = ("MTL-89", 1) if command.kind == f.CONFIRM else ("MTL-94", 2)
+        requirement, fields = ("MTL-89", 1) if command.kind == rfc.CONFIRM else ("MTL-94", 2)
         whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
-        if not self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}"):
+        if not self._check(requirement, whole, f"{command} has the fields {rfc.octets(command.rest)}"):
             return
         lease = self._find_lease(peer, "reader")
         confirms = lease is not None and lease.confirm == "full"
@@ -316,9 +316,9 @@ class Twin(RouterThread):
         self._check("MTL-87", sent, f"{command}, but the contents had the numbers {lease.sent}")
         lease.settled.append(command)
 
-    def _pong(self, _peer: bytes, command: f.DataCommand) -> None:
+    def _pong(self, _peer: bytes, command: rfc.DataCommand) -> None:
         self._check("MTL-100", not command.rest, "a Pong with fields")
 
     def _send(self, peer: bytes, header: bytes, body: bytes = b"") -> None:
-        self.frames.append(f"> {f.format_frames([header, body])}")
+        self.frames.append(f"> {rfc.format_frames([header, body])}")
         self._router.send_multipart([peer, header, body])

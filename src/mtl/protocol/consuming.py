@@ -13,7 +13,7 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import decode_table
 
 
@@ -53,14 +53,14 @@ class ConsumerFlow:
         """The number of contents in hand."""
         return len(self._hand)
 
-    def received(self, content: c.Content) -> Hand:
+    def received(self, content: commands.Content) -> Hand:
         """A Content arrived. If the server sends no position, the delivery number is used."""
         if self.confirm:
             self._hand[content.sequence] = None
         table = decode_table(content.properties) if b"mtl-" in content.properties else {}
-        position = table.get(c.SEQUENCE)
+        position = table.get(commands.SEQUENCE)
         place = position if type(position) is int else content.sequence
-        return Hand(self.life, content.sequence, place, table.get(c.REDELIVERED) is True)
+        return Hand(self.life, content.sequence, place, table.get(commands.REDELIVERED) is True)
 
     def answer(self, hand: Hand, answer: ConsumerAnswer, reason: str = "") -> bool:
         """The application answers a content, a rejection with its `reason`; False when the content is not in
@@ -72,21 +72,21 @@ class ConsumerFlow:
         self._answered.append((hand.number, answer, reason))
         return True
 
-    def commands(self) -> list[c.Confirm | c.Reject]:
+    def take_commands(self) -> list[commands.Confirm | commands.Reject]:
         """The commands for the answers since the last call. One Confirm covers all before the oldest in hand."""
         answered, self._answered = self._answered, deque()
         confirmed = sorted(number for number, answer, _ in answered if answer is ConsumerAnswer.CONFIRM)
-        commands: list[c.Confirm | c.Reject] = [
-            c.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE, reason=reason)
+        taken: list[commands.Confirm | commands.Reject] = [
+            commands.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE, reason=reason)
             for number, answer, reason in answered
             if answer is not ConsumerAnswer.CONFIRM
         ]
         oldest = next(iter(self._hand), None)  # a Confirm(multiple) must not cover contents in hand
         together = [n for n in confirmed if oldest is None or n < oldest]
         if together:
-            commands.append(c.Confirm(together[-1], multiple=True))
-        commands += [c.Confirm(n, multiple=False) for n in confirmed[len(together) :]]
-        return commands
+            taken.append(commands.Confirm(together[-1], multiple=True))
+        taken += [commands.Confirm(n, multiple=False) for n in confirmed[len(together) :]]
+        return taken
 
     def lost(self) -> None:
         """The data flow has ended; the contents in hand are in the queue again."""

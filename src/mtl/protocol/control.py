@@ -5,14 +5,14 @@ from __future__ import annotations
 from mtl.errors import Refused
 from mtl.protocol import states
 from mtl.protocol.states import Control, RequestKind
-from mtl.wire import control as w
+from mtl.wire import control
 
 _KINDS: dict[type, RequestKind] = {
-    w.ConnectionOpen: RequestKind.OPEN,
-    w.ConnectionAuthorize: RequestKind.AUTHORIZE,
-    w.ConnectionProfile: RequestKind.PROFILE,
-    w.ConnectionReader: RequestKind.LEASE,
-    w.ConnectionWriter: RequestKind.LEASE,
+    control.ConnectionOpen: RequestKind.OPEN,
+    control.ConnectionAuthorize: RequestKind.AUTHORIZE,
+    control.ConnectionProfile: RequestKind.PROFILE,
+    control.ConnectionReader: RequestKind.LEASE,
+    control.ConnectionWriter: RequestKind.LEASE,
 }
 
 

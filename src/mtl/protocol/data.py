@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from mtl.errors import LocalError
 from mtl.protocol import states
 from mtl.protocol.states import CANNOT, FORBIDDEN, End, FlowState, ResourceState
-from mtl.wire import commands as c
+from mtl.wire import commands
 
-Asked = c.Lease | c.Summon | c.Dismiss
+Asked = commands.Lease | commands.Summon | commands.Dismiss
 """The commands that get a Response."""
 
 
@@ -22,10 +22,12 @@ class OutOfTurn(LocalError):
     commands, which are dropped.
     """
 
-    def __init__(self, command: c.Command, state: object, code: int) -> None:
+    def __init__(self, command: commands.Command, state: object, code: int) -> None:
         super().__init__(f"{type(command).__name__} is not allowed in state {state}")
         self.response = (
-            c.Response(command.sequence, code) if isinstance(command, c.Summon | c.Dismiss) else None
+            commands.Response(command.sequence, code)
+            if isinstance(command, commands.Summon | commands.Dismiss)
+            else None
         )
 
 
@@ -57,11 +59,11 @@ class DataSession:
         self._resources: dict[str, ResourceState] = {}
         self._unanswered: dict[int, Asked] = {}
 
-    def sending(self, command: c.Command) -> Answered | None:
+    def sending(self, command: commands.Command) -> Answered | None:
         """Our side is about to send `command`."""
         return self._step(self.role, command)
 
-    def received(self, command: c.Command) -> Answered | None:
+    def received(self, command: commands.Command) -> Answered | None:
         """The peer's `command` arrived. For a Response: the command that it answers, and its code."""
         return self._step(self.role.other, command)
 
@@ -83,32 +85,32 @@ class DataSession:
         """The reading lease ended: no resource is summoned any more, and another lease may summon the same names."""
         self._resources.clear()
 
-    def _step(self, sender: End, command: c.Command) -> Answered | None:
+    def _step(self, sender: End, command: commands.Command) -> Answered | None:
         kind = type(command)
         after = states.FLOW[self.state].get((sender, kind))
         if after is None:
             raise OutOfTurn(command, self.state, FORBIDDEN)
-        if kind is c.Content:
+        if kind is commands.Content:
             self._content(sender, command)  # type: ignore[arg-type]
-        elif isinstance(command, c.Response):
+        elif isinstance(command, commands.Response):
             return self._response(command)
-        elif isinstance(command, c.Lease | c.Summon | c.Dismiss):
+        elif isinstance(command, commands.Lease | commands.Summon | commands.Dismiss):
             self._note_request(sender, command)
         self.state = after
         return None
 
-    def _content(self, sender: End, content: c.Content) -> None:
+    def _content(self, sender: End, content: commands.Content) -> None:
         # A Content to the broker depends on the lease, a Content to the client on the Summon (MTL-81, MTL-82). An empty
         # name stands for the one resource of the lease.
         if sender is End.BROKER and content.resource:
             at = self._resources.get(content.resource, ResourceState.DISMISSED)
-            if (End.BROKER, c.Content) not in states.RESOURCE[at]:
+            if (End.BROKER, commands.Content) not in states.RESOURCE[at]:
                 raise OutOfTurn(content, at, CANNOT)
 
     def _note_request(self, sender: End, command: Asked) -> None:
         if command.sequence in self._unanswered:
             raise OutOfTurn(command, "awaiting a Response to the same command sequence", CANNOT)
-        if not isinstance(command, c.Lease):
+        if not isinstance(command, commands.Lease):
             at = self.resource(command.resource)
             after = states.RESOURCE[at].get((sender, type(command)))
             if after is None:
@@ -116,15 +118,15 @@ class DataSession:
             self._resources[command.resource] = after
         self._unanswered[command.sequence] = command
 
-    def _response(self, response: c.Response) -> Answered | None:
+    def _response(self, response: commands.Response) -> Answered | None:
         request = self._unanswered.pop(response.sequence, None)
         if request is None:
             return None  # no command of this session: the refusal of an out-of-turn command, or a stray
-        if isinstance(request, c.Lease):
+        if isinstance(request, commands.Lease):
             self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
         else:
             at = self.resource(request.resource)
-            after = states.RESOURCE[at].get((End.BROKER, c.Response, response.code), at)
+            after = states.RESOURCE[at].get((End.BROKER, commands.Response, response.code), at)
             if after is ResourceState.DISMISSED:
                 self._resources.pop(request.resource, None)
             else:

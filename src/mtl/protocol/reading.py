@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import Buffer
 from mtl.wire.places import Place
 
@@ -30,7 +30,7 @@ class Delivery(NamedTuple):
     first: int
     end: int
     skip: int
-    content: c.Content
+    content: commands.Content
     place: Place | None
     size: int
 
@@ -40,7 +40,7 @@ class PlainRun(NamedTuple):
 
     first: int
     end: int
-    like: c.Content
+    like: commands.Content
     bodies: Sequence[Buffer]
     size: int
 
@@ -144,14 +144,14 @@ class ReaderFlow:
         """The data flow has ended, and its last Confirms may be lost. Delivered contents stay delivered."""
         self.gap = None
 
-    def received(self, content: c.Content) -> Delivery | Gap | None:
+    def received(self, content: commands.Content) -> Delivery | Gap | None:
         """A Content arrived. Returns contents to deliver, a gap, or None (delivered before, or past the end).
 
         After a gap no content is delivered until `restart` or `granted`. Malformed for a pack without contents, or
         with an incomplete place.
         """
         first = content.sequence
-        count = (c.packed_count(content.properties) or 1) if self.packed else 1
+        count = (commands.packed_count(content.properties) or 1) if self.packed else 1
         last = first + count - 1
         expected = first if self.next is None else self.next
         if first < 1:
@@ -175,7 +175,7 @@ class ReaderFlow:
         self._outstanding.append(_Outstanding(end, last, size, count))
         return Delivery(expected, end, expected - first, content, place, size)
 
-    def received_run(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> PlainRun | None:
+    def received_run(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> PlainRun | None:
         """Contents from `first` on arrived that differ from a delivered one in nothing but their bodies. Returns as
         many as one run may have (a quarter of the window), or None when each has to be given to `received`.
         """
@@ -210,7 +210,7 @@ class ReaderFlow:
         self._done_octets += done.size
         self._done_contents += done.contents
 
-    def credit(self, now: float, *, idle: bool = False) -> c.Confirm | None:
+    def credit(self, now: float, *, idle: bool = False) -> commands.Confirm | None:
         """The Confirm that is due, or None. It is due when half of the window is finished, or when the application
         waits (`idle`) and `credit_at` is reached.
         """
@@ -231,13 +231,13 @@ class ReaderFlow:
         """Whether there are finished contents that are not confirmed."""
         return self._done_contents > 0
 
-    def confirm(self, sequence: int, now: float) -> c.Confirm:
+    def confirm(self, sequence: int, now: float) -> commands.Confirm:
         """Confirm all contents up to `sequence` at once."""
         self.finish(sequence + 1)
         if sequence >= self._confirmable:
             self._done_contents = self._done_octets = 0
         self._confirmed_at = now
-        return c.Confirm(sequence, multiple=True)
+        return commands.Confirm(sequence, multiple=True)
 
     def _note_repeated(self, last: int, size: int, count: int) -> None:
         """A Content was delivered before. If the application has finished it, its Confirm was lost and is due again."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 
 class RfcReaderFlow:
@@ -26,16 +26,16 @@ class RfcReaderFlow:
     def __init__(self) -> None:
         self._numbers: deque[int | None] = deque()
 
-    def received(self, content: c.Content) -> None:
+    def received(self, content: commands.Content) -> None:
         """A content arrived that has to be confirmed."""
         self._numbers.append(content.sequence)
 
-    def finish(self, contents: int) -> list[c.Confirm]:
+    def finish(self, contents: int) -> list[commands.Confirm]:
         """The application has finished the given number of further contents. Returns the Confirms to send. Contents
         of an earlier data flow are not confirmed, because their numbers may belong to other contents by now.
         """
         numbers = [self._numbers.popleft() for _ in range(contents)]
-        return [c.Confirm(number, multiple=False) for number in numbers if number is not None]
+        return [commands.Confirm(number, multiple=False) for number in numbers if number is not None]
 
     def lost(self) -> None:
         """The data flow has ended, and its numbers are not valid any more."""
@@ -49,11 +49,13 @@ class RfcWriterFlow(WriterFlow):
 
     __slots__ = ()
 
-    def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
+    def received(
+        self, command: commands.Confirm | commands.Reject, now: float
+    ) -> Sequence[Sent[commands.Content]]:
         """Apply the server's Confirm or Reject and return the settled contents. Invalid ones change nothing."""
         if command.sequence > self._sent:
             return ()  # never sent, so it covers nothing (MTL-93, MTL-98)
-        if isinstance(command, c.Reject) and command.recycle:
+        if isinstance(command, commands.Reject) and command.recycle:
             self._recycle(command, now)
             return ()
         settled = self._unsettled.settle(command.sequence, command.multiple)
@@ -61,14 +63,14 @@ class RfcWriterFlow(WriterFlow):
             return ()
         self.progressed += len(settled)
         self._backoff.succeeded()
-        if isinstance(command, c.Reject):
+        if isinstance(command, commands.Reject):
             self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
         if self._unsent and self._unsent[0].first <= settled[-1].last:
             gone = {sent.first for sent in settled}  # settled while it waited to be sent again
             self._unsent = deque(sent for sent in self._unsent if sent.first not in gone)
         return settled
 
-    def _recycle(self, reject: c.Reject, now: float) -> None:
+    def _recycle(self, reject: commands.Reject, now: float) -> None:
         """Send the covered contents again, except those that already wait for that, after a pause that grows until a
         content is settled.
         """
@@ -97,7 +99,7 @@ class RfcConsumerFlow(ConsumerFlow):
         super().__init__(confirm=confirm)
         self._received = 0
 
-    def received(self, content: c.Content) -> Hand:
+    def received(self, content: commands.Content) -> Hand:
         """A Content arrived."""
         self._received += 1
         if self.confirm:
@@ -114,12 +116,12 @@ class RfcConsumerFlow(ConsumerFlow):
         self._answered.append((hand.position, answer, reason))
         return True
 
-    def commands(self) -> list[c.Confirm | c.Reject]:
+    def take_commands(self) -> list[commands.Confirm | commands.Reject]:
         """The commands for the answers since the last call."""
         answered, self._answered = self._answered, deque()
         return [
-            c.Confirm(number, multiple=False)
+            commands.Confirm(number, multiple=False)
             if answer is ConsumerAnswer.CONFIRM
-            else c.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE)
+            else commands.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE)
             for number, answer, _ in answered
         ]

@@ -37,8 +37,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 
 
 class _Key(StrEnum):
@@ -123,15 +122,15 @@ _OPEN_FIRST = (
 )
 
 OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
-    Control.NEW: (400, w.NOT_OPEN, _OPEN_FIRST),
-    Control.UNAUTHORIZED: (401, w.NOT_AUTHORIZED, "authenticate with Connection.Authorize first"),
+    Control.NEW: (400, control.NOT_OPEN, _OPEN_FIRST),
+    Control.UNAUTHORIZED: (401, control.NOT_AUTHORIZED, "authenticate with Connection.Authorize first"),
     Control.CHALLENGED: (
         401,
-        w.NOT_AUTHORIZED,
+        control.NOT_AUTHORIZED,
         "answer the challenge with Connection.Authorize first (MTL-33)",
     ),
-    Control.READY: (400, w.NO_PROFILE, "select a profile with Connection.Profile first (MTL-45)"),
-    Control.PROFILED: (501, w.UNKNOWN_COMMAND, "the selected profile has no such command"),
+    Control.READY: (400, control.NO_PROFILE, "select a profile with Connection.Profile first (MTL-45)"),
+    Control.PROFILED: (501, control.UNKNOWN_COMMAND, "the selected profile has no such command"),
 }
 """The refusal of a request without a row in the table: (status, reason, message)."""
 
@@ -165,38 +164,38 @@ NEWLY_BOUND = 201
 LEASE_ENDED = 0
 """The sequence of a Response 403 that answers no command: a lease of the flow has failed (PROTOCOL.md 3)."""
 
-FlowEvent = tuple[End, type[c.Command]]
+FlowEvent = tuple[End, type[commands.Command]]
 
 # Commands of a flow that is bound or being bound; they never change the state of the flow.
 _TRAFFIC: Final[tuple[FlowEvent, ...]] = (
-    (CLIENT, c.Summon),
-    (CLIENT, c.Dismiss),
-    (CLIENT, c.Content),
-    (BROKER, c.Content),
-    (CLIENT, c.Confirm),
-    (BROKER, c.Confirm),
-    (CLIENT, c.Reject),
-    (BROKER, c.Reject),
-    (CLIENT, c.Ping),
-    (BROKER, c.Ping),
-    (CLIENT, c.Pong),
-    (BROKER, c.Pong),
+    (CLIENT, commands.Summon),
+    (CLIENT, commands.Dismiss),
+    (CLIENT, commands.Content),
+    (BROKER, commands.Content),
+    (CLIENT, commands.Confirm),
+    (BROKER, commands.Confirm),
+    (CLIENT, commands.Reject),
+    (BROKER, commands.Reject),
+    (CLIENT, commands.Ping),
+    (BROKER, commands.Ping),
+    (CLIENT, commands.Pong),
+    (BROKER, commands.Pong),
 )
 
 FLOW: Final[dict[FlowState, dict[FlowEvent, FlowState]]] = {
     FlowState.UNBOUND: {
-        (CLIENT, c.Lease): FlowState.LEASING,
+        (CLIENT, commands.Lease): FlowState.LEASING,
         # The broker answers a Summon or Dismiss that came before any Lease with 403 (PROTOCOL.md 3).
-        (BROKER, c.Response): FlowState.UNBOUND,
+        (BROKER, commands.Response): FlowState.UNBOUND,
     },
     FlowState.LEASING: {
-        (CLIENT, c.Lease): FlowState.LEASING,
-        (BROKER, c.Response): FlowState.LEASING,
+        (CLIENT, commands.Lease): FlowState.LEASING,
+        (BROKER, commands.Response): FlowState.LEASING,
         **dict.fromkeys(_TRAFFIC, FlowState.LEASING),
     },
     FlowState.BOUND: {
-        (CLIENT, c.Lease): FlowState.BOUND,
-        (BROKER, c.Response): FlowState.BOUND,
+        (CLIENT, commands.Lease): FlowState.BOUND,
+        (BROKER, commands.Response): FlowState.BOUND,
         **dict.fromkeys(_TRAFFIC, FlowState.BOUND),
     },
 }
@@ -207,23 +206,23 @@ LEASED: Final[dict[FlowState, dict[int, FlowState]]] = {
 }
 """The state of the flow after the Response to a Lease. A refused second Lease leaves the first one bound."""
 
-ResourceEvent = tuple[End, type[c.Command]] | tuple[End, type[c.Command], int]
+ResourceEvent = tuple[End, type[commands.Command]] | tuple[End, type[commands.Command], int]
 
 RESOURCE: Final[dict[ResourceState, dict[ResourceEvent, ResourceState]]] = {
-    ResourceState.DISMISSED: {(CLIENT, c.Summon): ResourceState.SUMMONING},
+    ResourceState.DISMISSED: {(CLIENT, commands.Summon): ResourceState.SUMMONING},
     ResourceState.SUMMONING: {
-        (BROKER, c.Response, OK): ResourceState.SUMMONED,
-        (BROKER, c.Response, CANNOT): ResourceState.DISMISSED,
-        (BROKER, c.Response, FORBIDDEN): ResourceState.DISMISSED,
+        (BROKER, commands.Response, OK): ResourceState.SUMMONED,
+        (BROKER, commands.Response, CANNOT): ResourceState.DISMISSED,
+        (BROKER, commands.Response, FORBIDDEN): ResourceState.DISMISSED,
     },
     ResourceState.SUMMONED: {
-        (BROKER, c.Content): ResourceState.SUMMONED,
-        (CLIENT, c.Dismiss): ResourceState.DISMISSING,
+        (BROKER, commands.Content): ResourceState.SUMMONED,
+        (CLIENT, commands.Dismiss): ResourceState.DISMISSING,
     },
     ResourceState.DISMISSING: {
-        (BROKER, c.Content): ResourceState.DISMISSING,
-        (BROKER, c.Response, OK): ResourceState.DISMISSED,
-        (BROKER, c.Response, CANNOT): ResourceState.SUMMONED,
-        (BROKER, c.Response, FORBIDDEN): ResourceState.SUMMONED,
+        (BROKER, commands.Content): ResourceState.DISMISSING,
+        (BROKER, commands.Response, OK): ResourceState.DISMISSED,
+        (BROKER, commands.Response, CANNOT): ResourceState.SUMMONED,
+        (BROKER, commands.Response, FORBIDDEN): ResourceState.SUMMONED,
     },
 }

@@ -18,7 +18,7 @@ from mtl.errors import LocalError
 from mtl.protocol.backoff import Backoff
 from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.settlement import Sent, Unsettled
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import Buffer
 
 
@@ -62,9 +62,9 @@ class WriterFlow:
         self.progressed = 0
         """Number of Contents settled so far. While it grows, the broker is working, and a caller continues to
         wait."""
-        self._unsettled: Unsettled[c.Content] = Unsettled()
-        self._unsent: deque[Sent[c.Content]] = deque()
-        self._spent: list[Sent[c.Content]] = []
+        self._unsettled: Unsettled[commands.Content] = Unsettled()
+        self._unsent: deque[Sent[commands.Content]] = deque()
+        self._spent: list[Sent[commands.Content]] = []
         self._sent = 0
         self._backoff = Backoff(RESEND_DELAY_S, RESEND_DELAY_TOP_S)
         self._held_until = 0.0
@@ -119,13 +119,13 @@ class WriterFlow:
 
     def publish(
         self, resource: str, properties: bytes, body: Buffer, count: int = 1, size: int | None = None
-    ) -> c.Content:
+    ) -> commands.Content:
         """Give a Content its number and queue it. The caller checks `room` before. Its `size` in the window is by
         default that of body and properties.
         """
         first = self.next
         self.next = after = first + count
-        content = c.Content(first, resource, properties, body)
+        content = commands.Content(first, resource, properties, body)
         sent = Sent(first, after - 1, len(body) + len(properties) if size is None else size, content)
         self._unsettled.add(sent)
         self._unsent.append(sent)
@@ -148,7 +148,7 @@ class WriterFlow:
         """The time from which `pop_unsent` returns Contents; None when there is nothing to send."""
         return self._held_until if self._unsent else None
 
-    def pop_unsent(self, now: float, most: int) -> list[Sent[c.Content]]:
+    def pop_unsent(self, now: float, most: int) -> list[Sent[commands.Content]]:
         """Up to `most` Contents to send now, in order. Give those that the socket does not accept to `push_unsent`."""
         unsent = self._unsent
         if not unsent or now < self._held_until:
@@ -159,7 +159,7 @@ class WriterFlow:
             self._unsettled.settle(contents[-1].last, multiple=True)
         return contents
 
-    def push_unsent(self, sent: Sequence[Sent[c.Content]]) -> None:
+    def push_unsent(self, sent: Sequence[Sent[commands.Content]]) -> None:
         """Put back Contents of `pop_unsent` that could not be sent, in order."""
         self._unsent.extendleft(reversed(sent))
         if not self.confirm:
@@ -167,9 +167,11 @@ class WriterFlow:
             for sent_content in self._unsent:
                 self._unsettled.add(sent_content)
 
-    def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
+    def received(
+        self, command: commands.Confirm | commands.Reject, now: float
+    ) -> Sequence[Sent[commands.Content]]:
         """Apply the broker's Confirm or Reject and return the settled Contents. Invalid ones change nothing."""
-        if isinstance(command, c.Reject) and command.recycle:
+        if isinstance(command, commands.Reject) and command.recycle:
             self._resend_unsettled(command.sequence, now)
             return ()
         if command.sequence > self._sent:
@@ -179,7 +181,7 @@ class WriterFlow:
             return ()
         self.progressed += len(settled)
         self._backoff.succeeded()
-        if isinstance(command, c.Reject):
+        if isinstance(command, commands.Reject):
             self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
             # After a crash of the broker a new flow may expect these numbers again: they are sent and rejected again.
             self._spent += settled

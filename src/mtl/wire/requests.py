@@ -12,7 +12,7 @@ import msgspec
 
 from mtl.errors import FieldError
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
-from mtl.wire import replies as r
+from mtl.wire import replies as reply
 from mtl.wire.fields import encode_short
 from mtl.wire.limits import MAX_DIGEST, MAX_PATTERN, MAX_QUEUE_DELIVERIES, MAX_STAGES_PER_COMMIT
 from mtl.wire.replies import (
@@ -54,7 +54,7 @@ class Request(Body, frozen=True, kw_only=True):
     """Any request. `session` is the token of the 201, for brokers that gave one."""
 
     command: ClassVar[str]
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Ok}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.Ok}
     session: Text | None = None
 
 
@@ -72,7 +72,7 @@ class ConnectionOpen(Request, frozen=True, kw_only=True):
     """Connection.Open, the first request: access to a virtual host, or to the default one (MTL-21..23)."""
 
     command: ClassVar[str] = "Connection.Open"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {201: r.Ready}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {201: reply.Ready}
     protocol: Protocol
     virtual_host: Text | None = None
 
@@ -85,7 +85,7 @@ class ConnectionAuthorize(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Connection.Authorize"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {201: r.Ready, 402: r.Challenged}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {201: reply.Ready, 402: reply.Challenged}
     mechanism: Text
     response: Annotated[str, msgspec.Meta(max_length=MAX_RESPONSE)]
     acting_as: Name | None = None
@@ -106,7 +106,7 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
     replaces the former. With `binding` the Response to a Lease says whether that Lease bound it (PROTOCOL.md 3).
     """
 
-    replies: ClassVar[dict[int, type[r.Reply]]] = {202: r.DataLease}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {202: reply.DataLease}
     resources: Names
     confirm: Text = always("none")
     packed: bool = False
@@ -201,7 +201,7 @@ class LeaseClose(Request, frozen=True, kw_only=True):
     """Lease.Close: end a lease; a stage is sealed by it."""
 
     command: ClassVar[str] = "Lease.Close"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.LeaseClosed}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.LeaseClosed}
     lease: Text
 
 
@@ -215,7 +215,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Resource.Create"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.ResourceCreated}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.ResourceCreated}
     resource: Text
     durability: Durability = always("sync")
     retention: Retention | None = None
@@ -243,7 +243,7 @@ class ResourceList(ListRequest, frozen=True, kw_only=True):
     """Resource.List: all resources, or those whose whole name matches the regular expression."""
 
     command: ClassVar[str] = "Resource.List"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.DescriptionList}
     pattern: Pattern | None = None
 
 
@@ -256,7 +256,7 @@ class ResourceDescribe(ListRequest, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Resource.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.DescriptionList}
     resource: Text | None = None
     resources: Names | None = None
     pattern: Pattern | None = None
@@ -291,7 +291,7 @@ class ResourceLocate(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Resource.Locate"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Located}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.Located}
     resource: Text
     incarnation: Text | None = None
     timestamp: Count | None = None
@@ -318,7 +318,7 @@ class CursorOpen(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Cursor.Open"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorOpened}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.CursorOpened}
     group: Text
     resource: Text
     from_: Literal["earliest", "latest"] | Count = msgspec.field(name="from", default="earliest")
@@ -335,7 +335,7 @@ class CursorDescribe(ListRequest, frozen=True, kw_only=True):
     """Cursor.Describe: the cursors of a group, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Cursor.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorList}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.CursorList}
     group: Text | None = None
     resource: Text | None = None
 
@@ -348,7 +348,7 @@ class CursorReset(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Cursor.Reset"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorWasReset}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.CursorWasReset}
     group: Text
     resource: Text
     to: Literal["earliest", "latest"] | Count | None = None
@@ -381,7 +381,7 @@ class QueueDescribe(ListRequest, frozen=True, kw_only=True):
     """Queue.Describe: the queues of a name, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Queue.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.QueueList}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.QueueList}
     group: Text | None = None
     resource: Text | None = None
 
@@ -407,7 +407,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Stage.Commit"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Committed}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.Committed}
     application: Name
     version: Count
     stages: StageIds
@@ -431,7 +431,7 @@ class StageDescribe(ListRequest, frozen=True, kw_only=True):
     """Stage.Describe: the stages and the last commits of one application or all; or one `stage`."""
 
     command: ClassVar[str] = "Stage.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.StageList}
+    replies: ClassVar[dict[int, type[reply.Reply]]] = {200: reply.StageList}
     application: Text | None = None
     stage: Text | None = None
 

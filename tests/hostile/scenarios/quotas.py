@@ -12,7 +12,7 @@ from mtl.client.waiter import Waiter
 from mtl.client.writer import Writer
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.hostile.harness import PASSWORD, scenario
 from tests.hostile.scenarios.rights import PATIENCE_S
 
@@ -68,15 +68,17 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     full quota.
     """
     rounds = 5 if heavy else 1
-    spec = w.StageSpec(application="greedy.app", version=1)
+    spec = control.StageSpec(application="greedy.app", version=1)
 
     def leases(connection: mtl.Connection, names: bool) -> Callable[[int], object]:
         def ask(number: int) -> object:
             name = f"{connection.settings.user}.w{number}" if names else None
-            granted = connection.request(w.ConnectionWriter(resources=["r"], confirm="full", writer=name))
-            assert isinstance(granted, w.DataLease)
+            granted = connection.request(
+                control.ConnectionWriter(resources=["r"], confirm="full", writer=name)
+            )
+            assert isinstance(granted, control.DataLease)
             if names:
-                connection.request(w.LeaseClose(lease=granted.lease))
+                connection.request(control.LeaseClose(lease=granted.lease))
             else:
                 held.append(granted.lease)
             return granted
@@ -84,10 +86,10 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
         return ask
 
     def stage(_: int) -> None:
-        granted = greedy.request(w.ConnectionWriter(resources=["r"], confirm="full", stage=spec))
-        assert isinstance(granted, w.DataLease)
+        granted = greedy.request(control.ConnectionWriter(resources=["r"], confirm="full", stage=spec))
+        assert isinstance(granted, control.DataLease)
         assert granted.stage is not None
-        greedy.request(w.LeaseClose(lease=granted.lease))
+        greedy.request(control.LeaseClose(lease=granted.lease))
         staged.append(granted.stage)
 
     with (
@@ -105,7 +107,7 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
         modest.cursor_open("modest.g", "r")
         names = [f"n{number}" for number in range(1_000)]
         since = namer.describe(["n"], missing_ok=True).state
-        many = w.ResourceDescribe(resources=names, missing_ok=True, since=since, wait=500)
+        many = control.ResourceDescribe(resources=names, missing_ok=True, since=since, wait=500)
         found = [outcome(waiter) for waiter in [namer.ask(many, patience=20.0)[1] for _ in range(3)]]
         (error,) = [refusal for refusal in found if refusal is not None]
         assert (error.members["quota"], error.members["limit"]) == ("waiting-names", 2_500)
@@ -116,8 +118,8 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
             assert (error.reason, error.members["quota"], error.members["limit"]) == ("quota", "leases", 50)
             leases(modest, names=False)(0)
             for lease in held[:50]:
-                greedy.request(w.LeaseClose(lease=lease))
-            modest.request(w.LeaseClose(lease=held[50]))
+                greedy.request(control.LeaseClose(lease=lease))
+            modest.request(control.LeaseClose(lease=held[50]))
             held.clear()
             if not turn:
                 error = until_refused(leases(greedy, names=True), 100)
@@ -126,14 +128,14 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> Iterator[str]:
             assert (error.members["quota"], error.members["limit"]) == ("stages", 40)
             greedy.stage_abort(staged)
             staged.clear()
-        staging = greedy.writer("r", stage=w.StageSpec(application="greedy.app", version=2))
+        staging = greedy.writer("r", stage=control.StageSpec(application="greedy.app", version=2))
         with pytest.raises(Refused) as caught:
             write_without_end(staging)
         full = caught.value.members
         assert (full["quota"], full["limit"]) == ("stage-bytes", 500_000)
         staging.abandon()
         leases(modest, names=True)(0)
-        asks = w.ResourceDescribe(resource="r", since=greedy.describe(["r"]).state, wait=20_000)
+        asks = control.ResourceDescribe(resource="r", since=greedy.describe(["r"]).state, wait=20_000)
         waiting = [greedy.ask(asks, patience=20.0)[1] for _ in range(25)]
         until = time.monotonic() + PATIENCE_S
         while sum(request.is_waiting(0.1) for request in waiting) > 20:

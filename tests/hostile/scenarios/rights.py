@@ -9,7 +9,7 @@ import mtl
 from mtl.client.connection import Connection
 from mtl.errors import MtlError, Refused
 from mtl.testing import RunningBroker
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.hostile.harness import PASSWORD, add_user, scenario
 
 PATIENCE_S = 20.0
@@ -40,7 +40,7 @@ def status(work: Callable[[], object]) -> int:
 def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """Attempts to fence, block, reset, settle, forget and take over by names of others; all are refused."""
     rounds = 300 if heavy else 5
-    spec = w.StageSpec(application="theirs", version=2)
+    spec = control.StageSpec(application="theirs", version=2)
     with mtl.connect(broker.endpoint) as owner:
         for name in ("unrelated", "orders"):
             owner.create_resource(name)
@@ -52,7 +52,7 @@ def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> Iterator[str]:
         staged.flush()
         stage = staged.stage
         assert stage is not None
-        again = w.StageSpec(application="theirs", version=2, id=stage)
+        again = control.StageSpec(application="theirs", version=2, id=stage)
         with user(broker, "low", "read unrelated", "write unrelated") as low:
             tries = (
                 lambda: low.writer("unrelated", name="theirs").abandon(),

@@ -22,7 +22,7 @@ from mtl.broker.leases.lease import LeaseTerms
 from mtl.errors import Refused
 from mtl.net.pace import Pace
 from mtl.storage.records import GrantRecord, UserRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.audit")
 
@@ -95,16 +95,19 @@ _PACED: Final = frozenset({
 })  # fmt: skip
 """Refusals, which change nothing: their rate is limited."""
 
-_REFUSALS: Final = {w.NOT_AUTHORIZED: AuditEvent.NOT_AUTHORIZED, w.QUOTA: AuditEvent.QUOTA_EXCEEDED}
+_REFUSALS: Final = {
+    control.NOT_AUTHORIZED: AuditEvent.NOT_AUTHORIZED,
+    control.QUOTA: AuditEvent.QUOTA_EXCEEDED,
+}
 """The events of refusals, by reason; other refusals are not logged."""
 
 _REQUESTS: Final[Mapping[type, tuple[AuditEvent, tuple[str, ...]]]] = {
-    w.ResourceDelete: (AuditEvent.RESOURCE_DELETED, ("resource",)),
-    w.QueueDelete: (AuditEvent.QUEUE_DELETED, ("resource", "group")),
-    w.CursorReset: (AuditEvent.CURSOR_RESET, ("resource", "group")),
-    w.CursorDelete: (AuditEvent.CURSOR_DELETED, ("resource", "group")),
-    w.StageAbort: (AuditEvent.STAGES_ABORTED, ("stages",)),
-    w.StageForget: (AuditEvent.APPLICATION_FORGOTTEN, ("application",)),
+    control.ResourceDelete: (AuditEvent.RESOURCE_DELETED, ("resource",)),
+    control.QueueDelete: (AuditEvent.QUEUE_DELETED, ("resource", "group")),
+    control.CursorReset: (AuditEvent.CURSOR_RESET, ("resource", "group")),
+    control.CursorDelete: (AuditEvent.CURSOR_DELETED, ("resource", "group")),
+    control.StageAbort: (AuditEvent.STAGES_ABORTED, ("stages",)),
+    control.StageForget: (AuditEvent.APPLICATION_FORGOTTEN, ("application",)),
 }
 """Requests that are logged when they have been carried out, and which of their members are logged."""
 
@@ -134,7 +137,7 @@ class Audit:
         for line in [present] if event in _PACED else _lines(present):
             _write(event, line)
 
-    def answered(self, caller: Caller, request: w.Request, outcome: object) -> None:
+    def answered(self, caller: Caller, request: control.Request, outcome: object) -> None:
         """Log an answered request if it changed something, or was refused for lack of a right or a quota."""
         if isinstance(outcome, Refused):
             event = _REFUSALS.get(outcome.reason)

@@ -26,12 +26,12 @@ from mtl.protocol.sasl.mechanisms import (
     scram_available,
 )
 from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchange
-from mtl.wire import control as w
+from mtl.wire import control
 
 Anonymous = bool | Literal["granted"]
 """Access without credentials. False: none. True: with all rights. "granted": with the grants of `anonymous`."""
 
-Answer = w.Unauthorized | w.Challenged
+Answer = control.Unauthorized | control.Challenged
 """The answer to a client that is not authenticated yet."""
 
 
@@ -71,7 +71,7 @@ class _Attempt:
     """
 
     session: Session
-    request: w.ConnectionAuthorize
+    request: control.ConnectionAuthorize
     exchange: Exchange
     address: str
     key_owner: str | None
@@ -103,9 +103,9 @@ class Authenticator:
     def _counted(self, user: str) -> Guesses:
         return self._of_users if self._accounts.exists(user) else self._of_unknown
 
-    def challenge(self, session: Session) -> w.Unauthorized:
+    def challenge(self, session: Session) -> control.Unauthorized:
         """401 with the mechanisms that are accepted (MTL-27)."""
-        return w.Unauthorized(mechanisms=self._offered(session))
+        return control.Unauthorized(mechanisms=self._offered(session))
 
     def _offered(self, session: Session) -> list[str]:
         """The mechanisms for this client; EXTERNAL only if its key belongs to a user, because otherwise it would
@@ -118,7 +118,7 @@ class Authenticator:
             and (m != EXTERNAL or self._accounts.owner(session.origin.key) is not None)
         ]
 
-    async def authorize(self, session: Session, request: w.ConnectionAuthorize) -> str | Answer:
+    async def authorize(self, session: Session, request: control.ConnectionAuthorize) -> str | Answer:
         """Handle one Authorize. Returns the principal, or the answer. Raises `Refused` 400 for a response that is not
         BASE64, 403 after too many failures.
         """
@@ -126,7 +126,7 @@ class Authenticator:
         try:
             response = decode(request.response)
         except Malformed as error:
-            raise Refused(400, w.BAD_ARGUMENTS, f"Connection.Authorize: response: {error}") from error
+            raise Refused(400, control.BAD_ARGUMENTS, f"Connection.Authorize: response: {error}") from error
         address = self._source(session, request)
         if session.failed >= self._settings.attempts:
             self.refused(session, request, "", "too many log-ins of this session failed")
@@ -148,7 +148,7 @@ class Authenticator:
             self._refuse_locked_out(attempt)
         return self._decide(attempt, outcome)
 
-    def _source(self, session: Session, request: w.ConnectionAuthorize) -> str:
+    def _source(self, session: Session, request: control.ConnectionAuthorize) -> str:
         """The address that wrong passwords count for. Raises `Refused` 403 for a `peer` of a client that is no door:
         it could choose another address for each guess.
         """
@@ -157,7 +157,7 @@ class Authenticator:
         if not self._accounts.is_door(session.login, session.vhost):
             raise Refused(
                 403,
-                w.NOT_AUTHORIZED,
+                control.NOT_AUTHORIZED,
                 "Connection.Authorize: peer is for a session that has logged in as a user with the right act-as",
             )
         return f"{request.peer} by {session.login}"
@@ -176,12 +176,12 @@ class Authenticator:
             attempt.session.exchange = None
             raise _too_many()
 
-    def accepted(self, session: Session, request: w.ConnectionAuthorize) -> None:
+    def accepted(self, session: Session, request: control.ConnectionAuthorize) -> None:
         """Write the audit line of a successful log-in; `by` is the user that acts as another user, if so."""
         by = {"by": session.login} if session.login != session.principal else {}
         self._audit(AuditEvent.LOGIN, session, request, session.principal, **by)
 
-    def refused(self, session: Session, request: w.ConnectionAuthorize, user: str, reason: str) -> None:
+    def refused(self, session: Session, request: control.ConnectionAuthorize, user: str, reason: str) -> None:
         """Write the audit line of a refused log-in. An unknown user is not named: it may be a password typed into the
         wrong field.
         """
@@ -192,7 +192,7 @@ class Authenticator:
         self,
         event: AuditEvent,
         session: Session,
-        request: w.ConnectionAuthorize,
+        request: control.ConnectionAuthorize,
         user: str | None,
         **fields: object,
     ) -> None:
@@ -204,7 +204,7 @@ class Authenticator:
     def _decide(self, attempt: _Attempt, outcome: Challenge | Accepted | Denied) -> str | Answer:
         session, exchange = attempt.session, attempt.exchange
         if isinstance(outcome, Challenge):
-            return w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets))
+            return control.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets))
         session.exchange = None
         if isinstance(outcome, Accepted) and attempt.key_owner in {None, outcome.user}:
             return outcome.user
@@ -227,7 +227,7 @@ class Authenticator:
             raise
         return Accepted(check.user) if await is_right else Denied(check.user)
 
-    def _denied(self, attempt: _Attempt) -> w.Unauthorized:
+    def _denied(self, attempt: _Attempt) -> control.Unauthorized:
         session, user = attempt.session, attempt.exchange.user
         session.failed += 1
         if attempt.exchange.mechanism in WITH_PASSWORD:
@@ -241,7 +241,7 @@ class Authenticator:
 def _too_many() -> Refused:
     return Refused(
         403,
-        w.NOT_AUTHORIZED,
+        control.NOT_AUTHORIZED,
         "too many log-ins failed; check the user and its password, and try again on a new connection in "
         f"{broker_limits.FAILED_LOGINS_S:.0f} s",
     )

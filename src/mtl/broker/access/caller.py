@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mtl.errors import Refused
 from mtl.profiles import Profile
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,5 @@ class Caller:
     def chosen_profile(self) -> Profile:
         """The profile. Raises `Refused` 400 for a session without one."""
         if self.profile is None:  # the state table of sessions does not admit such requests
-            raise Refused(400, w.NO_PROFILE, "send Connection.Profile first")
+            raise Refused(400, control.NO_PROFILE, "send Connection.Profile first")
         return self.profile

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.fair_queue import FairQueue
 from mtl.broker.outbox import Outbox
 from mtl.broker.steps import Outcome, run
 from mtl.errors import Refused
 from mtl.protocol.sasl.server import Check
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class _Waiting(NamedTuple):
@@ -50,7 +50,7 @@ class PasswordChecks:
 
     async def _perform(self, check: Check, is_right: Outcome[bool]) -> None:
         found = await self._outbox.submit(
-            lambda number: a.CheckPassword(number, check.password, check.verifier)
+            lambda number: actions.CheckPassword(number, check.password, check.verifier)
         )
         self._under_way -= 1
         self._start()
@@ -58,4 +58,4 @@ class PasswordChecks:
 
 
 def _overloaded(reason: str) -> Refused:
-    return Refused(503, w.OVERLOADED, f"{reason}, which is the limit; try again")
+    return Refused(503, control.OVERLOADED, f"{reason}, which is the limit; try again")

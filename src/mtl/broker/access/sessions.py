@@ -25,7 +25,7 @@ from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.profiles import PROFILES
 from mtl.protocol.sasl.server import ANONYMOUS_USER
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class Sessions:
@@ -64,13 +64,13 @@ class Sessions:
         self._by_identity: dict[bytes, Session] = {}
         self._of_principal: Counter[str] = Counter()
 
-    def find(self, identity: bytes, origin: Origin, request: w.Request) -> Session:
+    def find(self, identity: bytes, origin: Origin, request: control.Request) -> Session:
         """The session of a request; a new one in state NEW when the request has none.
 
         Only an Open creates a session that is kept, so that guessed tokens and stray requests cost no memory. An
         Open with an unknown token comes from a client that had a session with the broker before its last restart.
         """
-        token, opening = request.session, isinstance(request, w.ConnectionOpen)
+        token, opening = request.session, isinstance(request, control.ConnectionOpen)
         found = self._by_token.get(token) if token is not None else None
         if found is None and (token is None or opening):
             found = self._by_identity_alone(identity)
@@ -157,22 +157,26 @@ class Sessions:
 
     # --- the connection class, up to the profile ------------------------------------------------------------
 
-    async def open(self, session: Session, request: w.ConnectionOpen) -> w.Reply:
+    async def open(self, session: Session, request: control.ConnectionOpen) -> control.Reply:
         """Connection.Open (MTL-21 to 27)."""
         if request.protocol.name != "MTL":
-            raise Refused(400, w.BAD_ARGUMENTS, f"the protocol here is MTL, not {request.protocol.name!r}")
+            raise Refused(
+                400, control.BAD_ARGUMENTS, f"the protocol here is MTL, not {request.protocol.name!r}"
+            )
         if request.protocol.version != 1:
-            raise Refused(501, w.UNSUPPORTED, f"the version here is MTL 1, not {request.protocol.version}")
+            raise Refused(
+                501, control.UNSUPPORTED, f"the version here is MTL 1, not {request.protocol.version}"
+            )
         vhost = request.virtual_host if request.virtual_host is not None else self._vhosts[0]
         if vhost not in self._vhosts:
-            raise Refused(404, w.UNKNOWN_VIRTUAL_HOST, f"there is no virtual host {vhost!r}")
+            raise Refused(404, control.UNKNOWN_VIRTUAL_HOST, f"there is no virtual host {vhost!r}")
         session.wanted = vhost
         session.exchange = None
         if self._settings.anonymous is not True:
             return self.challenge(session)
         return self._enter(session, ANONYMOUS_USER)
 
-    async def authorize(self, session: Session, request: w.ConnectionAuthorize) -> w.Reply:
+    async def authorize(self, session: Session, request: control.ConnectionAuthorize) -> control.Reply:
         """Connection.Authorize (MTL-29 to 34), at any time. The same principal keeps its profile and its leases."""
         outcome = await self._authenticator.authorize(session, request)
         if not isinstance(outcome, str):
@@ -187,7 +191,7 @@ class Sessions:
 
     def _enter(
         self, session: Session, login: str, acting_as: str | None = None, *, logs_in: bool = False
-    ) -> w.Ready:
+    ) -> control.Ready:
         """Admit a client as a principal: the only step that changes the principal and the virtual host of a session.
         Raises `Refused` 403 for a principal without a grant in the virtual host, and then the session stays as it was.
         """
@@ -195,14 +199,14 @@ class Sessions:
         if principal != login and not self._accounts.acts_as(login, session.wanted, principal):
             raise Refused(
                 403,
-                w.NOT_AUTHORIZED,
+                control.NOT_AUTHORIZED,
                 f"user {login!r} may not act as {principal!r} in the virtual host {session.wanted!r}; "
                 "`mtl grant --act-as` gives the right, for existing users",
             )
         if not self._accounts.enters(principal, session.wanted):
             raise Refused(
                 403,
-                w.NOT_AUTHORIZED,
+                control.NOT_AUTHORIZED,
                 f"user {principal!r} has no grant in the virtual host {session.wanted!r}; `mtl grant` adds one",
             )
         if session.principal != principal:
@@ -245,25 +249,25 @@ class Sessions:
         self._leases.end_sessions(ended)
         return frozenset(suspended)
 
-    async def select(self, session: Session, request: w.ConnectionProfile) -> w.Ok:
+    async def select(self, session: Session, request: control.ConnectionProfile) -> control.Ok:
         """Connection.Profile (MTL-35 to 39). Existing leases keep their profile (PROTOCOL.md 2)."""
         profile = PROFILES.get(request.profile.lower())
         if profile is None:
             raise Refused(
                 400,
-                w.UNKNOWN_PROFILE,
+                control.UNKNOWN_PROFILE,
                 f"there is no profile {request.profile!r}; there is {', '.join(PROFILES)}",
             )
         session.profile = profile
-        return w.Ok()
+        return control.Ok()
 
-    def challenge(self, session: Session) -> w.Unauthorized:
+    def challenge(self, session: Session) -> control.Unauthorized:
         """401 with the mechanisms that are accepted (MTL-27)."""
         return self._authenticator.challenge(session)
 
-    def _ready(self, session: Session, acting_as: str | None = None) -> w.Ready:
+    def _ready(self, session: Session, acting_as: str | None = None) -> control.Ready:
         unlimited = self._accounts.is_unlimited(session.principal)
-        return w.Ready(
+        return control.Ready(
             acting_as=acting_as,
             profiles=list(PROFILES),
             user=None if unlimited else session.principal,

@@ -20,7 +20,7 @@ from mtl.broker.commands.request_names import RequestNames, buries
 from mtl.broker.limits import MAX_PAGE, MAX_PAGE_SCANNED
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused
-from mtl.wire import control as w
+from mtl.wire import control
 
 _MOST_NAMED: Final = 10
 """Most names in a refusal."""
@@ -40,7 +40,7 @@ class Authorization:
         self._names = names
         self._commands = commands
 
-    def needs(self, caller: Caller, request: w.Request) -> tuple[Need, ...]:
+    def needs(self, caller: Caller, request: control.Request) -> tuple[Need, ...]:
         """The needs of a request now."""
         rows = self._commands[type(request)].rights
         request_names = self._names
@@ -48,7 +48,7 @@ class Authorization:
             (rights, tuple(dict.fromkeys(names(request_names, caller, request)))) for rights, names in rows
         )
 
-    def check(self, caller: Caller, request: w.Request) -> None:
+    def check(self, caller: Caller, request: control.Request) -> None:
         """Raises `Refused` 403 with the names on which a right is missing, whether or not they exist."""
         self.check_needs(caller.principal, caller.vhost, self.needs(caller, request))
 
@@ -61,7 +61,7 @@ class Authorization:
                 raise _denied(principal, vhost, rights, denied)
 
     def extent(
-        self, caller: Caller, request: w.ConnectionReader | w.ConnectionWriter
+        self, caller: Caller, request: control.ConnectionReader | control.ConnectionWriter
     ) -> Callable[[str], bool]:
         """Decides whether a resource belongs to a lease of "any and all", by the grants at the time of the call."""
         principal, vhost = caller.principal, caller.vhost
@@ -69,7 +69,7 @@ class Authorization:
         def may(rights: frozenset[Right], name: str) -> bool:
             return self._accounts.may(principal, vhost, rights, [name])[0]
 
-        if isinstance(request, w.ConnectionWriter):
+        if isinstance(request, control.ConnectionWriter):
             return lambda name: may(_WRITE, name)
         if not buries(caller, request):
             return lambda name: may(_READ, name)
@@ -138,7 +138,7 @@ def _denied(principal: str, vhost: str, rights: frozenset[Right], names: Sequenc
         members = {"names": list(names[:_MOST_NAMED])}
     return Refused(
         403,
-        w.NOT_AUTHORIZED,
+        control.NOT_AUTHORIZED,
         f"user {principal!r} {denied}; `{command}` gives the right",
         right=right.value,
         **members,

@@ -12,7 +12,7 @@ from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.storage.api import Range, RangeFrom
 from mtl.storage.records import CursorRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class CursorRequests:
@@ -32,7 +32,7 @@ class CursorRequests:
         self._cursors = cursors
         self._reads = reads
 
-    async def open(self, caller: Caller, request: w.CursorOpen) -> w.CursorOpened:
+    async def open(self, caller: Caller, request: control.CursorOpen) -> control.CursorOpened:
         """Create a cursor, or find it."""
         resource = self._resource(caller, request)
         key = (caller.vhost, request.group, request.resource)
@@ -45,7 +45,7 @@ class CursorRequests:
             else self._initial_position(resource, request, present)
         )
         cursor = await self._cursors.open(key, resource, at, caller.principal)
-        return w.CursorOpened(
+        return control.CursorOpened(
             position=cursor.position,
             log_epoch=cursor.log_epoch,
             created=not exists,
@@ -53,14 +53,14 @@ class CursorRequests:
         )
 
     @staticmethod
-    def _initial_position(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:
+    def _initial_position(resource: Resource, request: control.CursorOpen, lost: CursorRecord | None) -> int:
         """The position of a new cursor. One that does not belong to the log any more moves only to a given sequence."""
         same = lost is not None and lost.incarnation == resource.record.incarnation
         if lost is not None and same and not isinstance(request.from_, int):
             resource.check_place(lost.position, lost.log_epoch)
         return resource.resolve(request.from_, request.log_epoch)
 
-    async def describe(self, caller: Caller, request: w.CursorDescribe) -> w.CursorList:
+    async def describe(self, caller: Caller, request: control.CursorDescribe) -> control.CursorList:
         """The positions of groups, after writing all confirmed ones to disk."""
         await self._cursors.flush()
         page = self._listing.cursors_page(caller, request)
@@ -70,7 +70,7 @@ class CursorRequests:
         behind = await self._behind(caller, records)
         infos = [self._info(record, found) for record, found in zip(records, behind, strict=True)]
         entries, end = fitting(infos, [key_of(r) for r in records], page.last)
-        return w.CursorList(cursors=entries, continue_=continued(end))
+        return control.CursorList(cursors=entries, continue_=continued(end))
 
     async def _behind(self, caller: Caller, records: list[CursorRecord]) -> list[Range | None]:
         """The octets and the time of each cursor's unconfirmed contents, None without any or if they cannot be read:
@@ -89,7 +89,7 @@ class CursorRequests:
         )
         return [answers.get(at) for at in range(len(records))]
 
-    async def reset(self, caller: Caller, request: w.CursorReset) -> w.CursorWasReset:
+    async def reset(self, caller: Caller, request: control.CursorReset) -> control.CursorWasReset:
         """Move a cursor forward or back; from a live holder only with `force`."""
         resource = self._resource(caller, request)
         if request.to is not None:
@@ -105,29 +105,31 @@ class CursorRequests:
         if held is not None and not request.force:
             raise Refused(
                 409,
-                w.IN_USE,
+                control.IN_USE,
                 f"the cursor of group {request.group!r} on {request.resource!r} is held by {held.holder!r}; stop it, "
                 "or reset with force, which ends it",
             )
         cursor = await self._cursors.reset(key, resource, position, caller.principal)
-        return w.CursorWasReset(
+        return control.CursorWasReset(
             position=cursor.position,
             log_epoch=cursor.log_epoch,
             before=before.position,
             incarnation=cursor.incarnation,
         )
 
-    async def delete(self, caller: Caller, request: w.CursorDelete) -> w.Ok:
+    async def delete(self, caller: Caller, request: control.CursorDelete) -> control.Ok:
         """Delete a cursor; the leases that hold it end."""
         key = (caller.vhost, request.group, request.resource)
         if not self._cursors.is_damaged(key):
             record = self._need(key)
             if request.incarnation not in (None, record.incarnation):
-                raise Refused(409, w.INCARNATION, f"the cursor is one of incarnation {record.incarnation}")
+                raise Refused(
+                    409, control.INCARNATION, f"the cursor is one of incarnation {record.incarnation}"
+                )
         await self._cursors.delete([key])
-        return w.Ok()
+        return control.Ok()
 
-    def _resource(self, caller: Caller, request: w.CursorOpen | w.CursorReset) -> Resource:
+    def _resource(self, caller: Caller, request: control.CursorOpen | control.CursorReset) -> Resource:
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
         resource.readable()
@@ -137,7 +139,7 @@ class CursorRequests:
         record = self._cursors.get(key)
         if record is None:
             self._cursors.check_readable(key)
-            raise Refused(404, w.UNKNOWN_CURSOR, f"group {key[1]!r} has no cursor on {key[2]!r}")
+            raise Refused(404, control.UNKNOWN_CURSOR, f"group {key[1]!r} has no cursor on {key[2]!r}")
         return record
 
     def _parting(self, record: CursorRecord, resource: Resource) -> int | None:
@@ -152,7 +154,7 @@ class CursorRequests:
         parting = self._parting(record, resource)
         return self._cursors.durable(record) if parting is None else parting
 
-    def _info(self, record: CursorRecord, behind: Range | None) -> w.CursorInfo:
+    def _info(self, record: CursorRecord, behind: Range | None) -> control.CursorInfo:
         resource = self._resources.find(record.vhost, record.resource)
         position = self._cursors.durable(record)
         log = resource.log if resource is not None else None
@@ -160,7 +162,7 @@ class CursorRequests:
         held = self._cursors.holding(key_of(record))
         parting = None if resource is None else self._parting(record, resource)
         start = position if parting is None else parting
-        return w.CursorInfo(
+        return control.CursorInfo(
             group=record.group,
             resource=record.resource,
             incarnation=record.incarnation,
@@ -175,7 +177,7 @@ class CursorRequests:
             holder=record.holder or None,
             epoch=record.epoch,
             log_epoch=record.log_epoch,
-            lost=None if parting is None else w.Lost(first=parting, end=position),
+            lost=None if parting is None else control.Lost(first=parting, end=position),
         )
 
     def _age_s(self, since: int | None) -> float:

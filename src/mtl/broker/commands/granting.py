@@ -24,7 +24,7 @@ from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import Profile
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Granting:
         self._principal_of = principal_of
 
     def admit(
-        self, caller: Caller, profile: Profile, request: w.ConnectionReader | w.ConnectionWriter
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader | control.ConnectionWriter
     ) -> None:
         """Raises `Refused` 501 for a confirmation model that the profile lacks (MTL-49), 503 for too many leases and,
         for a writer, too little room on the disk, 403 for too many leases of this user.
@@ -74,15 +74,17 @@ class Granting:
         if confirm not in profile.confirms:
             supported = " and ".join(sorted(profile.confirms))
             raise Refused(
-                501, w.UNSUPPORTED, f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}'
+                501,
+                control.UNSUPPORTED,
+                f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}',
             )
-        if profile.durable and isinstance(request, w.ConnectionWriter):
+        if profile.durable and isinstance(request, control.ConnectionWriter):
             self._space.check()
         repeats = request_key(caller.vhost, caller.principal, caller.key, request.request_id)
         self._leases.admit(caller.session, caller.principal, len(set(request.resources)), repeats)
 
     def terms(
-        self, caller: Caller, profile: Profile, request: w.ConnectionReader | w.ConnectionWriter
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader | control.ConnectionWriter
     ) -> LeaseTerms:
         """The terms of a lease that is granted now."""
         return LeaseTerms(
@@ -127,7 +129,7 @@ class Granting:
         if not self._accounts.exists(terms.principal) or self._accounts.owner(terms.key) != terms.owner:
             return Refused(
                 403,
-                w.NOT_AUTHORIZED,
+                control.NOT_AUTHORIZED,
                 f"user {terms.principal!r} or its key was removed while the request waited",
             )
         try:
@@ -147,7 +149,7 @@ class Granting:
         if self._principal_of(terms.session) not in {None, terms.principal}:
             raise Refused(
                 403,
-                w.NOT_AUTHORIZED,
+                control.NOT_AUTHORIZED,
                 "the session changed to another user meanwhile; send the request again",
             )
         refusal = self._refusal(terms)
@@ -156,14 +158,14 @@ class Granting:
         self._leases.admit(terms.session, terms.principal, len(terms.resources), terms.repeats)
         self._leases.grant(lease, ended, unbound)
 
-    def data_lease(self, terms: LeaseTerms, packed: bool, **granted: object) -> w.DataLease:
+    def data_lease(self, terms: LeaseTerms, packed: bool, **granted: object) -> control.DataLease:
         """The 202, with members of DataLease by name; those that are None are left out."""
         ports = self._ports
         port, endpoint = (
             (ports.packed, ports.packed_endpoint) if packed else (ports.plain, ports.plain_endpoint)
         )
         echo = {name: value for name, value in granted.items() if value is not None}
-        return w.DataLease(
+        return control.DataLease(
             port=port,
             endpoint=endpoint,
             shared_socket=ports.shared,
@@ -176,18 +178,18 @@ class Granting:
             **echo,  # type: ignore[arg-type]  # members of DataLease, by name
         )
 
-    async def close(self, caller: Caller, request: w.LeaseClose) -> w.LeaseClosed:
+    async def close(self, caller: Caller, request: control.LeaseClose) -> control.LeaseClosed:
         """Lease.Close: end a lease, and seal its stage. The token is sufficient, because the client's session may
         have been forgotten and opened again meanwhile.
         """
         lease = self._leases.find(request.lease)
         sealed = self._stages.sealed_by(request.lease)
         if lease is None and sealed is not None:
-            return w.LeaseClosed(stage=sealed)
+            return control.LeaseClosed(stage=sealed)
         if lease is None or (lease.terms.vhost, lease.terms.principal) != (caller.vhost, caller.principal):
             raise Refused(
                 404,
-                w.UNKNOWN_LEASE,
+                control.UNKNOWN_LEASE,
                 "unknown lease: it was closed, has expired, or belongs to another session",
             )
         if isinstance(lease, WriterLease) and lease.stage is not None:
@@ -195,14 +197,14 @@ class Granting:
         if isinstance(lease, QueueLease):
             lease.closing = True
         self._leases.end(lease)
-        return w.LeaseClosed(stage=sealed)
+        return control.LeaseClosed(stage=sealed)
 
-    async def _seal(self, lease: WriterLease, name: str) -> w.StageSealed | None:
+    async def _seal(self, lease: WriterLease, name: str) -> control.StageSealed | None:
         stage = self._stages.find(lease.terms.vhost, name)
         if stage is None:  # discarded meanwhile
             return None
         if lease.closing:
-            raise Refused(503, w.OVERLOADED, "the lease is being closed; send the request again")
+            raise Refused(503, control.OVERLOADED, "the lease is being closed; send the request again")
         lease.closing = True
         try:
             return await self._stages.seal(stage, lease.terms.token)
@@ -211,11 +213,11 @@ class Granting:
             raise
 
 
-def granted_window(requested: w.Window | None, most: int) -> tuple[int, int]:
+def granted_window(requested: control.Window | None, most: int) -> tuple[int, int]:
     """The contents and the stored octets that may be unconfirmed: the requested ones, within bounds (PROTOCOL.md
     5.2).
     """
-    window = requested or w.Window()
+    window = requested or control.Window()
     return (
         min(window.contents or broker_limits.WINDOW_CONTENTS, most),
         min(window.bytes or broker_limits.WINDOW_OCTETS, broker_limits.MAX_WINDOW_OCTETS),

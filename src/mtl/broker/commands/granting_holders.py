@@ -13,7 +13,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.errors import Fenced, Refused
 from mtl.profiles import Profile
 from mtl.storage.records import CursorRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 _NO_WINDOW = (1, 1)
 """The window of a part: nothing is sent on it."""
@@ -30,7 +30,9 @@ class HolderGrants:
         self._readers = readers
         self._cursors = cursors
 
-    async def hold(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
+    async def hold(
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader
+    ) -> control.DataLease:
         """Connection.Reader with `positions`. Raises `Fenced` if one of the cursors was taken over."""
         terms = self._granting.terms(caller, profile, request)
         unheld: dict[str, Refused] = {}
@@ -56,7 +58,7 @@ class HolderGrants:
         holdings = {name: holding for (_, _, name), holding in held.items()}
         return self._grant(terms, starts, holdings, unheld)
 
-    def _start(self, caller: Caller, name: str, position: w.HeldFrom) -> tuple[Resource, int]:
+    def _start(self, caller: Caller, name: str, position: control.HeldFrom) -> tuple[Resource, int]:
         resource = self._resources.need(caller.vhost, name)
         resource.check(position.incarnation)
         resource.readable()
@@ -68,7 +70,7 @@ class HolderGrants:
         starts: dict[str, tuple[Resource, int]],
         holdings: dict[str, Holding],
         unheld: dict[str, Refused],
-    ) -> w.DataLease:
+    ) -> control.DataLease:
         parts = []
         for name, holding in holdings.items():
             resource, start = starts[name]
@@ -86,7 +88,7 @@ class HolderGrants:
             terms,
             packed=False,
             held={part.resource.name: part.holding.epoch for part in parts if part.holding is not None},
-            unheld={name: w.Unheld.of(refused) for name, refused in unheld.items()} or None,
+            unheld={name: control.Unheld.of(refused) for name, refused in unheld.items()} or None,
         )
 
 

@@ -23,7 +23,7 @@ from mtl.broker.steps import Outcome, gather
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class QueueGrants:
@@ -43,13 +43,15 @@ class QueueGrants:
         self._consumers = consumers
         self._reads = reads
 
-    async def consumer(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
+    async def consumer(
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader
+    ) -> control.DataLease:
         """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
         start = request.from_ if request.from_ is not None else "earliest"
         if start == "group":
             raise Refused(
                 400,
-                w.BAD_ARGUMENTS,
+                control.BAD_ARGUMENTS,
                 "the queue exists and continues at its position; from is for a new queue only",
             )
         name = request.group or queue_limits.DEFAULT_QUEUE
@@ -63,7 +65,7 @@ class QueueGrants:
         return self._grant(terms, name, start, request, queues)
 
     def _open(
-        self, caller: Caller, resource: str, name: str, start: int | str, request: w.ConnectionReader
+        self, caller: Caller, resource: str, name: str, start: int | str, request: control.ConnectionReader
     ) -> Queue:
         found = self._resources.need(caller.vhost, resource)
         if len(request.resources) == 1:
@@ -75,8 +77,13 @@ class QueueGrants:
         return queue
 
     def _grant(
-        self, terms: LeaseTerms, name: str, start: int | str, request: w.ConnectionReader, queues: list[Queue]
-    ) -> w.DataLease:
+        self,
+        terms: LeaseTerms,
+        name: str,
+        start: int | str,
+        request: control.ConnectionReader,
+        queues: list[Queue],
+    ) -> control.DataLease:
         for queue in queues:
             if self._resources.need(terms.vhost, queue.resource.name) is not queue.resource:
                 raise unknown(queue.resource.name)  # deleted while its queue was being saved
@@ -87,7 +94,7 @@ class QueueGrants:
             terms,
             packed=False,
             group=name,
-            window=w.Window(contents=window[0], bytes=window[1]) if lease.full else None,
+            window=control.Window(contents=window[0], bytes=window[1]) if lease.full else None,
             incarnations={q.resource.name: q.resource.record.incarnation for q in queues},
         )
 

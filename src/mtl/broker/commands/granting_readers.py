@@ -23,7 +23,7 @@ from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
 from mtl.storage.records import CursorRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.history import History
 
 
@@ -32,7 +32,7 @@ class LocalReads:
     """This machine's mark, and the place of the broker's files for readers on this machine (PROTOCOL.md 5.6)."""
 
     machine: str
-    files: w.LocalFiles
+    files: control.LocalFiles
 
 
 class ReaderGrants:
@@ -60,7 +60,7 @@ class ReaderGrants:
         self._reads = reads
         self._local = local
 
-    async def reader(self, caller: Caller, request: w.ConnectionReader) -> w.DataLease:
+    async def reader(self, caller: Caller, request: control.ConnectionReader) -> control.DataLease:
         """Connection.Reader (MTL-42 to 49)."""
         profile = caller.chosen_profile
         self._granting.admit(caller, profile, request)
@@ -70,7 +70,7 @@ class ReaderGrants:
         if not profile.any_reader and len(request.resources) != 1:
             raise Refused(
                 400,
-                w.BAD_ARGUMENTS,
+                control.BAD_ARGUMENTS,
                 f"a reader of the {profile.name} profile names exactly one resource, because its sequences are "
                 "that resource's positions",
             )
@@ -81,14 +81,18 @@ class ReaderGrants:
             return await self._queues.consumer(caller, profile, request)
         return await self._log_reader(caller, profile, request)
 
-    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
+    def _fanout_reader(
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader
+    ) -> control.DataLease:
         check_fixed(profile, request.resources)
         lease = FanoutLease(self._granting.terms(caller, profile, request))
         self._granting.grant(lease, partial(self._fanout.remove, lease))
         self._fanout.add(lease)
         return self._granting.data_lease(lease.terms, packed=False)
 
-    async def _log_reader(self, caller: Caller, profile: Profile, request: w.ConnectionReader) -> w.DataLease:
+    async def _log_reader(
+        self, caller: Caller, profile: Profile, request: control.ConnectionReader
+    ) -> control.DataLease:
         resource = self._resources.need(caller.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
@@ -101,7 +105,9 @@ class ReaderGrants:
         await self._reads.check(resource, start, terms.principal)
         return self._grant(terms, resource, request, held, start)
 
-    async def _hold(self, caller: Caller, resource: Resource, request: w.ConnectionReader) -> Holding | None:
+    async def _hold(
+        self, caller: Caller, resource: Resource, request: control.ConnectionReader
+    ) -> Holding | None:
         """The holding of a group's reader; None for members and for readers without a group.
 
         A holder that reconnects names its earlier epoch, and so learns of a newer holder even if its session was
@@ -123,10 +129,10 @@ class ReaderGrants:
         self,
         terms: LeaseTerms,
         resource: Resource,
-        request: w.ConnectionReader,
+        request: control.ConnectionReader,
         held: Holding | None,
         start: int,
-    ) -> w.DataLease:
+    ) -> control.DataLease:
         if self._resources.need(terms.vhost, resource.name) is not resource:
             raise unknown(resource.name)  # deleted while the cursor was being made, or contents were read
         granted = granted_window(request.window, broker_limits.MAX_WINDOW_CONTENTS)
@@ -143,7 +149,7 @@ class ReaderGrants:
             request.packed,
             from_=start,
             until=request.until,
-            window=w.Window(contents=granted[0], bytes=granted[1]) if lease.full else None,
+            window=control.Window(contents=granted[0], bytes=granted[1]) if lease.full else None,
             incarnation=resource.record.incarnation,
             earliest=resource.earliest,
             next=resource.end,
@@ -158,7 +164,7 @@ class ReaderGrants:
         if held is not None:
             held.remove_lease(lease)
 
-    def _local_files(self, request: w.ConnectionReader) -> w.LocalFiles | None:
+    def _local_files(self, request: control.ConnectionReader) -> control.LocalFiles | None:
         """The place of the broker's files. A packed reader on this machine tries whether it can read them."""
         if self._local is None or not request.packed or request.local != self._local.machine:
             return None
@@ -168,21 +174,23 @@ class ReaderGrants:
 def _check_groups(profile: Profile) -> None:
     """Raises `Refused` 501 for a profile without groups."""
     if not profile.durable or profile.competing:
-        raise Refused(501, w.UNSUPPORTED, f'the profile "{profile.name}" has no groups, and so no holders')
+        raise Refused(
+            501, control.UNSUPPORTED, f'the profile "{profile.name}" has no groups, and so no holders'
+        )
 
 
-def _since(history: History, start: int) -> w.Epochs:
+def _since(history: History, start: int) -> control.Epochs:
     """The epochs from that of the content before `start` on."""
     before = [first for first, _ in history.entries if first < start][-1:]
     return tuple(entry for entry in history.entries if entry[0] >= (before or [start])[0])
 
 
-def _start(resource: Resource, request: w.ConnectionReader, record: CursorRecord | None) -> int:
+def _start(resource: Resource, request: control.ConnectionReader, record: CursorRecord | None) -> int:
     """Resolve `from`, now and not at Summon. Raises `DataLoss` for contents that are removed or never existed."""
     start = request.from_ if request.from_ is not None else ("group" if request.group else "latest")
     if start == "group":
         if request.group is None:
-            raise Refused(400, w.BAD_ARGUMENTS, 'from "group" needs a group')
+            raise Refused(400, control.BAD_ARGUMENTS, 'from "group" needs a group')
         if record is None or record.incarnation != resource.record.incarnation:
             return resource.earliest
         return resource.resolve(record.position, record.log_epoch)

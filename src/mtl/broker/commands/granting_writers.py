@@ -28,7 +28,7 @@ from mtl.errors import Refused
 from mtl.profiles import Profile
 from mtl.storage.api import STAGE_WRITER
 from mtl.storage.records import WriterRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 Route = Callable[[str], Intake | None]
 
@@ -65,7 +65,7 @@ class WriterGrants:
         self._local = local
         self._lent: set[WriterLease] = set()
 
-    async def writer(self, caller: Caller, request: w.ConnectionWriter) -> w.DataLease:
+    async def writer(self, caller: Caller, request: control.ConnectionWriter) -> control.DataLease:
         """Connection.Writer (MTL-43 to 49)."""
         profile = caller.chosen_profile
         self._granting.admit(caller, profile, request)
@@ -85,13 +85,15 @@ class WriterGrants:
         lease = WriterLease(terms, terms.token, _only(request), self._route(terms), request.packed)
         return self._grant(lease, request, log_epochs=_log_epochs(targets))
 
-    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.ConnectionWriter) -> w.DataLease:
+    def _fanout_writer(
+        self, caller: Caller, profile: Profile, request: control.ConnectionWriter
+    ) -> control.DataLease:
         check_fixed(profile, request.resources)
         terms = self._granting.terms(caller, profile, request)
         only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
         return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
 
-    def _targets(self, vhost: str, request: w.ConnectionWriter) -> list[Resource]:
+    def _targets(self, vhost: str, request: control.ConnectionWriter) -> list[Resource]:
         targets = [self._resources.need(vhost, n) for n in request.resources]
         for resource in targets:
             resource.check((request.incarnations or {}).get(resource.name))
@@ -105,11 +107,17 @@ class WriterGrants:
     # --- staged ---------------------------------------------------------------------------------------------
 
     async def _stage_writer(
-        self, terms: LeaseTerms, request: w.ConnectionWriter, spec: w.StageSpec, targets: list[Resource]
-    ) -> w.DataLease:
+        self,
+        terms: LeaseTerms,
+        request: control.ConnectionWriter,
+        spec: control.StageSpec,
+        targets: list[Resource],
+    ) -> control.DataLease:
         if request.confirm != "full" or not targets:
             raise Refused(
-                400, w.BAD_ARGUMENTS, "a staged writer names its resources and has its contents confirmed"
+                400,
+                control.BAD_ARGUMENTS,
+                "a staged writer names its resources and has its contents confirmed",
             )
         stage = await self._stages.open(terms.vhost, terms.principal, spec, targets)
         former = self._leases.find(stage.lease) if stage.lease else None
@@ -119,7 +127,9 @@ class WriterGrants:
         await gather([intake.withdraw(STAGE_WRITER) for intake in list(stage.intakes.values())])
         return self._staged(terms, request, stage)
 
-    def _staged(self, terms: LeaseTerms, request: w.ConnectionWriter, stage: Stage) -> w.DataLease:
+    def _staged(
+        self, terms: LeaseTerms, request: control.ConnectionWriter, stage: Stage
+    ) -> control.DataLease:
         public = stage.record.stage
         if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
             raise unknown_stage(public)  # discarded, or granted to another lease, while this one waited
@@ -144,7 +154,9 @@ class WriterGrants:
 
     # --- named ----------------------------------------------------------------------------------------------
 
-    async def _named_writer(self, terms: LeaseTerms, request: w.ConnectionWriter, name: str) -> w.DataLease:
+    async def _named_writer(
+        self, terms: LeaseTerms, request: control.ConnectionWriter, name: str
+    ) -> control.DataLease:
         holder = request.holder or terms.session
         record = await self._names.open(
             terms.vhost, name, terms.session, terms.principal, holder, request.epoch
@@ -154,7 +166,9 @@ class WriterGrants:
         await gather([x.withdraw(record.id) for x in intakes if x.numbers.has_writer(record.id)])
         return self._named(terms, request, record)
 
-    def _named(self, terms: LeaseTerms, request: w.ConnectionWriter, record: WriterRecord) -> w.DataLease:
+    def _named(
+        self, terms: LeaseTerms, request: control.ConnectionWriter, record: WriterRecord
+    ) -> control.DataLease:
         if not self._names.current(record):
             raise fenced(record.name)
         if request.resources:
@@ -197,10 +211,10 @@ class WriterGrants:
     def _grant(
         self,
         lease: WriterLease,
-        request: w.ConnectionWriter,
+        request: control.ConnectionWriter,
         left: Callable[[], None] = lambda: None,
         **granted: object,
-    ) -> w.DataLease:
+    ) -> control.DataLease:
         self._granting.grant(lease, partial(self._ended, lease, left))
         self._lend(lease, request)
         place = lease.memory.place if lease.memory is not None else None
@@ -213,7 +227,7 @@ class WriterGrants:
             for intake in lease.intakes.values():
                 intake.numbers.forget(lease.key)
 
-    def _lend(self, lease: WriterLease, request: w.ConnectionWriter) -> None:
+    def _lend(self, lease: WriterLease, request: control.ConnectionWriter) -> None:
         """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
@@ -239,13 +253,13 @@ class WriterGrants:
             memory.close()
 
 
-def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
+def _log_epochs(resources: Iterable[Resource]) -> dict[str, control.WrittenIn]:
     """The epoch of contents that are written now, per resource."""
     return {
         r.name: (r.record.incarnation, epoch) for r in resources if (epoch := r.readable().epoch) is not None
     }
 
 
-def _only(request: w.ConnectionWriter) -> str | None:
+def _only(request: control.ConnectionWriter) -> str | None:
     """The resource that an empty name stands for, if the request named exactly one (MTL-79)."""
     return request.resources[0] if len(request.resources) == 1 else None

@@ -24,9 +24,9 @@ from mtl.broker.stages.stages import StageKey, Stages
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.storage.api import RangeFrom
-from mtl.wire import control as w
+from mtl.wire import control
 
-B = TypeVar("B", bound=w.Body)
+B = TypeVar("B", bound=control.Body)
 K = TypeVar("K", bound=Key)
 
 _STAGES, _APPLICATIONS = "stages", "applications"
@@ -49,7 +49,7 @@ def fitting(
     return taken, last
 
 
-def _octets(*entries: w.Body) -> int:
+def _octets(*entries: control.Body) -> int:
     return sum(len(msgspec.json.encode(entry)) + 1 for entry in entries)
 
 
@@ -58,15 +58,15 @@ def continued(last: Key | None, *before: str) -> list[str] | None:
     return None if last is None else [*before, *last[1:]]
 
 
-def _named(request: w.ResourceList | w.ResourceDescribe) -> Sequence[str] | None:
-    if isinstance(request, w.ResourceList):
+def _named(request: control.ResourceList | control.ResourceDescribe) -> Sequence[str] | None:
+    if isinstance(request, control.ResourceList):
         return None
     return [request.resource] if request.resource is not None else request.resources
 
 
 async def describe(
     reads: Reads, found: Sequence[Resource], principal: str, *, history: bool = False
-) -> list[w.Description]:
+) -> list[control.Description]:
     """Describe resources to a principal, with the epochs of their logs if asked for.
 
     The time of the oldest content may have to be read. An error is left out here; readers get it.
@@ -102,20 +102,20 @@ class Listing:
         self._applications = applications
         self._reads = reads
 
-    def opened(self, request: w.Request) -> w.Request:
+    def opened(self, request: control.Request) -> control.Request:
         """The request with the place where its page begins. Raises `Refused` 400 for a `continue` of another broker."""
-        if isinstance(request, w.ListRequest) and request.continue_ is not None:
+        if isinstance(request, control.ListRequest) and request.continue_ is not None:
             return msgspec.structs.replace(request, continue_=self._bookmarks.open(request.continue_))
         return request
 
-    def sealed(self, reply: w.Reply) -> w.Reply:
+    def sealed(self, reply: control.Reply) -> control.Reply:
         """The answer without the name where its page ends."""
-        if isinstance(reply, w.Listed) and reply.continue_ is not None:
+        if isinstance(reply, control.Listed) and reply.continue_ is not None:
             return msgspec.structs.replace(reply, continue_=self._bookmarks.seal(reply.continue_))
         return reply
 
     def page(
-        self, caller: Caller, request: w.ResourceList | w.ResourceDescribe
+        self, caller: Caller, request: control.ResourceList | control.ResourceDescribe
     ) -> tuple[list[Resource], ResourceKey | None]:
         """The resources of one page, and the last key if there may be more. Raises `Refused` 404 for missing names, 503
         while it is unknown whether one of the resources exists.
@@ -136,15 +136,15 @@ class Listing:
         return [r for r in found if r is not None], page.last
 
     def _present(
-        self, caller: Caller, request: w.ResourceList | w.ResourceDescribe, names: Sequence[str]
+        self, caller: Caller, request: control.ResourceList | control.ResourceDescribe, names: Sequence[str]
     ) -> list[Resource]:
         after = request.continue_[0] if request.continue_ else ""
         wanted = sorted({name for name in names if name > after})
-        if isinstance(request, w.ResourceDescribe) and request.missing_ok:
+        if isinstance(request, control.ResourceDescribe) and request.missing_ok:
             wanted = [name for name in wanted if self._resources.is_present(caller.vhost, name)]
         return self._resources.need_all(caller.vhost, wanted)
 
-    def check(self, caller: Caller, request: w.ResourceDescribe) -> None:
+    def check(self, caller: Caller, request: control.ResourceDescribe) -> None:
         """Raises `Refused` 404 if a resource that the request names does not exist, unless `missing-ok`; 503 while it
         is unknown whether a resource of the request exists.
         """
@@ -167,32 +167,32 @@ class Listing:
         for name in compress(asked, self._authorization.visibility(caller, asked)):
             raise undecided[name]
 
-    async def list_resources(self, caller: Caller, request: w.ResourceList) -> w.DescriptionList:
+    async def list_resources(self, caller: Caller, request: control.ResourceList) -> control.DescriptionList:
         """Resource.List."""
         entries, last = await self.describe_resources(caller, self.page(caller, request))
-        return w.DescriptionList(resources=entries, continue_=continued(last))
+        return control.DescriptionList(resources=entries, continue_=continued(last))
 
     async def describe_resources(
         self, caller: Caller, found: tuple[Sequence[Resource], ResourceKey | None], *, history: bool = False
-    ) -> tuple[list[w.Description], ResourceKey | None]:
+    ) -> tuple[list[control.Description], ResourceKey | None]:
         """The descriptions of a page, as far as they fit a reply."""
         resources, last = found
         entries = await describe(self._reads, resources, caller.principal, history=history)
         return fitting(entries, [r.key for r in resources], last)
 
-    async def describe_queues(self, caller: Caller, request: w.QueueDescribe) -> w.QueueList:
+    async def describe_queues(self, caller: Caller, request: control.QueueDescribe) -> control.QueueList:
         """Queue.Describe. Raises `Refused` 503 while it is unknown whether a resource of the request exists."""
         self._check_decided(caller, None, None if request.resource is None else [request.resource])
         page = self.queues_page(caller, request)
         entries, last = fitting(self._queues.describe(page.keys), page.keys, page.last)
-        return w.QueueList(queues=entries, continue_=continued(last))
+        return control.QueueList(queues=entries, continue_=continued(last))
 
-    def cursors_page(self, caller: Caller, request: w.CursorDescribe) -> Page[CursorKey]:
+    def cursors_page(self, caller: Caller, request: control.CursorDescribe) -> Page[CursorKey]:
         """The cursors of one page."""
         visible = partial(self._authorization.visibility, caller)
         return self._cursors.page(caller.vhost, request.group, request.resource, request.continue_, visible)
 
-    def queues_page(self, caller: Caller, request: w.QueueDescribe) -> Page[QueueKey]:
+    def queues_page(self, caller: Caller, request: control.QueueDescribe) -> Page[QueueKey]:
         """The queues of one page."""
         visible = partial(self._authorization.visibility, caller)
         return self._queues.page(
@@ -204,13 +204,13 @@ class Listing:
             self._authorization.beginnings(caller, ON_RESOURCES),
         )
 
-    async def describe_stages(self, caller: Caller, request: w.StageDescribe) -> w.StageList:
+    async def describe_stages(self, caller: Caller, request: control.StageDescribe) -> control.StageList:
         """Stage.Describe: the pages of stages, then those of applications, which begin on the last page of stages."""
         found = self.stages_page(caller, request)
         described = self._stages.describe(key[-1] for key in found.keys)
         stages, last_stage = fitting(described, found.keys, found.last)
         if last_stage is not None or request.stage is not None:
-            return w.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES))
+            return control.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES))
         after = _after(request, _APPLICATIONS)
         page = self._applications.page(
             caller.vhost,
@@ -224,9 +224,9 @@ class Listing:
         )
         none_fits = bool(page.keys) and not entries
         next_ = [_APPLICATIONS] if none_fits else continued(last, _APPLICATIONS)
-        return w.StageList(stages=stages, applications=entries, continue_=next_)
+        return control.StageList(stages=stages, applications=entries, continue_=next_)
 
-    def stages_page(self, caller: Caller, request: w.StageDescribe) -> Page[StageKey]:
+    def stages_page(self, caller: Caller, request: control.StageDescribe) -> Page[StageKey]:
         """The stages of one page; none on the pages of applications."""
         visible = partial(self._authorization.visible_applications, caller)
         if request.stage is not None:
@@ -245,7 +245,7 @@ class Listing:
         )
 
 
-def _after(request: w.StageDescribe, kind: str) -> list[str] | None:
+def _after(request: control.StageDescribe, kind: str) -> list[str] | None:
     """The key after which the page begins, empty for the first one, if it is a page of this kind."""
     after = request.continue_
     return after[1:] if after and after[0] == kind else None

@@ -17,7 +17,7 @@ from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class NeededLogs:
@@ -42,15 +42,15 @@ class NeededLogs:
         """Whether all logs are open, so that no request has to wait."""
         return self._opening.is_over
 
-    def opened(self, caller: Caller, request: w.Request) -> Outcome[None]:
+    def opened(self, caller: Caller, request: control.Request) -> Outcome[None]:
         """Wait for the logs that a request needs. Raises as `of`."""
         return self._opening.opened(self.of(caller, request))
 
-    def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
+    def of(self, caller: Caller, request: control.Request) -> Iterable[Intake]:
         """The intakes of the logs that a request needs. Unknown names need none. Raises `Refused` 400 for a pattern."""
         return self._commands[type(request)].logs(self, caller, request)
 
-    def no_logs(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
+    def no_logs(self, _: Caller, _request: control.Request) -> Iterable[Intake]:
         """No logs."""
         return ()
 
@@ -58,11 +58,11 @@ class NeededLogs:
         """The log of the resource in the request."""
         return self._named(caller, [request.resource])
 
-    def read(self, caller: Caller, request: w.ConnectionReader) -> Iterable[Intake]:
+    def read(self, caller: Caller, request: control.ConnectionReader) -> Iterable[Intake]:
         """The logs of the resources to read."""
         return self._named(caller, request.resources)
 
-    def written(self, caller: Caller, request: w.ConnectionWriter) -> Iterable[Intake]:
+    def written(self, caller: Caller, request: control.ConnectionWriter) -> Iterable[Intake]:
         """The logs to write to; all logs for a named writer of "any and all", since any may have its last number."""
         if request.writer is not None and not request.resources:
             return _intakes_of(self._resources.of_vhost(caller.vhost))
@@ -70,11 +70,13 @@ class NeededLogs:
         names = [*request.resources, *(request.log_epochs or {})]
         return [*self._named(caller, names), *self._staged(caller, stages)]
 
-    def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
+    def listed(
+        self, caller: Caller, request: control.ResourceList | control.ResourceDescribe
+    ) -> Iterable[Intake]:
         """The logs of the resources on the page."""
         return _intakes_of(self._listing.page(caller, request)[0])
 
-    def described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
+    def described(self, caller: Caller, request: control.ResourceDescribe) -> Iterable[Intake]:
         """The logs of the resources shown. Unknown names need none."""
         if request.resource is not None:
             return self._named(caller, [request.resource])
@@ -82,23 +84,23 @@ class NeededLogs:
             return self._named(caller, request.resources)
         return self.listed(caller, request)
 
-    def with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
+    def with_cursors(self, caller: Caller, request: control.CursorDescribe) -> Iterable[Intake]:
         """The logs of the resources of the cursors on the page."""
         page = self._listing.cursors_page(caller, request)
         return self._named(caller, [resource for _, _, resource in page.keys])
 
-    def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
+    def with_queues(self, caller: Caller, request: control.QueueDescribe) -> Iterable[Intake]:
         """The logs of the resources of the queues on the page."""
         page = self._listing.queues_page(caller, request)
         return self._named(caller, [resource for _, resource, _ in page.keys])
 
-    def committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
+    def committed(self, caller: Caller, request: control.StageCommit) -> Iterable[Intake]:
         """The logs of the stages, and those that they are published to."""
         stages = self._found(caller, request.stages)
         targets = [n for s in stages for n in s.record.incarnations]
         return [*self._staged(caller, request.stages), *self._named(caller, [*targets, *request.truncate])]
 
-    def with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
+    def with_stages(self, caller: Caller, request: control.StageDescribe) -> Iterable[Intake]:
         """The logs of the stages on the page."""
         return self._staged(caller, [key[-1] for key in self._listing.stages_page(caller, request).keys])
 

@@ -23,7 +23,7 @@ from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.steps import Outcome
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
-from mtl.wire import control as w
+from mtl.wire import control
 
 K = TypeVar("K")
 
@@ -31,7 +31,7 @@ K = TypeVar("K")
 class _Poll:
     """One waiting Describe: of the resources `names`, or (None) of those that match `pattern`, or (None) of all."""
 
-    def __init__(self, caller: Caller, request: w.ResourceDescribe) -> None:
+    def __init__(self, caller: Caller, request: control.ResourceDescribe) -> None:
         self.caller = caller
         self.request = request
         self.over: Outcome[None] = Outcome()
@@ -91,7 +91,7 @@ class Polls:
         """The polls of each (owner, virtual host, pattern)."""
         self._last = 0
 
-    async def describe(self, caller: Caller, request: w.ResourceDescribe) -> w.DescriptionList:
+    async def describe(self, caller: Caller, request: control.ResourceDescribe) -> control.DescriptionList:
         """Resource.Describe: answered now, or when there is a change. Raises `Refused` 404, 503 for too many polls."""
         if request.pattern is not None:
             check(request.pattern)
@@ -180,13 +180,13 @@ class Polls:
 
     # --- answers --------------------------------------------------------------------------------------------
 
-    async def _describe_all(self, poll: _Poll) -> w.DescriptionList:
+    async def _describe_all(self, poll: _Poll) -> control.DescriptionList:
         state = None if poll.request.continue_ else self._changes.state()
         found = self._listing.page(poll.caller, poll.request)
         entries, last = await self._listing.describe_resources(
             poll.caller, found, history=poll.request.history
         )
-        return w.DescriptionList(resources=entries, state=state, continue_=continued(last))
+        return control.DescriptionList(resources=entries, state=state, continue_=continued(last))
 
     def _changed(self, poll: _Poll) -> _Changed | None:
         """The first page of the changes since the state in the request. None if it has no state, or an unknown one."""
@@ -200,7 +200,7 @@ class Polls:
         state = self._changes.state(None if is_all else changed[covered[-1]])
         return _Changed({name: changed[name] for name in seen}, state, is_all)
 
-    async def _describe_changed(self, poll: _Poll, changed: _Changed) -> w.DescriptionList:
+    async def _describe_changed(self, poll: _Poll, changed: _Changed) -> control.DescriptionList:
         vhost = poll.caller.vhost
         self._listing.check(poll.caller, poll.request)
         found = [r for name in changed.names if (r := self._resources.listed(vhost, name)) is not None]
@@ -209,7 +209,7 @@ class Polls:
             poll.caller, (found, None), history=poll.request.history
         )
         state = changed.state if last is None else self._changes.state(changed.names[last[1]])
-        return w.DescriptionList(resources=entries, removed=removed, state=state)
+        return control.DescriptionList(resources=entries, removed=removed, state=state)
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:

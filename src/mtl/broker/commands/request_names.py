@@ -11,7 +11,7 @@ from mtl.broker.stages.applications import Applications
 from mtl.broker.stages.stages import Stage, Stages
 from mtl.broker.writing.resource import dead_letters_of
 from mtl.broker.writing.resources import Resources
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class RequestNames:
@@ -26,7 +26,7 @@ class RequestNames:
         """The resource of the request."""
         return filter(None, [request.resource])
 
-    def created(self, _: Caller, request: w.ResourceCreate) -> Iterable[str]:
+    def created(self, _: Caller, request: control.ResourceCreate) -> Iterable[str]:
         """The resource, and that of its dead letters, which the creator chooses."""
         return filter(None, [request.resource, request.dead_letter])
 
@@ -34,11 +34,11 @@ class RequestNames:
         """The resources of the request."""
         return request.resources or ()
 
-    def described(self, _: Caller, request: w.ResourceDescribe) -> Iterable[str]:
+    def described(self, _: Caller, request: control.ResourceDescribe) -> Iterable[str]:
         """The resources that the request asks about."""
         return [request.resource] if request.resource is not None else request.resources or ()
 
-    def buried(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
+    def buried(self, caller: Caller, request: control.ConnectionReader) -> Iterable[str]:
         """The resources to which a consumer's rejected contents are copied."""
         if not buries(caller, request):
             return ()
@@ -49,13 +49,13 @@ class RequestNames:
         resource = self._resources.find(vhost, name)
         return dead_letters_of(name) if resource is None else resource.dead_letter
 
-    def written(self, caller: Caller, request: w.ConnectionWriter) -> Iterable[str]:
+    def written(self, caller: Caller, request: control.ConnectionWriter) -> Iterable[str]:
         """The resources of the request and of a stage that it continues, whose contents become this writer's."""
         yield from request.resources
         if request.stage is not None and request.stage.id is not None:
             yield from self._staged_in(caller, [request.stage.id])
 
-    def staged(self, caller: Caller, request: w.StageAbort | w.StageCommit) -> Iterable[str]:
+    def staged(self, caller: Caller, request: control.StageAbort | control.StageCommit) -> Iterable[str]:
         """The resources of the stages in the request."""
         return self._staged_in(caller, request.stages)
 
@@ -67,26 +67,26 @@ class RequestNames:
         found = (self._stages.find(caller.vhost, name) for name in stages)
         return [stage for stage in found if stage is not None]
 
-    def committed(self, caller: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
+    def committed(self, caller: Caller, request: control.StageCommit | control.StageForget) -> Iterable[str]:
         """The resources of the last commit of the request's application."""
-        query = request.query if isinstance(request, w.StageCommit) else None
+        query = request.query if isinstance(request, control.StageCommit) else None
         last = self._applications.last_of(caller.vhost, request.application, query)
         return () if last is None else last.published
 
-    def staged_and_committed(self, caller: Caller, request: w.StageCommit) -> Iterable[str]:
+    def staged_and_committed(self, caller: Caller, request: control.StageCommit) -> Iterable[str]:
         """The resources of the stages and of the last commit."""
         yield from self.staged(caller, request)
         yield from self.committed(caller, request)
 
-    def truncated(self, _: Caller, request: w.StageCommit) -> Iterable[str]:
+    def truncated(self, _: Caller, request: control.StageCommit) -> Iterable[str]:
         """The resources whose former contents the commit replaces."""
         return request.truncate
 
-    def read_group(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
+    def read_group(self, caller: Caller, request: control.ConnectionReader) -> Iterable[str]:
         """The group that a reader holds or is a member of."""
         return () if _competes(caller) else filter(None, [request.group])
 
-    def read_queue(self, caller: Caller, request: w.ConnectionReader) -> Iterable[str]:
+    def read_queue(self, caller: Caller, request: control.ConnectionReader) -> Iterable[str]:
         """The queue that a consumer consumes from."""
         return [request.group or queue_limits.DEFAULT_QUEUE] if _competes(caller) else ()
 
@@ -94,19 +94,19 @@ class RequestNames:
         """The group of the request."""
         return [request.group]
 
-    def writer(self, _: Caller, request: w.ConnectionWriter) -> Iterable[str]:
+    def writer(self, _: Caller, request: control.ConnectionWriter) -> Iterable[str]:
         """The writer name of the request."""
         return filter(None, [request.writer])
 
-    def writer_application(self, _: Caller, request: w.ConnectionWriter) -> Iterable[str]:
+    def writer_application(self, _: Caller, request: control.ConnectionWriter) -> Iterable[str]:
         """The application that a writer stages for."""
         return () if request.stage is None else [request.stage.application]
 
-    def application(self, _: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
+    def application(self, _: Caller, request: control.StageCommit | control.StageForget) -> Iterable[str]:
         """The application of the request."""
         return [request.application]
 
-    def aborted_applications(self, caller: Caller, request: w.StageAbort) -> Iterable[str]:
+    def aborted_applications(self, caller: Caller, request: control.StageAbort) -> Iterable[str]:
         """The applications of the stages in the request."""
         return [stage.record.application for stage in self._found(caller, request.stages)]
 
@@ -115,6 +115,6 @@ def _competes(caller: Caller) -> bool:
     return caller.profile is not None and caller.profile.competing
 
 
-def buries(caller: Caller, request: w.ConnectionReader) -> bool:
+def buries(caller: Caller, request: control.ConnectionReader) -> bool:
     """Whether this reader's rejected contents become dead letters; without confirmation nothing is rejected."""
     return _competes(caller) and request.confirm == "full"

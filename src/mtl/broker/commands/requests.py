@@ -23,9 +23,9 @@ from mtl.broker.steps import run
 from mtl.errors import Refused, StorageError
 from mtl.profiles import CommandClass
 from mtl.protocol.states import RequestKind
-from mtl.wire import control as w
+from mtl.wire import control
 
-Handlers = Mapping[type, Callable[[Any, Any], Awaitable[w.Reply]]]
+Handlers = Mapping[type, Callable[[Any, Any], Awaitable[control.Reply]]]
 """The handler of each type of request, with a `Caller`, or with the `Session` where the command's row says so."""
 
 
@@ -55,7 +55,7 @@ class Requests:
         self._handlers = handlers
 
     def handle(
-        self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]
+        self, session: Session, request: control.Request, reply: Callable[[control.Reply | Refused], None]
     ) -> None:
         """Check the state of the session, carry the request out, and apply the answer to that state.
 
@@ -72,10 +72,10 @@ class Requests:
         self,
         session: Session,
         kind: RequestKind,
-        request: w.Request,
-        reply: Callable[[w.Reply | Refused], None],
+        request: control.Request,
+        reply: Callable[[control.Reply | Refused], None],
     ) -> None:
-        outcome: w.Reply | Refused
+        outcome: control.Reply | Refused
         try:
             outcome = await self._carry_out(session, request)
             status = outcome.code
@@ -83,10 +83,14 @@ class Requests:
             outcome, status = refused.with_traceback(None), refused.status  # its frames would keep it alive
         session.control.replied(kind, status)
         reply(outcome)
-        if isinstance(outcome, w.Ready) and kind is RequestKind.AUTHORIZE and session.profile is not None:
+        if (
+            isinstance(outcome, control.Ready)
+            and kind is RequestKind.AUTHORIZE
+            and session.profile is not None
+        ):
             session.control.profile_kept()
 
-    async def _carry_out(self, session: Session, request: w.Request) -> w.Reply:
+    async def _carry_out(self, session: Session, request: control.Request) -> control.Reply:
         command = self._commands[type(request)]
         if command.session:
             return await self._handlers[type(request)](session, request)
@@ -105,7 +109,7 @@ class Requests:
         self._outbox.audit.answered(caller, request, reply)
         return self._listing.sealed(reply)
 
-    async def _count_and_perform(self, caller: Caller, request: w.Request) -> w.Reply:
+    async def _count_and_perform(self, caller: Caller, request: control.Request) -> control.Reply:
         self._under_way.check(caller.principal)
         owner = self._quotas.owner(caller.principal)
         self._under_way.add(owner)
@@ -117,7 +121,7 @@ class Requests:
         self._under_way.remove(owner)
         return reply
 
-    async def _perform(self, caller: Caller, request: w.Request) -> w.Reply:
+    async def _perform(self, caller: Caller, request: control.Request) -> control.Reply:
         self._authorization.check(caller, request)
         if not self._needed.are_open:
             await self._needed.opened(caller, request)
@@ -125,9 +129,11 @@ class Requests:
         return await self._handlers[type(request)](caller, request)
 
 
-def _check_profile(caller: Caller, request: w.Request, command: Command) -> None:
+def _check_profile(caller: Caller, request: control.Request, command: Command) -> None:
     """Raises `Refused` 501 for a command that the profile does not have (MTL-40)."""
     if command.of is not CommandClass.CONNECTION and command.of not in caller.chosen_profile.classes:
         raise Refused(
-            501, w.UNKNOWN_COMMAND, f'the profile "{caller.chosen_profile.name}" has no {request.command}'
+            501,
+            control.UNKNOWN_COMMAND,
+            f'the profile "{caller.chosen_profile.name}" has no {request.command}',
         )

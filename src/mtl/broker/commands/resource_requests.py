@@ -19,7 +19,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
 from mtl.storage.api import RangeFrom
 from mtl.storage.records import CursorRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class ResourceRequests:
@@ -45,13 +45,13 @@ class ResourceRequests:
         self._commits = commits
         self._reads = reads
 
-    async def create(self, caller: Caller, request: w.ResourceCreate) -> w.ResourceCreated:
+    async def create(self, caller: Caller, request: control.ResourceCreate) -> control.ResourceCreated:
         """Resource.Create: a resource that exists already may be described instead."""
         created = await self._resources.create(caller.vhost, request, caller)
         (described,) = await describe(self._reads, [created], caller.principal)
-        return w.ResourceCreated(resource=described)
+        return control.ResourceCreated(resource=described)
 
-    async def delete(self, caller: Caller, request: w.ResourceDelete) -> w.Ok:
+    async def delete(self, caller: Caller, request: control.ResourceDelete) -> control.Ok:
         """Resource.Delete. Its leases end; then it, its cursors, queues and stages are deleted in one transaction."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
@@ -75,9 +75,9 @@ class ResourceRequests:
         except Refused as unknown:  # the outcome
             self._resources.doubt(resource, unknown)
             raise
-        return w.Ok()
+        return control.Ok()
 
-    async def locate(self, caller: Caller, request: w.ResourceLocate) -> w.Located:
+    async def locate(self, caller: Caller, request: control.ResourceLocate) -> control.Located:
         """Resource.Locate: the sequence at a time, or after contents or octets."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
@@ -85,50 +85,52 @@ class ResourceRequests:
             return await self._locate_time(resource, request.timestamp, caller.principal)
         return await self._locate_end(resource, request, caller.principal)
 
-    async def _locate_time(self, resource: Resource, timestamp: int, principal: str) -> w.Located:
+    async def _locate_time(self, resource: Resource, timestamp: int, principal: str) -> control.Located:
         ref = await self._reads.at_time(resource, timestamp, principal)
         sequence = resource.end if ref is None else max(ref.base, resource.earliest)
-        return w.Located(
+        return control.Located(
             sequence=sequence,
             log_epoch=resource.epoch_of(sequence),
             timestamp=None if ref is None else ref.time_us,
             match=ref is not None,
         )
 
-    async def _locate_end(self, resource: Resource, request: w.ResourceLocate, principal: str) -> w.Located:
+    async def _locate_end(
+        self, resource: Resource, request: control.ResourceLocate, principal: str
+    ) -> control.Located:
         start = resource.resolve(request.start or 0, request.log_epoch)
         if start == resource.end:
-            return w.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False)
+            return control.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False)
         within = await self._reads.ask(resource, RangeFrom(start, request.contents, request.bytes), principal)
-        return w.Located(
+        return control.Located(
             sequence=within.end,
             log_epoch=resource.epoch_of(within.end),
             timestamp=within.time_us,
             bytes=within.octets,
         )
 
-    async def delete_queue(self, caller: Caller, request: w.QueueDelete) -> w.Ok:
+    async def delete_queue(self, caller: Caller, request: control.QueueDelete) -> control.Ok:
         """Queue.Delete: of a queue without consumers."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
         queue = self._queues.of(resource).get(request.group)
         if queue is None and self._queues.is_unreadable(resource, request.group):
             await self._queues.forget(resource, request.group)
-            return w.Ok()
+            return control.Ok()
         if queue is None:
             raise Refused(
-                404, w.UNKNOWN_QUEUE, f"resource {request.resource!r} has no queue {request.group!r}"
+                404, control.UNKNOWN_QUEUE, f"resource {request.resource!r} has no queue {request.group!r}"
             )
         if queue.deleting:
-            raise Refused(503, w.OVERLOADED, f"queue {queue.name!r} is being deleted; try again")
+            raise Refused(503, control.OVERLOADED, f"queue {queue.name!r} is being deleted; try again")
         if queue.consumers:
             raise Refused(
                 409,
-                w.IN_USE,
+                control.IN_USE,
                 f"queue {queue.name!r} of {resource.name!r} has {len(queue.consumers)} consumers",
             )
         await self._queues.delete([queue])
-        return w.Ok()
+        return control.Ok()
 
 
 def _is_cursor_of(record: CursorRecord, vhost: str, resource: str) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.access.accounts import Need
 from mtl.profiles import Profile
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 RequestKey = tuple[str, str, str, str]
 """(virtual host, principal, CURVE key, the id that the client gave a lease)."""
@@ -60,9 +60,9 @@ def request_key(vhost: str, principal: str, key: str, request_id: str | None) ->
 class Flow(Protocol):
     """The interface of a connection's data flow to its leases."""
 
-    peer: a.Peer
+    peer: actions.Peer
 
-    def send(self, command: c.Command) -> None:
+    def send(self, command: commands.Command) -> None:
         """Send a command that is not a reader's content."""
 
     def lost(self, lease: Lease) -> None:

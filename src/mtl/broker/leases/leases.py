@@ -15,7 +15,7 @@ from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.errors import Refused
 from mtl.protocol import states
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.control import OVERLOADED
 
 
@@ -114,7 +114,7 @@ class Leases:
         reason.
         """
         if lease.flow is not None and lease.terms.binding:
-            lease.flow.send(c.Response(states.LEASE_ENDED, states.FORBIDDEN))
+            lease.flow.send(commands.Response(states.LEASE_ENDED, states.FORBIDDEN))
         self.end(lease)
 
     def unbind(self, lease: Lease) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
@@ -27,7 +27,7 @@ from mtl.errors import Refused, StorageError
 from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent
 from mtl.storage.api import Chunk, Contents
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 
 class Consumers:
@@ -107,7 +107,7 @@ class Consumers:
                 self._changed(queue)
             self._wake_all(lease)
 
-    def reject(self, lease: QueueLease, command: c.Reject) -> None:
+    def reject(self, lease: QueueLease, command: commands.Reject) -> None:
         """Contents were not processed: they are delivered again, or (without `recycle`) become dead letters."""
         if not lease.full:
             return
@@ -345,7 +345,7 @@ class Consumers:
             lease.unsettled.add(Sent(lease.delivered, lease.delivered, size, (queue, sequence)))
         self.counts["delivered"] += handed.last - handed.first + 1
         self._outbox.actions.append(
-            a.Deliver(
+            actions.Deliver(
                 lease.flow.peer,
                 lease.terms.token,
                 lease.terms.principal,

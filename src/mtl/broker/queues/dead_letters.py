@@ -30,7 +30,7 @@ from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import QUEUE
 from mtl.storage.api import Chunk, Contents
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import Value, decode_table, encode_table, join_tables
 from mtl.wire.packs import unpack
 
@@ -87,7 +87,7 @@ class DeadLetters:
         vhost = queue.resource.record.vhost
         target = self._resources.find(vhost, queue.dead_letter)
         if target is None:
-            request = w.ResourceCreate(resource=queue.dead_letter, exist_ok=True)
+            request = control.ResourceCreate(resource=queue.dead_letter, exist_ok=True)
             owner = queue.resource.record.owner
             run(self._create(queue, vhost, request, owner))
             return
@@ -160,7 +160,7 @@ class DeadLetters:
             self._leases[queue] = lease
         return lease
 
-    async def _create(self, queue: Queue, vhost: str, request: w.ResourceCreate, owner: str) -> None:
+    async def _create(self, queue: Queue, vhost: str, request: control.ResourceCreate, owner: str) -> None:
         try:
             await self._resources.create(vhost, request, owner=owner)
         except (Refused, StorageError) as e:

@@ -17,7 +17,7 @@ from mtl.broker.reading.ahead import Ahead
 from mtl.broker.writing.resource import Resource
 from mtl.protocol.settlement import Unsettled
 from mtl.storage.records import LetterEntry, QueueRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
@@ -90,12 +90,12 @@ class Queue:
             self.owner,
         )
 
-    def describe(self) -> w.QueueInfo:
+    def describe(self) -> control.QueueInfo:
         """The description for Queue.Describe."""
         state, log = self.state, self.resource.log
         unsettled = state.unsettled(log.next) if log is not None else None
         delivered, delayed, dead = (state.count(x) for x in (At.DELIVERED, At.DELAYED, At.DEAD))
-        return w.QueueInfo(
+        return control.QueueInfo(
             group=self.name,
             resource=self.resource.name,
             incarnation=self.resource.record.incarnation,

@@ -26,7 +26,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.storage.records import QueueRecord, record_key
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
@@ -95,7 +95,7 @@ class Queues:
             return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
         return self._keys.page((vhost, resource), after, wanted)
 
-    def describe(self, keys: Iterable[QueueKey]) -> list[w.QueueInfo]:
+    def describe(self, keys: Iterable[QueueKey]) -> list[control.QueueInfo]:
         """Queues for Queue.Describe."""
         found = ((self._resources.listed(vhost, resource), name) for vhost, resource, name in keys)
         return [self.of(resource)[name].describe() for resource, name in found if resource is not None]
@@ -139,7 +139,7 @@ class Queues:
         found = self.of(resource).get(name)
         if found is not None and found.deleting:
             message = f"queue {name!r} of {resource.name!r} is being deleted; try again"
-            raise Refused(503, w.OVERLOADED, message)
+            raise Refused(503, control.OVERLOADED, message)
         if found is not None:
             return found
         self.check_readable(resource, name)

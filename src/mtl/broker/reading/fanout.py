@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.writing.writers import WriterLease
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 OVERHEAD = 128
 """Octets that a content costs in a ring besides its size: without them a ring could have any number of empty
@@ -39,13 +39,13 @@ class FanoutLease(Lease):
     def __init__(self, terms: LeaseTerms) -> None:
         super().__init__(terms)
         self.summoned: dict[str, None] = {}
-        self.ring: deque[c.Content] = deque()
+        self.ring: deque[commands.Content] = deque()
         self.octets = 0
         """The cost of the ring and of returned contents, in octets."""
         self.counted = 0
         """The part of these octets that is counted for the user."""
         self.delivered = 0
-        self._returned: list[c.Content] = []
+        self._returned: list[commands.Content] = []
         """Contents that were not sent since the last `pop_unsent`, in order; all are older than the ring."""
         self._tried = 0
         """The first delivery number of the last `pop_unsent`."""
@@ -55,7 +55,7 @@ class FanoutLease(Lease):
         """Whether there are unsent contents."""
         return bool(self.ring or self._returned)
 
-    def append(self, content: c.Content) -> None:
+    def append(self, content: commands.Content) -> None:
         """Append a content to the ring."""
         self.ring.append(content)
         self.octets += _cost(content)
@@ -72,7 +72,7 @@ class FanoutLease(Lease):
             dropped += 1
         return dropped
 
-    def push_unsent(self, content: c.Content) -> None:
+    def push_unsent(self, content: commands.Content) -> None:
         """Return a content of `pop_unsent` that was not sent; all from the first unsent one on return, in order."""
         self._returned.append(content)
         self.octets += _cost(content)
@@ -82,7 +82,7 @@ class FanoutLease(Lease):
         """Whether no content of the last `pop_unsent` was sent."""
         return bool(self._returned) and self._returned[0].sequence == self._tried
 
-    def pop_unsent(self, most: int) -> list[c.Content]:
+    def pop_unsent(self, most: int) -> list[commands.Content]:
         """Take the first contents to be sent, in order."""
         self._merge()
         contents = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
@@ -101,7 +101,7 @@ class FanoutLease(Lease):
         self.summoned.pop(resource, None)
         self._forget(lambda content: content.resource == resource)
 
-    def _forget(self, which: Callable[[c.Content], bool]) -> None:
+    def _forget(self, which: Callable[[commands.Content], bool]) -> None:
         self._merge()
         self.ring = deque(content for content in self.ring if not which(content))
         self.octets = sum(map(_cost, self.ring))
@@ -154,37 +154,39 @@ class Fanout:
     def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
         """Ignored: nothing is confirmed in this profile (MTL-115)."""
 
-    def reject(self, lease: FanoutLease, command: c.Reject) -> None:
+    def reject(self, lease: FanoutLease, command: commands.Reject) -> None:
         """Ignored: nothing is rejected in this profile."""
 
-    def content(self, writer: WriterLease, content: c.Content) -> None:
+    def content(self, writer: WriterLease, content: commands.Content) -> None:
         """Copy one content to every reader that summoned its resource (MTL-116)."""
         name = content.resource or writer.only or ""
         known = name in writer.terms.profile.fixed_resources and writer.terms.covers(name)
         if not known or not _allowed(content):
             self.counts["refused"] += 1
             if writer.flow is not None:
-                writer.flow.send(c.Reject(content.sequence, False, False))
+                writer.flow.send(commands.Reject(content.sequence, False, False))
             return
         for reader in list(self._readers.get(writer.terms.vhost, {}).values()):
             if reader.flow is not None and name in reader.summoned:
                 self._offer(reader, name, content)
 
-    def _offer(self, reader: FanoutLease, name: str, content: c.Content) -> None:
+    def _offer(self, reader: FanoutLease, name: str, content: commands.Content) -> None:
         reader.delivered += 1
-        copy = c.Content(reader.delivered, name, content.properties, content.body)
+        copy = commands.Content(reader.delivered, name, content.properties, content.body)
         if reader.waits:
             reader.append(copy)
             self._trim(reader)
         else:
             self._send(reader, copy)
 
-    def _send(self, reader: FanoutLease, content: c.Content) -> None:
+    def _send(self, reader: FanoutLease, content: commands.Content) -> None:
         if reader.flow is not None:
             terms = reader.terms
-            self._outbox.actions.append(a.Relay(reader.flow.peer, terms.token, terms.principal, content))
+            self._outbox.actions.append(
+                actions.Relay(reader.flow.peer, terms.token, terms.principal, content)
+            )
 
-    def blocked(self, reader: FanoutLease, content: c.Content) -> None:
+    def blocked(self, reader: FanoutLease, content: commands.Content) -> None:
         """The peer's queue was full: keep the content for later, unless its flow or its Summon has ended."""
         if content.resource in reader.summoned:
             reader.push_unsent(content)
@@ -223,13 +225,13 @@ class Fanout:
         reader.counted = reader.octets
 
 
-def _cost(content: c.Content) -> int:
+def _cost(content: commands.Content) -> int:
     return len(content.body) + len(content.properties) + OVERHEAD
 
 
-def _allowed(content: c.Content) -> bool:
+def _allowed(content: commands.Content) -> bool:
     return (
         len(content.body) <= limits.MAX_CONTENT
         and len(content.properties) <= limits.MAX_TABLE
-        and not c.reserved(content.properties)
+        and not commands.reserved(content.properties)
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from mtl.broker.leases.lease import Lease, LeaseTerms
 from mtl.broker.reading.readers import ReaderLease, Readers
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 
 class HolderLease(Lease):
@@ -65,7 +65,7 @@ class Holders:
     def confirm(self, lease: HolderLease, sequence: int, multiple: bool) -> None:
         """A Confirm belongs to a part."""
 
-    def reject(self, lease: HolderLease, command: c.Reject) -> None:
+    def reject(self, lease: HolderLease, command: commands.Reject) -> None:
         """Nothing was sent."""
 
     def on_frame(self, lease: HolderLease) -> None:

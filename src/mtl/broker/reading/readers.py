@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.leases import Leases
@@ -25,7 +25,7 @@ from mtl.errors import StorageError
 from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent, Unsettled
 from mtl.storage.api import Chunk, ChunkRef, Contents, LogView
-from mtl.wire import commands as c
+from mtl.wire import commands
 
 
 class ReaderLease(HoldingLease):
@@ -114,7 +114,7 @@ class ReaderLease(HoldingLease):
 
 _NONE: Final[Mapping[str, ReaderLease]] = {}
 
-HasRoom = Callable[[a.Peer, str, int], bool]
+HasRoom = Callable[[actions.Peer, str, int], bool]
 """Whether contents of so many octets may be sent to a peer, for this owner."""
 
 
@@ -165,7 +165,7 @@ class Readers:
         if lease.full:
             lease.settle(sequence, multiple)
 
-    def reject(self, lease: ReaderLease, command: c.Reject) -> None:
+    def reject(self, lease: ReaderLease, command: commands.Reject) -> None:
         """A Reject settles, unless the contents have to be sent again with the next bind (PROTOCOL.md 5.2)."""
         if lease.full and not command.recycle:
             self.counts["rejected"] += 1
@@ -272,7 +272,7 @@ class Readers:
         if lease.full:
             self._remember(lease, first, last, size)
         self._outbox.actions.append(
-            a.Deliver(
+            actions.Deliver(
                 lease.flow.peer,
                 lease.terms.token,
                 lease.terms.principal,

@@ -16,7 +16,7 @@ from mtl.broker.steps import gather
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import Asks, ByTime, ChunkRef, Contents, NotInMemory, Question, Read
-from mtl.wire import control as w
+from mtl.wire import control
 
 A = TypeVar("A")
 
@@ -76,5 +76,5 @@ class Reads:
         except StorageError as error:
             resource.add_unread(start, start + 1, error)
             message = f"resource {resource.name!r} cannot be read from {start}: {error}"
-            raise Refused(503, w.STORAGE, message) from error
+            raise Refused(503, control.STORAGE, message) from error
         resource.unread.forget(start)

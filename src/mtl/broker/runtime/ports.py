@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.errors import StorageError
 from mtl.net.router import SendOutcome
 from mtl.storage.api import ChunkRef, StorageAction
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import Buffer
 
 
@@ -21,11 +21,11 @@ class Sockets(Protocol):
     def reply(self, frames: Sequence[bytes], owner: str) -> SendOutcome:
         """Send one message on the control socket, to the identity in its first frame."""
 
-    def send(self, peer: a.Peer, header: bytes, body: Buffer, owner: str) -> SendOutcome:
+    def send(self, peer: actions.Peer, header: bytes, body: Buffer, owner: str) -> SendOutcome:
         """Send one data command that is not a content."""
 
     def send_contents(
-        self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
+        self, peer: actions.Peer, headers: Sequence[bytes], bodies: Sequence[Buffer], owner: str
     ) -> tuple[int, SendOutcome]:
         """Send contents in a row. Returns how many were sent, and the outcome of the next one."""
 
@@ -33,25 +33,27 @@ class Sockets(Protocol):
 class Clock(Protocol):
     """Reads the time."""
 
-    def __call__(self) -> a.Now: ...
+    def __call__(self) -> actions.Now: ...
 
 
 class Outcomes(Protocol):
     """The receiver of sends that were not carried out: the core, whose methods these are."""
 
-    def blocked(self, lease: str, sequence: int, now: a.Now) -> None: ...
+    def blocked(self, lease: str, sequence: int, now: actions.Now) -> None: ...
 
-    def unsent(self, lease: str, content: c.Content, now: a.Now) -> None: ...
+    def unsent(self, lease: str, content: commands.Content, now: actions.Now) -> None: ...
 
-    def unreachable(self, peer: a.Peer, now: a.Now) -> None: ...
+    def unreachable(self, peer: actions.Peer, now: actions.Now) -> None: ...
 
-    def unread(self, lease: str, resource: str, ref: ChunkRef, error: StorageError, now: a.Now) -> None: ...
+    def unread(
+        self, lease: str, resource: str, ref: ChunkRef, error: StorageError, now: actions.Now
+    ) -> None: ...
 
 
 class Workers(Protocol):
     """Performs the actions that are not sends."""
 
-    def begin(self, action: StorageAction | a.CheckPassword) -> None:
+    def begin(self, action: StorageAction | actions.CheckPassword) -> None:
         """Perform an action now or later; its result is passed to the core later."""
 
     def end_turn(self) -> list[tuple[int, object]]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.reading.stored import stored_pack
@@ -21,7 +21,7 @@ from mtl.broker.runtime.ports import Clock, Outcomes, Sockets, Workers
 from mtl.errors import StorageError
 from mtl.net.limits import ZERO_COPY
 from mtl.net.router import SendOutcome
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import EMPTY, Buffer, encode_table, join_tables
 from mtl.wire.packs import unpacked
 from mtl.wire.places import Place
@@ -37,24 +37,24 @@ class LoopSender:
         self._broker = broker
         self._clock = clock
         self._backlog = backlog
-        self._waiting: dict[a.Peer, deque[a.Send]] = {}
+        self._waiting: dict[actions.Peer, deque[actions.Send]] = {}
         self._held_back: set[str] = set()
         """Leases with a content that was not sent in this round."""
 
-    def send(self, action: a.SendReply | a.Send | a.Deliver | a.Relay) -> None:
+    def send(self, action: actions.SendReply | actions.Send | actions.Deliver | actions.Relay) -> None:
         """Carry out one send."""
         match action:
-            case a.SendReply():
+            case actions.SendReply():
                 # A full or closed REQ does not wait for this reply any more; its client asks again.
                 self._sockets.reply((*action.envelope, *action.frames), action.owner)
-            case a.Send():
+            case actions.Send():
                 self._command(action)
-            case a.Deliver():
+            case actions.Deliver():
                 self._deliver(action)
-            case a.Relay():
+            case actions.Relay():
                 self._relay(action)
 
-    def on_frame(self, peer: a.Peer) -> None:
+    def on_frame(self, peer: actions.Peer) -> None:
         """A frame came from this peer: its queue may have room again."""
         if peer in self._waiting:
             self._flush_peer(peer)
@@ -65,7 +65,7 @@ class LoopSender:
         for peer in list(self._waiting):
             self._flush_peer(peer)
 
-    def _flush_peer(self, peer: a.Peer) -> None:
+    def _flush_peer(self, peer: actions.Peer) -> None:
         waiting = self._waiting[peer]
         while waiting:
             sent = self._send_command(waiting[0])
@@ -77,7 +77,7 @@ class LoopSender:
             self._backlog.remove(waiting.popleft().owner)
         self._waiting.pop(peer, None)
 
-    def _command(self, action: a.Send) -> None:
+    def _command(self, action: actions.Send) -> None:
         if action.peer not in self._waiting:
             sent = self._send_command(action)
             if sent is SendOutcome.GONE:
@@ -90,17 +90,17 @@ class LoopSender:
         if len(waiting) > broker_limits.SEND_BACKLOG or self._backlog.excess(action.owner) > 0:
             self._drop_peer(action.peer)
 
-    def _drop_peer(self, peer: a.Peer) -> None:
+    def _drop_peer(self, peer: actions.Peer) -> None:
         for action in self._waiting.pop(peer, ()):
             self._backlog.remove(action.owner)
         self._broker.unreachable(peer, self._clock())
 
-    def _send_command(self, action: a.Send) -> SendOutcome:
+    def _send_command(self, action: actions.Send) -> SendOutcome:
         return self._sockets.send(action.peer, action.header, action.body, action.owner)
 
     # --- contents -------------------------------------------------------------------------------------------
 
-    def _deliver(self, action: a.Deliver) -> None:
+    def _deliver(self, action: actions.Deliver) -> None:
         if action.lease in self._held_back:
             return  # the core knows the content with which this lease continues
         if action.peer in self._waiting:
@@ -113,11 +113,11 @@ class LoopSender:
         if outcome is SendOutcome.GONE:
             self._drop_peer(action.peer)
 
-    def _hold_back(self, action: a.Deliver, sequence: int) -> None:
+    def _hold_back(self, action: actions.Deliver, sequence: int) -> None:
         self._held_back.add(action.lease)
         self._broker.blocked(action.lease, sequence, self._clock())
 
-    def _run(self, action: a.Deliver) -> Run:
+    def _run(self, action: actions.Deliver) -> Run:
         """The Contents to be sent; none when the stored octets cannot be decoded."""
         try:
             return _wire(action)(action)
@@ -126,7 +126,7 @@ class LoopSender:
             self._broker.unread(action.lease, action.resource, action.chunk.ref, e, self._clock())
         return (), ()
 
-    def _relay(self, action: a.Relay) -> None:
+    def _relay(self, action: actions.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
         sent = SendOutcome.FULL if waits else self._send_content(action)
         if sent is SendOutcome.FULL:
@@ -135,8 +135,8 @@ class LoopSender:
         elif sent is SendOutcome.GONE:
             self._drop_peer(action.peer)
 
-    def _send_content(self, action: a.Relay) -> SendOutcome:
-        header, body = c.encode(action.content)
+    def _send_content(self, action: actions.Relay) -> SendOutcome:
+        header, body = commands.encode(action.content)
         return self._sockets.send_contents(action.peer, (header,), (body,), action.owner)[1]
 
 
@@ -144,12 +144,12 @@ Run = tuple[Sequence[bytes], Sequence[Buffer]]
 """Headers and bodies of the Contents of one `Deliver`."""
 
 
-def _first_number(action: a.Deliver) -> int:
+def _first_number(action: actions.Deliver) -> int:
     """The first sequence of a `Deliver` on the wire."""
     return action.first if action.number is None else action.number
 
 
-def _wire(action: a.Deliver) -> Callable[[a.Deliver], Run]:
+def _wire(action: actions.Deliver) -> Callable[[actions.Deliver], Run]:
     if action.chunk.place is not None:
         return _place
     if action.packed:
@@ -157,21 +157,23 @@ def _wire(action: a.Deliver) -> Callable[[a.Deliver], Run]:
     return _contents if action.number is None else _deliveries
 
 
-def _pack(action: a.Deliver) -> Run:
+def _pack(action: actions.Deliver) -> Run:
     """The chunk as it is stored."""
     ref = action.chunk.ref
-    properties = c.packed_properties(ref.count, ref.time_us)
-    header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
+    properties = commands.packed_properties(ref.count, ref.time_us)
+    header, _ = commands.encode(commands.Content(ref.base, action.resource, properties, b""))
     return (header,), (action.chunk.body,)
 
 
-def _place(action: a.Deliver) -> Run:
+def _place(action: actions.Deliver) -> Run:
     """The place of the chunk, for a reader on this machine (PROTOCOL.md 5.6)."""
     ref = action.chunk.ref
     assert action.chunk.place is not None
     path, offset = action.chunk.place
     place = Place(_absolute(path), offset, ref.size)
-    header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
+    header, _ = commands.encode(
+        commands.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b"")
+    )
     return (header,), (b"",)
 
 
@@ -180,34 +182,40 @@ def _absolute(path: str) -> str:
     return str(Path(path).resolve())  # the real path, because readers follow no symbolic links
 
 
-def _contents(action: a.Deliver) -> Run:
+def _contents(action: actions.Deliver) -> Run:
     """Unpacked for a plain reader (plain RFC 11): one Content each, with the chunk's append time."""
     tables, bodies = _unpacked(action)
-    stamp = encode_table({c.TIMESTAMP: action.chunk.ref.time_us})
+    stamp = encode_table({commands.TIMESTAMP: action.chunk.ref.time_us})
     if tables is None:
-        return c.content_headers(c.content_tail(action.resource, stamp), action.first, len(bodies)), bodies
-    tails = {table: c.content_tail(action.resource, join_tables(table, stamp)) for table in set(tables)}
+        return commands.content_headers(
+            commands.content_tail(action.resource, stamp), action.first, len(bodies)
+        ), bodies
+    tails = {
+        table: commands.content_tail(action.resource, join_tables(table, stamp)) for table in set(tables)
+    }
     return _headers(action.first, map(tails.__getitem__, tables)), bodies
 
 
-def _deliveries(action: a.Deliver) -> Run:
+def _deliveries(action: actions.Deliver) -> Run:
     """The same for a consumer of a queue: the sequence is a delivery number."""
     assert action.number is not None
-    mark = {c.REDELIVERED: True} if action.again else {}
+    mark = {commands.REDELIVERED: True} if action.again else {}
     tables, bodies = _unpacked(action)
     stamps = (
-        encode_table({c.TIMESTAMP: action.chunk.ref.time_us, c.SEQUENCE: position, **mark})
+        encode_table({commands.TIMESTAMP: action.chunk.ref.time_us, commands.SEQUENCE: position, **mark})
         for position in range(action.first, action.last + 1)
     )
     joined = map(join_tables, tables or repeat(EMPTY), stamps)
-    return _headers(action.number, (c.content_tail(action.resource, table) for table in joined)), bodies
+    return _headers(
+        action.number, (commands.content_tail(action.resource, table) for table in joined)
+    ), bodies
 
 
 def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
-    return [c.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
+    return [commands.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
 
 
-def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, Sequence[Buffer]]:
+def _unpacked(action: actions.Deliver) -> tuple[list[bytes] | None, Sequence[Buffer]]:
     ref, chunk, _ = action.chunk
     tables, bodies = unpacked(
         stored_pack(ref, chunk).slice(action.first - ref.base, action.last - action.first + 1)
@@ -218,10 +226,12 @@ def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, Sequence[Buffer]]:
     return tables, [bytes(body) if 2 * len(body) < ref.size else body for body in bodies]
 
 
-def carry_out(actions: Sequence[a.Action], sender: LoopSender, workers: Workers) -> list[tuple[int, object]]:
+def carry_out(
+    turn: Sequence[actions.Action], sender: LoopSender, workers: Workers
+) -> list[tuple[int, object]]:
     """Carry out the actions of one turn, in order. Returns the results of those that were performed at once."""
-    for action in actions:
-        if isinstance(action, a.SendReply | a.Send | a.Deliver | a.Relay):
+    for action in turn:
+        if isinstance(action, actions.SendReply | actions.Send | actions.Deliver | actions.Relay):
             sender.send(action)
         else:
             workers.begin(action)

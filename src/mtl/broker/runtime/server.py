@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import AuditEvent
 from mtl.broker.access.authentication import AuthenticationSettings
@@ -273,7 +273,7 @@ class Server:
             if time.monotonic() > until:
                 return
 
-    def _requests(self, now: a.Now) -> Iterator[None]:
+    def _requests(self, now: actions.Now) -> Iterator[None]:
         for frames, origin in self._sockets.requests():
             if self._sockets.shared and is_command(frames):
                 identity, header, body = frames
@@ -283,7 +283,7 @@ class Server:
                 self._broker.control(frames, now, origin)
             yield
 
-    def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
+    def _commands(self, port: Port, now: actions.Now) -> Iterator[None]:
         broker, sender = self._broker, self._sender
         for bursts in self._sockets.commands(port, alone=self._alone):
             for identity, burst in bursts.items():
@@ -291,9 +291,9 @@ class Server:
                 sender.on_frame((port, identity))
             yield
 
-    def _carry_out(self, actions: Sequence[a.Action]) -> bool:
+    def _carry_out(self, turn: Sequence[actions.Action]) -> bool:
         """Carry out actions, here or in a thread; whether the loop completed one that the core waits for."""
-        results = carry_out(actions, self._sender, self._workers)
+        results = carry_out(turn, self._sender, self._workers)
         self._results.extend(results)
         return bool(results)
 
@@ -341,9 +341,9 @@ class Server:
         self._alive = time.monotonic()
 
 
-def clock() -> a.Now:
+def clock() -> actions.Now:
     """The time, for the core."""
-    return a.Now(time.monotonic(), time.time_ns() // 1000, time.clock_gettime(_SINCE_BOOT))
+    return actions.Now(time.monotonic(), time.time_ns() // 1000, time.clock_gettime(_SINCE_BOOT))
 
 
 def open_engine(config: BrokerConfig) -> Engine:

@@ -16,7 +16,7 @@ from mtl.broker.stages.stages import Visible
 from mtl.errors import Refused
 from mtl.storage.records import ApplicationRecord, PublishRecord, record_key
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 _PUBLISHED_OCTETS = 64
 """Most octets of a resource's position and number of contents in a reply, in JSON."""
@@ -74,7 +74,7 @@ class Applications:
             return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
         return self._keys.page((vhost, application), after, wanted)
 
-    def describe(self, keys: Iterable[ApplicationKey]) -> Iterator[w.ApplicationInfo]:
+    def describe(self, keys: Iterable[ApplicationKey]) -> Iterator[control.ApplicationInfo]:
         """Applications for Stage.Describe."""
         return (_application_info(self._applications[key]) for key in keys)
 
@@ -102,7 +102,9 @@ class Applications:
             self._check_readable(earlier)
             self._check_not_forgotten(earlier)
             if earlier in self._committing:
-                raise Refused(503, w.OVERLOADED, f"a commit of {earlier[1]!r} has not ended yet; try again")
+                raise Refused(
+                    503, control.OVERLOADED, f"a commit of {earlier[1]!r} has not ended yet; try again"
+                )
 
     def admit(self, key: ApplicationKey, principal: str) -> None:
         """Raises `Refused` 403 or 503 when there is no room for a new application of this principal."""
@@ -130,7 +132,7 @@ class Applications:
 
     # --- Stage.Forget ---------------------------------------------------------------------------------------
 
-    async def forget(self, caller: Caller, request: w.StageForget) -> w.Ok:
+    async def forget(self, caller: Caller, request: control.StageForget) -> control.Ok:
         """Stage.Forget: forget an application's last commit. Needed after a checkpoint was rolled back on purpose."""
         application = request.application
         key = (caller.vhost, application)
@@ -139,9 +141,11 @@ class Applications:
             record = ApplicationRecord(*key, 0, "", {}, 0)
         if record is None:
             self._unreadable.check(ApplicationRecord, record_key(*key), f"application {application!r}")
-            raise Refused(404, w.UNKNOWN_APPLICATION, f"application {application!r} never committed anything")
+            raise Refused(
+                404, control.UNKNOWN_APPLICATION, f"application {application!r} never committed anything"
+            )
         if key in self._committing:
-            raise Refused(503, w.OVERLOADED, f"application {application!r} is committing; try again")
+            raise Refused(503, control.OVERLOADED, f"application {application!r} is committing; try again")
         self._check_not_forgotten(key)
         known = key in self._applications
         self._forgetting.add(key)
@@ -157,12 +161,12 @@ class Applications:
 
         deletion = Deletion((record,) if known else (), over, damaged=() if known else (record,))
         await remove(self._outbox, [deletion])
-        return w.Ok()
+        return control.Ok()
 
     def _check_not_forgotten(self, key: ApplicationKey) -> None:
         """Raises `Refused` 503 while it is unknown whether the application is forgotten."""
         if key in self._forgetting:
-            raise Refused(503, w.OVERLOADED, f"application {key[1]!r} is being forgotten; try again")
+            raise Refused(503, control.OVERLOADED, f"application {key[1]!r} is being forgotten; try again")
 
 
 def _before_users(vhost: str, application: str, query: str | None) -> ApplicationKey | None:
@@ -172,27 +176,27 @@ def _before_users(vhost: str, application: str, query: str | None) -> Applicatio
     return (vhost, query) if query and application.endswith(f".{query}") else None
 
 
-def committed(record: ApplicationRecord, *, already: bool) -> w.Committed:
+def committed(record: ApplicationRecord, *, already: bool) -> control.Committed:
     """The answer to a Stage.Commit."""
     published, omitted = _published(record)
-    return w.Committed(already=already, resources=published, omitted=omitted, digest=record.digest)
+    return control.Committed(already=already, resources=published, omitted=omitted, digest=record.digest)
 
 
-def _published(record: ApplicationRecord) -> tuple[dict[str, w.Published], int | None]:
+def _published(record: ApplicationRecord) -> tuple[dict[str, control.Published], int | None]:
     """The resources of a commit as far as they fit a reply, and the number of the others, if there are any."""
-    fitting: dict[str, w.Published] = {}
+    fitting: dict[str, control.Published] = {}
     octets = 0
     for name, (first, contents) in record.published.items():
         octets += len(msgspec.json.encode(name)) + _PUBLISHED_OCTETS
         if octets > broker_limits.PAGE_OCTETS:
             return fitting, len(record.published) - len(fitting)
-        fitting[name] = w.Published(first=first, contents=contents)
+        fitting[name] = control.Published(first=first, contents=contents)
     return fitting, None
 
 
-def _application_info(record: ApplicationRecord) -> w.ApplicationInfo:
+def _application_info(record: ApplicationRecord) -> control.ApplicationInfo:
     published, omitted = _published(record)
-    return w.ApplicationInfo(
+    return control.ApplicationInfo(
         application=record.application,
         version=record.version,
         digest=record.digest,

@@ -36,7 +36,7 @@ from mtl.storage.records import (
     PublishRecord,
     ResourceRecord,
 )
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
@@ -55,7 +55,7 @@ class Commit:
         opening: LogOpening,
         applications: Applications,
         key: ApplicationKey,
-        request: w.StageCommit,
+        request: control.StageCommit,
         owner: str,
         stages: list[Stage],
         targets: list[Resource],
@@ -72,7 +72,7 @@ class Commit:
         self.stages = stages
         self.targets = targets
         self.joined: list[Stage] = []
-        self.answered: Outcome[w.Committed] = Outcome()
+        self.answered: Outcome[control.Committed] = Outcome()
         self.delay: Refused | None = None
         """The refusal of requests while the commit is stuck; None otherwise."""
         self.stuck: StorageError | None = None
@@ -264,7 +264,7 @@ class Commit:
             for resource in self.targets:
                 if resource.log is None or not resource.stopped:
                     resource.intake.stop(waiting)
-        self.delay = Refused(503, w.STORAGE, f"application {self.key[1]!r}: {why}")
+        self.delay = Refused(503, control.STORAGE, f"application {self.key[1]!r}: {why}")
         if not self.answered.is_known:
             self.answered.fail(self.delay)
 

@@ -23,7 +23,7 @@ from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.storage.records import ApplicationRecord, PublishRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
@@ -48,7 +48,7 @@ class Commits:
 
     # --- Stage.Commit ---------------------------------------------------------------------------------------
 
-    async def commit(self, caller: Caller, request: w.StageCommit) -> w.Committed:
+    async def commit(self, caller: Caller, request: control.StageCommit) -> control.Committed:
         """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`, and then
         changes nothing, except when its outcome is not known or not visible yet (503).
         """
@@ -64,7 +64,7 @@ class Commits:
             return await self._repeat(last, request)
         self._applications.admit(key, principal)
         if len(set(request.stages)) != len(request.stages):
-            raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
+            raise Refused(400, control.BAD_ARGUMENTS, "a stage is named twice")
         stages = [self._committable(vhost, request, name) for name in request.stages]
         for resource in self._resources.need_all(vhost, request.truncate):
             resource.writable()
@@ -75,19 +75,21 @@ class Commits:
         run(self._carry_out(commit, commit.carry_out()))
         return await commit.answered
 
-    def _committable(self, vhost: str, request: w.StageCommit, name: str) -> Stage:
+    def _committable(self, vhost: str, request: control.StageCommit, name: str) -> Stage:
         stage = self._stages.find(vhost, name)
         if stage is None:
             self._stages.check_readable(name)
             raise unknown_stage(name)
         repetition.check_stage(stage, request)
         if stage.committing:
-            raise Refused(409, w.CLOSED, f"stage {name} is being committed already")
+            raise Refused(409, control.CLOSED, f"stage {name} is being committed already")
         if stage.damage is not None:
             raise damaged(stage)
         if not stage.idle:
             raise Refused(
-                409, w.UNSEALED, f"stage {name} has contents that are not durable yet; close its lease first"
+                409,
+                control.UNSEALED,
+                f"stage {name} has contents that are not durable yet; close its lease first",
             )
         for target, incarnation in stage.record.incarnations.items():
             resource = self._resources.need(vhost, target)
@@ -98,7 +100,7 @@ class Commits:
     def _begin(
         self,
         key: ApplicationKey,
-        request: w.StageCommit,
+        request: control.StageCommit,
         owner: str,
         stages: list[Stage],
         targets: list[Resource],
@@ -138,13 +140,13 @@ class Commits:
 
     # --- repeated requests ----------------------------------------------------------------------------------
 
-    def _join(self, running: Commit, request: w.StageCommit) -> None:
+    def _join(self, running: Commit, request: control.StageCommit) -> None:
         """The same version again while it is being committed gets the same answer."""
         repetition.check_query(request, running.version, running.query)
         if running.version != request.version:
             raise Refused(
                 503,
-                w.OVERLOADED,
+                control.OVERLOADED,
                 f"version {running.version} of {request.application!r} is being committed; try again",
             )
         repetition.check(request, running.digest)
@@ -153,7 +155,7 @@ class Commits:
             raise running.delay
         running.joined += [stage for stage in named if stage not in running.joined]
 
-    async def _repeat(self, last: ApplicationRecord, request: w.StageCommit) -> w.Committed:
+    async def _repeat(self, last: ApplicationRecord, request: control.StageCommit) -> control.Committed:
         """This version was committed before: the answer is repeated, and the new stages are discarded."""
         repetition.check_query(request, last.version, last.query)
         repetition.check_version(request, last.version)
@@ -169,7 +171,7 @@ class Commits:
             log.warning("application %r, the number of its repeated commits: %s", last.application, error)
         return committed(replayed, already=True)
 
-    def _named(self, vhost: str, request: w.StageCommit) -> list[Stage]:
+    def _named(self, vhost: str, request: control.StageCommit) -> list[Stage]:
         """The stages that a repeated request names and that still exist. Raises `Refused` 400 for a stage of another
         application or version: a repetition discards its stages, and must not discard those of others.
         """
@@ -191,7 +193,7 @@ class Commits:
         """
         key = (record.vhost, record.application)
         last = self._applications[key]
-        request = w.StageCommit(
+        request = control.StageCommit(
             application=record.application,
             version=record.version,
             stages=record.stages,
@@ -219,7 +221,7 @@ class Commits:
             stuck.release_resource(resource)
         elif self.concerns(resource):
             raise Refused(
-                503, w.OVERLOADED, f"a commit is publishing contents in {resource.name!r}; try again"
+                503, control.OVERLOADED, f"a commit is publishing contents in {resource.name!r}; try again"
             )
 
     def prepare_deletion(self, resource: Resource) -> Deletion:

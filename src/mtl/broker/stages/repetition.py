@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from mtl.broker.stages.stages import Stage, stage_of_another
 from mtl.errors import Refused
 from mtl.storage.records import ApplicationRecord
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
 
-def check_stage(stage: Stage, request: w.StageCommit) -> None:
+def check_stage(stage: Stage, request: control.StageCommit) -> None:
     """Raises `Refused` 400 for a stage that was opened for another application or version."""
     if (stage.record.application, stage.record.version) != (request.application, request.version):
         raise stage_of_another(stage, request.application, request.version)
 
 
-def check_query(request: w.StageCommit, version: int, query: str) -> None:
+def check_query(request: control.StageCommit, version: int, query: str) -> None:
     """Raises `Refused` 409 if another query has reached `version` under this name."""
     if request.query and query and request.query != query:
         raise Refused(
             409,
-            w.ROLLED_BACK,
+            control.ROLLED_BACK,
             f"application {request.application!r} was at version {version} by query {query}; "
             f"query {request.query} comes with version {request.version}: the name is reused by another query. "
             f"Give it another txnAppId, or `mtl stages forget {request.application}` if that is meant",
@@ -33,12 +33,12 @@ def check_query(request: w.StageCommit, version: int, query: str) -> None:
         )
 
 
-def check_version(request: w.StageCommit, version: int) -> None:
+def check_version(request: control.StageCommit, version: int) -> None:
     """Raises `Refused` 409 for a version before the last one that was committed."""
     if request.version < version:
         raise Refused(
             409,
-            w.ROLLED_BACK,
+            control.ROLLED_BACK,
             f"application {request.application!r} has committed version {version}; version {request.version} "
             "means that the checkpoint was rolled back or copied, or the txnAppId is reused. "
             f"`mtl stages forget {request.application}` if that is meant",
@@ -46,7 +46,7 @@ def check_version(request: w.StageCommit, version: int) -> None:
         )
 
 
-def check(request: w.StageCommit, committed: Mapping[str, str]) -> None:
+def check(request: control.StageCommit, committed: Mapping[str, str]) -> None:
     """Raises `Refused` 409 if a digest of the request differs from that of the first commit of this version. Only
     digests that both have are compared.
     """
@@ -57,7 +57,7 @@ def check(request: w.StageCommit, committed: Mapping[str, str]) -> None:
         values = ", ".join(f"{name} {committed[name]}, now {request.digest[name]}" for name in differing)
         raise Refused(
             409,
-            w.OTHER_CONTENTS,
+            control.OTHER_CONTENTS,
             f"version {request.version} of application {request.application!r} was committed with other contents "
             f"({values}): this is another batch under its number, because the writer's own state was rolled back or "
             "copied, or the batch is not repeatable. Nothing was published now; the contents of the first commit stay. "
@@ -67,7 +67,7 @@ def check(request: w.StageCommit, committed: Mapping[str, str]) -> None:
         )
 
 
-def warn(request: w.StageCommit, last: ApplicationRecord, again: Sequence[Stage]) -> None:
+def warn(request: control.StageCommit, last: ApplicationRecord, again: Sequence[Stage]) -> None:
     """Log a warning if a commit that is repeated without a digest has other numbers of contents than the first one."""
     staged: Counter[str] = Counter()
     for stage in again:

@@ -30,7 +30,7 @@ from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions
 from mtl.storage.keys import staged_log_key, staged_log_keys
 from mtl.storage.records import StageRecord, encode_owner
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
@@ -106,9 +106,9 @@ class Stage:
         return _key_of(self.record)
 
     @property
-    def sealed(self) -> w.StageSealed:
+    def sealed(self) -> control.StageSealed:
         """The stage, as the reply to Lease.Close has it."""
-        return w.StageSealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
+        return control.StageSealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
 
 
 class Stages:
@@ -188,7 +188,9 @@ class Stages:
         if stage not in self._stages:
             self._unreadable.check(StageRecord, stage, f"stage {stage}")
 
-    async def open(self, vhost: str, principal: str, spec: w.StageSpec, resources: list[Resource]) -> Stage:
+    async def open(
+        self, vhost: str, principal: str, spec: control.StageSpec, resources: list[Resource]
+    ) -> Stage:
         """Create a stage, durably, for these resources, or find the one that is continued. Raises `Refused`."""
         if spec.id is not None:
             return self._reopened(vhost, spec, spec.id)
@@ -211,13 +213,13 @@ class Stages:
             raise
         return self._add(record)
 
-    def _reopened(self, vhost: str, spec: w.StageSpec, name: str) -> Stage:
+    def _reopened(self, vhost: str, spec: control.StageSpec, name: str) -> Stage:
         stage = self.find(vhost, name)
         if stage is None:
             self.check_readable(name)
             raise unknown_stage(name)
         if stage.record.sealed_us or stage.committing:
-            raise Refused(409, w.CLOSED, f"stage {name} is sealed and accepts no further contents")
+            raise Refused(409, control.CLOSED, f"stage {name} is sealed and accepts no further contents")
         if (stage.record.application, stage.record.version) != (spec.application, spec.version):
             raise stage_of_another(stage, spec.application, spec.version)
         if stage.damage is not None:
@@ -250,11 +252,11 @@ class Stages:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    async def seal(self, stage: Stage, lease: str) -> w.StageSealed:
+    async def seal(self, stage: Stage, lease: str) -> control.StageSealed:
         """Seal a stage, durably: it accepts no further contents, and outlives its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
-                409, w.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
+                409, control.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
             )
         if stage.damage is not None:
             raise damaged(stage)
@@ -268,7 +270,7 @@ class Stages:
         self._closed_by[lease] = stage
         return sealed
 
-    def sealed_by(self, lease: str) -> w.StageSealed | None:
+    def sealed_by(self, lease: str) -> control.StageSealed | None:
         """The stage that was sealed with this lease, for a client that asks again because the answer was lost."""
         stage = self._closed_by.get(lease)
         return stage.sealed if stage is not None else None
@@ -279,11 +281,11 @@ class Stages:
         if found is not None:
             found.alive = self._outbox.now.mono
 
-    async def abort(self, caller: Caller, request: w.StageAbort) -> w.Ok:
+    async def abort(self, caller: Caller, request: control.StageAbort) -> control.Ok:
         """Stage.Abort: discard stages. Unknown ones are ignored."""
         found = [self.find(caller.vhost, name) for name in request.stages]
         await self.discard([s for s in found if s is not None])
-        return w.Ok()
+        return control.Ok()
 
     def discard(self, stages: Iterable[Stage]) -> Outcome[None]:
         """Discard stages, durably, except those that are being committed."""
@@ -394,13 +396,13 @@ class Stages:
             return self._keys.page((vhost,), after, wanted, beginnings=beginnings)
         return self._keys.page((vhost, application), after, wanted)
 
-    def describe(self, names: Iterable[str]) -> Iterator[w.StageInfo]:
+    def describe(self, names: Iterable[str]) -> Iterator[control.StageInfo]:
         """Stages for Stage.Describe."""
         return (self._describe(self._stages[name]) for name in names)
 
-    def _describe(self, stage: Stage) -> w.StageInfo:
+    def _describe(self, stage: Stage) -> control.StageInfo:
         record = stage.record
-        return w.StageInfo(
+        return control.StageInfo(
             stage=record.stage,
             application=record.application,
             version=record.version,
@@ -445,7 +447,9 @@ def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
 
 def unknown_stage(stage: str) -> Refused:
     """The 404 for an unknown stage."""
-    return Refused(404, w.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed")
+    return Refused(
+        404, control.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed"
+    )
 
 
 def stage_of_another(stage: Stage, application: str, version: int) -> Refused:
@@ -453,7 +457,7 @@ def stage_of_another(stage: Stage, application: str, version: int) -> Refused:
     record = stage.record
     return Refused(
         400,
-        w.BAD_ARGUMENTS,
+        control.BAD_ARGUMENTS,
         f"stage {record.stage} belongs to version {record.version} of {record.application!r}, "
         f"not to version {version} of {application!r}",
     )
@@ -461,4 +465,4 @@ def stage_of_another(stage: Stage, application: str, version: int) -> Refused:
 
 def damaged(stage: Stage) -> Refused:
     """The 503 for a stage that can no longer be read whole."""
-    return Refused(503, w.STORAGE, f"stage {stage.record.stage} is damaged: {stage.damage}")
+    return Refused(503, control.STORAGE, f"stage {stage.record.stage} is damaged: {stage.damage}")

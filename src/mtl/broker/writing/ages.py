@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.outbox import Outbox
 from mtl.storage.records import ClockRecord
 
@@ -83,7 +83,7 @@ class Ages:
             self._offset_us = self._expected(noted, now) - _counted_us(now)
             self.compare_clocks()
 
-    def _expected(self, noted: ClockRecord, now: a.Now) -> int:
+    def _expected(self, noted: ClockRecord, now: actions.Now) -> int:
         """The reading that the wall clock would have now without a jump since the note."""
         passed = _counted_us(now) - noted.counted_us
         if not self._boot or noted.boot != self._boot or passed < 0:
@@ -158,5 +158,5 @@ class Ages:
         return _counted_us(self._outbox.now) + self._offset_us
 
 
-def _counted_us(now: a.Now) -> int:
+def _counted_us(now: actions.Now) -> int:
     return int(now.since_boot * 1e6)

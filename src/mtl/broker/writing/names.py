@@ -19,7 +19,7 @@ from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import WriterRecord, record_key
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 NameKey = tuple[str, str]
 """(virtual host, name)."""
@@ -82,7 +82,7 @@ class Names:
         if epoch is not None and known is None:
             raise Refused(
                 404,
-                w.UNKNOWN_WRITER,
+                control.UNKNOWN_WRITER,
                 f"the writer name {name!r} is not known (any more): it was not used for a long time, or "
                 "the broker's data was replaced. Ask without epoch to begin again",
             )

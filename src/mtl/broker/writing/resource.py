@@ -11,7 +11,7 @@ from mtl.broker.writing.unread import Unread
 from mtl.errors import DataLoss, Refused, StorageError
 from mtl.storage.api import LogView
 from mtl.storage.records import ResourceRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.history import History
 
 log = logging.getLogger("mtl.broker")
@@ -92,7 +92,7 @@ class Resource:
     def readable(self) -> LogView:
         """The log. Raises `Refused` 503 with the reason while it is not open."""
         if self.log is None:
-            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
+            raise Refused(503, control.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
         return self.log
 
     def add_unread(self, first: int, end: int, error: StorageError) -> None:
@@ -108,7 +108,7 @@ class Resource:
     def writable(self) -> None:
         """Raises `Refused` 503 with the reason while no contents are accepted."""
         if self.stopped:
-            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
+            raise Refused(503, control.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
 
     def check(self, incarnation: str | None) -> None:
         """Raises `Refused` 409 when the caller means another incarnation of this name."""
@@ -117,7 +117,7 @@ class Resource:
             positions = {} if log is None else {"earliest": log.earliest, "next": log.next}
             raise Refused(
                 409,
-                w.INCARNATION,
+                control.INCARNATION,
                 f"resource {self.name!r} was deleted and created again: it is "
                 f"{self.record.incarnation} now, not {incarnation}",
                 resource=self.name,
@@ -135,7 +135,7 @@ class Resource:
             return self.end
         sequence = int(start)
         if sequence < 1:
-            raise Refused(400, w.BAD_ARGUMENTS, "sequences begin at 1")
+            raise Refused(400, control.BAD_ARGUMENTS, "sequences begin at 1")
         self.check_place(sequence, epoch)
         if sequence < self.earliest:
             raise DataLoss(self.name, sequence, self.earliest)
@@ -167,12 +167,12 @@ class Resource:
         """The number of deliveries after which a content of its queues becomes a dead letter."""
         return self.record.max_deliveries or queue_limits.QUEUE_DELIVERIES
 
-    def describe(self, oldest_time: int | None, *, history: bool = False) -> w.Description:
+    def describe(self, oldest_time: int | None, *, history: bool = False) -> control.Description:
         """The description for Resource.Describe, with all epochs of the log if `history` was asked for. `oldest_time`
         is the append time of the earliest content in µs, None if it is not known.
         """
         log = self.log
-        return w.Description(
+        return control.Description(
             resource=self.name,
             incarnation=self.record.incarnation,
             known_earliest=log.earliest if log else None,

@@ -28,7 +28,7 @@ from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions, LogView
 from mtl.storage.keys import log_key
 from mtl.storage.records import ResourceRecord, encode_owner, record_key
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class Resources:
@@ -183,7 +183,8 @@ class Resources:
         barred = [n for n in missing if not any(fnmatchcase(n, glob) for glob in self._auto_create)]
         self.need_all(vhost, barred)
         await gather(
-            self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), caller) for name in missing
+            self.create(vhost, control.ResourceCreate(resource=name, exist_ok=True), caller)
+            for name in missing
         )
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class Resources:
     async def create(
         self,
         vhost: str,
-        request: w.ResourceCreate,
+        request: control.ResourceCreate,
         caller: Caller | None = None,
         owner: str = "",
     ) -> Resource:
@@ -241,7 +242,7 @@ class Resources:
         return resource
 
     def _begin(
-        self, key: ResourceKey, request: w.ResourceCreate, caller: Caller | None, owner: str
+        self, key: ResourceKey, request: control.ResourceCreate, caller: Caller | None, owner: str
     ) -> Outcome[Resource]:
         self._pool.check("" if caller is None else caller.principal)  # one of the broker's own has no quota
         owner = owner if caller is None else self._quotas.owner(caller.principal)
@@ -268,7 +269,7 @@ class Resources:
 
         def unsure(error: StorageError) -> None:
             message = f"it is not known yet whether resource {key[1]!r} was made: {error}"
-            self._undecided[key] = Refused(503, w.STORAGE, message)
+            self._undecided[key] = Refused(503, control.STORAGE, message)
             answered.fail(self._undecided[key])
 
         try:
@@ -314,7 +315,7 @@ class Resources:
         if target == resource:
             raise Refused(
                 400,
-                w.BAD_ARGUMENTS,
+                control.BAD_ARGUMENTS,
                 f"the dead letters of {resource!r} would come back to it, without end: "
                 f"{' -> '.join([*path, target])}; choose another dead-letter resource",
             )
@@ -369,11 +370,11 @@ def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
 
 
 def _exists(name: str) -> Refused:
-    return Refused(409, w.EXISTS, f"resource {name!r} already exists", resource=name)
+    return Refused(409, control.EXISTS, f"resource {name!r} already exists", resource=name)
 
 
 def _being_deleted(resource: Resource) -> Refused:
-    return Refused(503, w.OVERLOADED, f"resource {resource.name!r} is being deleted; try again")
+    return Refused(503, control.OVERLOADED, f"resource {resource.name!r} is being deleted; try again")
 
 
 def unknown(*names: str) -> Refused:
@@ -381,7 +382,7 @@ def unknown(*names: str) -> Refused:
     listed = ", ".join(repr(n) for n in names)
     return Refused(
         404,
-        w.UNKNOWN_RESOURCE,
+        control.UNKNOWN_RESOURCE,
         f"no such resource: {listed}; make it with Resource.Create (mtl resource create)",
         missing=list(names),
     )

@@ -17,7 +17,7 @@ from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.control import SharedMemory
 from mtl.wire.fields import Buffer
 from mtl.wire.places import Span
@@ -130,7 +130,7 @@ class Usual(NamedTuple):
         """The number of headers from `at` on with this form and consecutive numbers from `number` on; at most one
         chunk.
         """
-        return c.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
+        return commands.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
 
 
 class Writers:
@@ -167,7 +167,7 @@ class Writers:
         self._accept_arrival(lease, intake, arrival)
         return len(fit)
 
-    def content(self, lease: WriterLease, content: c.Content) -> None:
+    def content(self, lease: WriterLease, content: commands.Content) -> None:
         """One Content arrived on the flow that `lease` is bound to."""
         if lease.closing:
             self.counts["dropped"] += 1
@@ -196,7 +196,7 @@ class Writers:
         self._accept_arrival(lease, intake, _arrival(lease, offer))
         usual = lease.usual
         if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
-            lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
+            lease.usual = Usual(resource, offer.properties, commands.content_tail(resource, offer.properties))
 
     def _accept_arrival(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
         lease.spend(arrival.last)
@@ -241,7 +241,7 @@ class Writers:
             return None
         if len(offer.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
             return "too large"
-        return "a reserved property name" if c.reserved(offer.properties) else None
+        return "a reserved property name" if commands.reserved(offer.properties) else None
 
     def _is_in_order(self, lease: WriterLease, offer: Offer) -> bool:
         """The gap check. A number above the expected one is pushed back once, then ignored until the run is closed."""
@@ -312,7 +312,7 @@ class Writers:
 
     def _confirm(self, lease: WriterLease, last: int) -> None:
         if lease.flow is not None:
-            lease.flow.send(c.Confirm(last, True))
+            lease.flow.send(commands.Confirm(last, True))
 
     def _refuse(self, lease: WriterLease, sequence: int) -> None:
         """Refuse for good: unknown resource, too large, malformed pack. The one error reply, also under "none"."""
@@ -321,7 +321,7 @@ class Writers:
 
     def _reject(self, lease: WriterLease, sequence: int, *, recycle: bool) -> None:
         if lease.flow is not None:
-            lease.flow.send(c.Reject(sequence, False, recycle))
+            lease.flow.send(commands.Reject(sequence, False, recycle))
 
 
 def _lease(arrival: Arrival) -> WriterLease:
@@ -335,12 +335,12 @@ def _fitting(bodies: Sequence[Buffer], octets: int) -> Sequence[Buffer]:
     return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]
 
 
-def _offer(lease: WriterLease, content: c.Content) -> Offer:
+def _offer(lease: WriterLease, content: commands.Content) -> Offer:
     """A Content, by its properties. Only a packed lease has packs; an invalid count is one faulty content."""
     first, properties, body = content.sequence, content.properties, content.body
     if lease.packed:
         try:
-            count = c.packed_count(properties)
+            count = commands.packed_count(properties)
         except Malformed as e:
             return Offer(first, 1, properties, fault=str(e))
         if count is not None and first + count - 1 > _U64_MAX:
@@ -350,7 +350,7 @@ def _offer(lease: WriterLease, content: c.Content) -> Offer:
     return Offer(first, 1, properties, body)
 
 
-def _pack(lease: WriterLease, first: int, count: int, content: c.Content) -> Offer:
+def _pack(lease: WriterLease, first: int, count: int, content: commands.Content) -> Offer:
     """A pack in the Content's body, or in the memory of the lease."""
     if lease.memory is None or len(content.body):
         return Offer(first, count, None, content.body)

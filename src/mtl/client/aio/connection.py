@@ -24,7 +24,7 @@ from mtl.client.questions import Awaiting, Question
 from mtl.client.sessions import ClientSessions
 from mtl.client.settings import Settings
 from mtl.errors import MtlError, Refused
-from mtl.wire import control as w
+from mtl.wire import control
 
 T = TypeVar("T")
 U = TypeVar("U", bound=LeaseUser)
@@ -52,7 +52,7 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
         while isinstance(answer, Question):
             pending = Answer(self._loop)
             call = Call(answer.request, pending.done, patience=answer.patience)
-            outcome: w.Reply | Refused
+            outcome: control.Reply | Refused
             try:
                 self._loop.post(self._sessions.ask(call))
                 outcome = await pending
@@ -65,7 +65,7 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
             answer = answer.conclude(outcome, call.attempts)
         return answer
 
-    def _greeting(self) -> w.Ready:
+    def _greeting(self) -> control.Ready:
         ready = self._sessions.main.ready_reply
         assert ready is not None, "the connection is not ready"
         return ready

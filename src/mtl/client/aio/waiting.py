@@ -10,7 +10,7 @@ from mtl.client.leased import Leased
 from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.errors import MtlError
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class Answer:
@@ -20,7 +20,7 @@ class Answer:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[w.Reply] = asyncio.get_running_loop().create_future()
+        self._future: asyncio.Future[control.Reply] = asyncio.get_running_loop().create_future()
         loop.members.add(self)
 
     def done(self, outcome: Outcome) -> None:
@@ -37,7 +37,7 @@ class Answer:
         """The loop ends."""
         self.done(error)
 
-    def __await__(self) -> Generator[object, None, w.Reply]:
+    def __await__(self) -> Generator[object, None, control.Reply]:
         return self._future.__await__()
 
 
@@ -72,7 +72,7 @@ def _end(future: asyncio.Future[bool], notified: bool) -> None:
         future.set_result(notified)
 
 
-async def run_operation(loop: Loop, operation: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+async def run_operation(loop: Loop, operation: Callable[[Callable[[Outcome], None]], None]) -> control.Reply:
     """Run an operation in the loop, and wait for its outcome."""
     answer = Answer(loop)
     loop.post(lambda: operation(answer.done))

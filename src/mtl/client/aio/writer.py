@@ -17,7 +17,7 @@ from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.client.writing import Patience, WritingLease
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, FieldError, Malformed, MtlError
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import Buffer, Value, decode_table
 from mtl.wire.packs import encode_pack, pack_size
@@ -167,7 +167,7 @@ class Writer(WritingLease):
             raise
         await self._end_quietly(self._pump.close, self._settings.request_timeout)
 
-    async def seal(self) -> w.StageSealed:
+    async def seal(self) -> control.StageSealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
         `LocalError` for a writer without a stage.
         """
@@ -193,7 +193,7 @@ class Writer(WritingLease):
         except MtlError:
             pass  # the writer has ended either way; the lease expires
 
-    async def _end_lease(self, operation: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+    async def _end_lease(self, operation: Callable[[Callable[[Outcome], None]], None]) -> control.Reply:
         self._open = False
         try:
             return await run_operation(self._loop, operation)

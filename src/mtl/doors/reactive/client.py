@@ -22,8 +22,7 @@ from mtl.client.incoming import Start
 from mtl.doors.clients import settle, untrusted_error, wait_opened
 from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.places import host_and_port
-from mtl.doors.reactive import codec as m
-from mtl.doors.reactive import names
+from mtl.doors.reactive import codec, names
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
 from mtl.doors.reactive.session import ConnectionEnded, Event, HelloArrived, ReactiveRole
@@ -138,25 +137,25 @@ class ReactiveConnection:
         match event:
             case HelloArrived():
                 settle(self._opened)
-            case m.Subscribe():
+            case codec.Subscribe():
                 self._handle_subscribe(event)
             case Demanded(subscriber) if subscriber in self._publishing:
                 self._publishing[subscriber].handle_demand()
-            case m.Cancel(subscriber):
+            case codec.Cancel(subscriber):
                 self._publishing.pop(subscriber, None)
-            case m.Subscribed(subscriber) if subscriber in self._streams:
+            case codec.Subscribed(subscriber) if subscriber in self._streams:
                 self._streams[subscriber].subscribed()
             case Elements(subscriber, elements) if subscriber in self._streams:
                 self._streams[subscriber].handle_elements(elements)
-            case m.OnComplete(subscriber) if subscriber in self._streams:
+            case codec.OnComplete(subscriber) if subscriber in self._streams:
                 self._streams.pop(subscriber).failed(Closed("the door has ended the stream"))
-            case m.OnError(subscriber, error) if subscriber in self._streams:
+            case codec.OnError(subscriber, error) if subscriber in self._streams:
                 stream = self._streams.pop(subscriber)
                 stream.failed(Refused(400, "error", error))
                 if isinstance(stream, ReactiveWriter):
                     self._waiting_writers.pop(stream, None)  # the door does not subscribe to a refused writer
 
-    def _handle_subscribe(self, request: m.Subscribe) -> None:
+    def _handle_subscribe(self, request: codec.Subscribe) -> None:
         """The door subscribes to our writers in the order of our subscriptions. One may have been cancelled."""
         waiting = (writer for writer, name in self._waiting_writers.items() if name == request.publisher)
         writer = next(waiting, None)

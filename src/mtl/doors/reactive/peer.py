@@ -9,7 +9,7 @@ from mtl.client.contents import Content
 from mtl.doors.limits import RS_HELLO_S
 from mtl.doors.peer_messages import peer_message
 from mtl.doors.peer_session import PeerSession
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.intake import ReactiveIntake
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations, ResourceContents, parse
@@ -66,24 +66,24 @@ class ReactivePeer:
 
     async def _handle(self, event: Event) -> None:
         match event:
-            case m.Subscribe():
+            case codec.Subscribe():
                 self._subscribe(event)
             case Demanded(subscriber):
                 if (stream := self._streams.get(subscriber)) is not None:
                     stream.wake.set()
                 elif (intake := self._intakes.get(subscriber)) is not None:
                     intake.send_confirmations()
-            case m.Cancel(subscriber):
+            case codec.Cancel(subscriber):
                 if (stream := self._streams.pop(subscriber, None)) is not None:
                     stream.end()
                 elif (intake := self._intakes.pop(subscriber, None)) is not None:
                     intake.end()
             case Elements(subscriber, elements):
                 await self._intakes_by_elements[subscriber].publish(elements)
-            case m.OnComplete(subscriber) | m.OnError(subscriber):
+            case codec.OnComplete(subscriber) | codec.OnError(subscriber):
                 self._intakes_by_elements[subscriber].finish()
 
-    def _subscribe(self, request: m.Subscribe) -> None:
+    def _subscribe(self, request: codec.Subscribe) -> None:
         subscriber = request.subscriber
         try:
             name = parse(request.publisher)

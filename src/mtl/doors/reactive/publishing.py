@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mtl.doors.limits import RS_PACKED, RS_PART, RS_STREAMS
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.errors import Malformed
 from mtl.wire.fields import Buffer
 
@@ -34,7 +34,7 @@ class Demanded:
 class SendMessage(Protocol):
     """Sends a message of this side."""
 
-    def __call__(self, message: m.Message, *, fixed: bool = False) -> None:
+    def __call__(self, message: codec.Message, *, fixed: bool = False) -> None:
         """Send a message; `fixed`: it belongs to a stream of fixed element size."""
 
 
@@ -67,17 +67,17 @@ class Publishing:
     # --- messages of the subscriber -------------------------------------------------------------------------
 
     def received(
-        self, message: m.Subscribe | m.RequestMore | m.Cancel
-    ) -> m.Subscribe | Demanded | m.Cancel | None:
+        self, message: codec.Subscribe | codec.RequestMore | codec.Cancel
+    ) -> codec.Subscribe | Demanded | codec.Cancel | None:
         """Handle a message; returns the event for the publisher. Raises `Malformed` for an Id that is in use."""
         match message:
-            case m.Subscribe():
+            case codec.Subscribe():
                 return self._handle_subscribe(message)
-            case m.RequestMore(subscriber, demand):
+            case codec.RequestMore(subscriber, demand):
                 return self._handle_request(subscriber, demand)
         return self._handle_cancel(message)
 
-    def _handle_subscribe(self, message: m.Subscribe) -> m.Subscribe | None:
+    def _handle_subscribe(self, message: codec.Subscribe) -> codec.Subscribe | None:
         if message.subscriber in self._streams:
             raise Malformed(f"Id {message.subscriber} is in use by another subscription of yours")
         stream = self._streams[message.subscriber] = _PublishedStream(0)
@@ -87,21 +87,21 @@ class Publishing:
             return None
         return message
 
-    def _handle_request(self, subscriber: int, demand: int) -> Demanded | m.Cancel | None:
+    def _handle_request(self, subscriber: int, demand: int) -> Demanded | codec.Cancel | None:
         stream = self._streams.get(subscriber)
         if stream is None:
             return None
         if not demand:
             self.fail(subscriber, "request: the demand has to be above 0 (Reactive Streams 3.9)")
-            return m.Cancel(subscriber)
+            return codec.Cancel(subscriber)
         return Demanded(subscriber) if stream.add(demand) else None
 
-    def _handle_cancel(self, message: m.Cancel) -> m.Cancel | None:
+    def _handle_cancel(self, message: codec.Cancel) -> codec.Cancel | None:
         stream = self._streams.pop(message.subscriber, None)
         if stream is None:
             return None
         if stream.size is None:
-            self._send(m.Subscribed(message.subscriber))
+            self._send(codec.Subscribed(message.subscriber))
         return message
 
     # --- messages to the subscriber -------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Publishing:
         stream = self._streams.get(subscriber)
         if stream is not None and stream.size is None:
             stream.size = element_size
-            self._send(m.Subscribed(subscriber, element_size))
+            self._send(codec.Subscribed(subscriber, element_size))
 
     def publish(self, subscriber: int, element: Buffer) -> Iterator[None]:
         """Publish one element, for which there has to be demand; in parts where it is large (RS-34).
@@ -131,7 +131,7 @@ class Publishing:
         assert not stream.size or stream.size == len(element)
         stream.use(1)
         if len(element) <= RS_PART:
-            self._send(m.OnNext(subscriber, element), fixed=stream.size > 0)
+            self._send(codec.OnNext(subscriber, element), fixed=stream.size > 0)
             yield
             return
         number, stream.parts = stream.parts, stream.parts + 1
@@ -139,7 +139,7 @@ class Publishing:
             if self._streams.get(subscriber) is not stream:
                 return
             data, last = element[first : first + RS_PART], first + RS_PART >= len(element)
-            part = m.OnNextLastPart if last else m.OnNextPart
+            part = codec.OnNextLastPart if last else codec.OnNextPart
             self._send(part(subscriber, number, data))
             yield
 
@@ -151,7 +151,7 @@ class Publishing:
         assert stream.size is not None
         assert len(elements) <= stream.demand, "published without demand (RS-41)"
         stream.use(len(elements))
-        self._send(m.OnNexts(subscriber, tuple(elements)), fixed=stream.size > 0)
+        self._send(codec.OnNexts(subscriber, tuple(elements)), fixed=stream.size > 0)
 
     def publish_packed(self, subscriber: int, elements: Sequence[bytes]) -> None:
         """Publish elements of a stream of fixed size, within its demand, in few messages (RS-31, RS-33)."""
@@ -164,19 +164,19 @@ class Publishing:
         for first in range(0, len(elements), RS_PACKED):
             pack = tuple(elements[first : first + RS_PACKED])
             if len(pack) == 1:
-                self._send(m.OnNext(subscriber, pack[0]), fixed=True)
+                self._send(codec.OnNext(subscriber, pack[0]), fixed=True)
             else:
-                self._send(m.OnNextPacked(subscriber, pack))
+                self._send(codec.OnNextPacked(subscriber, pack))
 
     def complete(self, subscriber: int) -> None:
         """End the stream: all elements were sent."""
         if self._end(subscriber):
-            self._send(m.OnComplete(subscriber))
+            self._send(codec.OnComplete(subscriber))
 
     def fail(self, subscriber: int, error: str) -> None:
         """End the stream with an error. If it has not begun, `subscribed` is sent first (RS-43)."""
         if self._end(subscriber):
-            self._send(m.OnError(subscriber, error[:_LONGEST_ERROR]))
+            self._send(codec.OnError(subscriber, error[:_LONGEST_ERROR]))
 
     def end(self) -> None:
         """End all streams, with the connection."""

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from mtl.doors.peer_messages import DoorRefusal
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.publishing import Demanded, Publishing
 from mtl.doors.reactive.subscribing import Elements, Subscribing
 from mtl.errors import Malformed
@@ -61,19 +61,19 @@ class ConnectionEnded:
 
 Event: TypeAlias = (
     HelloArrived
-    | m.Subscribe
+    | codec.Subscribe
     | Demanded
-    | m.Cancel
-    | m.Subscribed
+    | codec.Cancel
+    | codec.Subscribed
     | Elements
-    | m.OnComplete
-    | m.OnError
+    | codec.OnComplete
+    | codec.OnError
     | ConnectionEnded
 )
 """Events of the peer. `Subscribe`, `Demanded` and `Cancel` concern the streams that we publish, the others those
 that we subscribed to. `Cancel`, `OnComplete` and `OnError` end a stream."""
 
-_HELLO: Final = {ReactiveRole.CLIENT: m.ServerHello, ReactiveRole.SERVER: m.ClientHello}
+_HELLO: Final = {ReactiveRole.CLIENT: codec.ServerHello, ReactiveRole.SERVER: codec.ClientHello}
 """The hello that is expected of the peer."""
 
 
@@ -83,12 +83,12 @@ class ReactiveSession:
     def __init__(self, role: ReactiveRole) -> None:
         self.state = ReactiveState.OPENING
         self._role = role
-        self._decoder = m.ReactiveDecoder()
+        self._decoder = codec.ReactiveDecoder()
         self._out = bytearray()
         self.publishing = Publishing(self._queue_message)
         self.subscribing = Subscribing(self._queue_message)
         # Neither side waits for the other's (RS-07, RS-14).
-        self._queue_message(m.ClientHello() if role is ReactiveRole.CLIENT else m.ServerHello())
+        self._queue_message(codec.ClientHello() if role is ReactiveRole.CLIENT else codec.ServerHello())
 
     # --- octets ---------------------------------------------------------------------------------------------
 
@@ -114,17 +114,17 @@ class ReactiveSession:
         except Malformed as wrong:
             yield self._fail(str(wrong))
 
-    def _queue_message(self, message: m.Message, *, fixed: bool = False) -> None:
+    def _queue_message(self, message: codec.Message, *, fixed: bool = False) -> None:
         if self.state in {ReactiveState.LEAVING, ReactiveState.CLOSED}:
             raise DoorRefusal(503, "left", "the connection is over")
-        self._out += m.encode(message, fixed=fixed)
+        self._out += codec.encode(message, fixed=fixed)
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def send_goodbye(self, reason: str) -> None:
         """End all streams. The peer's goodbye yields `ConnectionEnded` (RS-39, RS-40). Harmless when repeated."""
         if self.state in {ReactiveState.OPENING, ReactiveState.OPEN}:
-            self._queue_message(m.Goodbye(reason[:_LONGEST_REASON]))
+            self._queue_message(codec.Goodbye(reason[:_LONGEST_REASON]))
             self._end(ReactiveState.LEAVING)
 
     def _end(self, state: ReactiveState) -> None:
@@ -140,40 +140,40 @@ class ReactiveSession:
 
     # --- one per state --------------------------------------------------------------------------------------
 
-    def _handle_opening(self, message: m.Message) -> Event | None:
-        if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
+    def _handle_opening(self, message: codec.Message) -> Event | None:
+        if isinstance(message, (codec.Goodbye, codec.GoodbyeAck)):
             return self._handle_open(message)
         if not isinstance(message, _HELLO[self._role]):
             raise Malformed(f"{type(message).__name__} before {_HELLO[self._role].__name__}")
-        assert isinstance(message, (m.ClientHello, m.ServerHello))
-        if message.version != m.VERSION:
+        assert isinstance(message, (codec.ClientHello, codec.ServerHello))
+        if message.version != codec.VERSION:
             # RS-09; it also shows a client that its messages were discarded (RS-15).
-            raise Malformed(f"version {message.version}; this is version {m.VERSION}")
+            raise Malformed(f"version {message.version}; this is version {codec.VERSION}")
         self.state = ReactiveState.OPEN
         return HelloArrived(message.extensions)
 
-    def _handle_open(self, message: m.Message) -> Event | None:
+    def _handle_open(self, message: codec.Message) -> Event | None:
         match message:
-            case m.Subscribe() | m.RequestMore() | m.Cancel():
+            case codec.Subscribe() | codec.RequestMore() | codec.Cancel():
                 return self.publishing.received(message)
-            case m.Goodbye(reason):
-                self._queue_message(m.Goodbye())
+            case codec.Goodbye(reason):
+                self._queue_message(codec.Goodbye())
                 self._end(ReactiveState.CLOSED)
                 return ConnectionEnded(reason)
-            case m.GoodbyeAck():
+            case codec.GoodbyeAck():
                 raise Malformed("goodbyeAck without a goodbye")
-            case m.ClientHello() | m.ServerHello():
+            case codec.ClientHello() | codec.ServerHello():
                 raise Malformed("a second hello")
         return self.subscribing.received(message)
 
-    def _handle_leaving(self, message: m.Message) -> Event | None:
+    def _handle_leaving(self, message: codec.Message) -> Event | None:
         """Every stream has ended; messages under way still arrive. Crossing goodbyes answer each other."""
-        if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
+        if isinstance(message, (codec.Goodbye, codec.GoodbyeAck)):
             self._end(ReactiveState.CLOSED)
-            return ConnectionEnded(message.reason if isinstance(message, m.Goodbye) else "")
+            return ConnectionEnded(message.reason if isinstance(message, codec.Goodbye) else "")
         return None
 
-    def _handle_closed(self, _: m.Message) -> None:
+    def _handle_closed(self, _: codec.Message) -> None:
         """The message is ignored."""
 
 

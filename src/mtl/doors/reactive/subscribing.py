@@ -16,7 +16,7 @@ from enum import Enum
 
 from mtl.doors.limits import RS_ELEMENT, RS_JOINED, RS_STREAMS
 from mtl.doors.peer_messages import DoorRefusal
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.publishing import UNBOUNDED, SendMessage
 from mtl.errors import Malformed
 
@@ -60,7 +60,7 @@ class Subscribing:
         if not self._free:
             raise DoorRefusal(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
         subscriber = self._free[0]
-        self._send(m.Subscribe(publisher, subscriber, demand))
+        self._send(codec.Subscribe(publisher, subscriber, demand))
         heapq.heappop(self._free)
         self._streams[subscriber] = _Stream(demand)
         return subscriber
@@ -72,14 +72,14 @@ class Subscribing:
             return
         assert demand > 0
         stream.due = min(stream.due + demand, UNBOUNDED)
-        self._send(m.RequestMore(subscriber, min(demand, UNBOUNDED)))
+        self._send(codec.RequestMore(subscriber, min(demand, UNBOUNDED)))
 
     def cancel(self, subscriber: int) -> None:
         """End a stream from our side."""
         stream = self._streams.get(subscriber)
         if stream is None or stream.state is _StreamState.DROPPED:
             return
-        self._send(m.Cancel(subscriber))
+        self._send(codec.Cancel(subscriber))
         if stream.state is _StreamState.ASKED:
             stream.state = _StreamState.DROPPED
         else:
@@ -87,43 +87,45 @@ class Subscribing:
 
     # --- messages of the publisher --------------------------------------------------------------------------
 
-    def received(self, message: m.Message) -> m.Subscribed | Elements | m.OnComplete | m.OnError | None:
+    def received(
+        self, message: codec.Message
+    ) -> codec.Subscribed | Elements | codec.OnComplete | codec.OnError | None:
         """Handle a message; None if it belongs to no stream. Raises `Malformed` for elements beyond the demand."""
         assert isinstance(
             message,
             (
-                m.Subscribed,
-                m.OnNext,
-                m.OnNexts,
-                m.OnNextPacked,
-                m.OnNextPart,
-                m.OnNextLastPart,
-                m.OnComplete,
-                m.OnError,
+                codec.Subscribed,
+                codec.OnNext,
+                codec.OnNexts,
+                codec.OnNextPacked,
+                codec.OnNextPart,
+                codec.OnNextLastPart,
+                codec.OnComplete,
+                codec.OnError,
             ),
         )
         subscriber = message.subscriber
         stream = self._streams.get(subscriber)
         if stream is None:
             return None
-        if isinstance(message, m.Subscribed):
+        if isinstance(message, codec.Subscribed):
             return self._handle_subscribed(message, stream)
         if stream.state is not _StreamState.ACTIVE:
             return None
         match message:
-            case m.OnNext(_, element):
+            case codec.OnNext(_, element):
                 self._count_elements(subscriber, stream, 1)
                 return Elements(subscriber, (bytes(element),))
-            case m.OnNexts(_, elements) | m.OnNextPacked(_, elements):
+            case codec.OnNexts(_, elements) | codec.OnNextPacked(_, elements):
                 self._count_elements(subscriber, stream, len(elements))
                 return Elements(subscriber, elements) if elements else None
-            case m.OnNextPart() | m.OnNextLastPart():
+            case codec.OnNextPart() | codec.OnNextLastPart():
                 return self._handle_part(message, stream)
         self._end(subscriber)
-        assert isinstance(message, (m.OnComplete, m.OnError))
+        assert isinstance(message, (codec.OnComplete, codec.OnError))
         return message
 
-    def _handle_subscribed(self, message: m.Subscribed, stream: _Stream) -> m.Subscribed | None:
+    def _handle_subscribed(self, message: codec.Subscribed, stream: _Stream) -> codec.Subscribed | None:
         if stream.state is _StreamState.ACTIVE:
             raise Malformed(f"subscribed twice for Id {message.subscriber}")
         if stream.state is _StreamState.DROPPED:
@@ -139,7 +141,9 @@ class Subscribing:
         if stream.due < UNBOUNDED:
             stream.due -= count
 
-    def _handle_part(self, message: m.OnNextPart | m.OnNextLastPart, stream: _Stream) -> Elements | None:
+    def _handle_part(
+        self, message: codec.OnNextPart | codec.OnNextLastPart, stream: _Stream
+    ) -> Elements | None:
         """Append a part, in the order of arrival (RS-36). Returns the element when it is complete."""
         parts = stream.parts.get(message.element)
         if parts is None:
@@ -151,7 +155,7 @@ class Subscribing:
         self._buffered += len(message.data)
         if self._buffered > RS_JOINED:
             raise Malformed(f"the parts of incomplete elements have more than {RS_JOINED} octets together")
-        if isinstance(message, m.OnNextPart):
+        if isinstance(message, codec.OnNextPart):
             return None
         del stream.parts[message.element]
         self._buffered -= len(parts)

@@ -21,7 +21,7 @@ from mtl.protocol.sasl.mechanisms import (
     text_of,
 )
 from mtl.protocol.sasl.scram import ScramClient, Unproven
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.visible import printable
 
 
@@ -72,7 +72,7 @@ class Authentication:
         self._scram: ScramClient | None = None
         self._mechanism = ""
 
-    def begin(self, mechanisms: Iterable[str]) -> w.ConnectionAuthorize:
+    def begin(self, mechanisms: Iterable[str]) -> control.ConnectionAuthorize:
         """The first response. Raises `Refused` 401 when no mechanism is left to try."""
         offered = {name.upper() for name in mechanisms}
         usable = [m for m in self._credentials.usable() if m in offered and m not in self._tried]
@@ -83,7 +83,7 @@ class Authentication:
         self._scram = None
         return self._respond(self._FIRST[self._mechanism](self))
 
-    def proceed(self, challenged: w.Challenged) -> w.ConnectionAuthorize:
+    def proceed(self, challenged: control.Challenged) -> control.ConnectionAuthorize:
         """The response to a challenge. Raises `Refused` 401 for a challenge that the mechanism cannot answer."""
         if self._scram is None or challenged.mechanism.upper() != SCRAM:
             raise _unauthorized(f"an unexpected challenge of {challenged.mechanism}")
@@ -94,7 +94,7 @@ class Authentication:
         except Unproven as error:
             raise _unauthorized(f"SCRAM failed: {error}") from error
 
-    def finish(self, ready: w.Ready) -> None:
+    def finish(self, ready: control.Ready) -> None:
         """The broker has accepted the client. Raises `Refused` 401 when it has not proved that it knows the password,
         or does not repeat the requested `acting_as`: the session would have the rights of the user that logged in.
         """
@@ -108,8 +108,8 @@ class Authentication:
                 "support this; log in as that user"
             )
 
-    def _respond(self, octets: bytes) -> w.ConnectionAuthorize:
-        return w.ConnectionAuthorize(
+    def _respond(self, octets: bytes) -> control.ConnectionAuthorize:
+        return control.ConnectionAuthorize(
             mechanism=self._mechanism,
             response=encode(octets),
             acting_as=self._credentials.acting_as,
@@ -162,4 +162,4 @@ class Authentication:
 
 
 def _unauthorized(message: str) -> Refused:
-    return Refused(401, w.NOT_AUTHORIZED, message)
+    return Refused(401, control.NOT_AUTHORIZED, message)

@@ -9,7 +9,7 @@ import pytest
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.server import ANONYMOUS_USER
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.users import login, rig_with, user
 
@@ -22,7 +22,7 @@ def acting(rig: Rig, name: str) -> Client:
     """A client of the door that acts as another user."""
     client = Client(rig)
     login(client, Credentials("door", "secret", acting_as=name))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     return client
 
 
@@ -36,7 +36,7 @@ def test_an_acting_session_has_the_grants_of_the_other_user_only() -> None:
     rig = rig_with(ALICE, BOB, user("door", "secret", "act-as alice", "read .*", "write .*", "manage .*"))
     client = acting(rig, "alice")
     client.create("a")
-    assert client.refused(w.ResourceCreate(resource="b")).reason == w.NOT_AUTHORIZED
+    assert client.refused(control.ResourceCreate(resource="b")).reason == control.NOT_AUTHORIZED
 
 
 def test_the_201_names_the_user_acted_for() -> None:
@@ -62,8 +62,8 @@ def test_a_user_with_only_the_grant_to_act_may_log_in_but_has_no_rights() -> Non
     rig = rig_with(ALICE, DOOR)
     client = Client(rig)
     login(client, Credentials("door", "secret"))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
-    assert client.refused(w.ResourceCreate(resource="alice")).reason == w.NOT_AUTHORIZED
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
+    assert client.refused(control.ResourceCreate(resource="alice")).reason == control.NOT_AUTHORIZED
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_leases_end_when_the_grant_to_act_is_revoked(after: list[object]) -> Non
     assert flow.lease(lease.lease) == 200
     rig.broker.users([*after, BOB], rig.now())  # type: ignore[list-item]
     assert flow.lease(lease.lease) == 403
-    client.ask(w.ResourceList(), w.Unauthorized)
+    client.ask(control.ResourceList(), control.Unauthorized)
 
 
 def test_a_new_password_of_either_user_needs_a_log_in_and_keeps_leases() -> None:
@@ -95,7 +95,7 @@ def test_a_new_password_of_either_user_needs_a_log_in_and_keeps_leases() -> None
         lease = client.writer("a")
         flow = client.flow(lease)
         rig.broker.users(changed, rig.now())
-        client.ask(w.ResourceList(), w.Unauthorized)
+        client.ask(control.ResourceList(), control.Unauthorized)
         assert flow.lease(lease.lease) == 200
 
 
@@ -116,4 +116,4 @@ def test_a_client_refuses_a_session_that_does_not_act() -> None:
     conversation = Authentication(Credentials("me", "secret", "PLAIN", acting_as="alice"))
     assert conversation.begin(["PLAIN"]).acting_as == "alice"
     with pytest.raises(Refused, match="not to act as 'alice'"):
-        conversation.finish(w.Ready(profiles=["log"]))
+        conversation.finish(control.Ready(profiles=["log"]))

@@ -9,14 +9,12 @@ import msgspec
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker import core
+from mtl.broker import actions, core
 from mtl.broker import limits as broker_limits
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.storage.api import Append, Restored
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
 from tests.support.core import Client, Rig
 
@@ -29,7 +27,7 @@ def test_the_same_inputs_give_the_same_outputs() -> None:
         client.fill("a", [b"x"] * 3)
         client.commit("app", 1, client.staged("app", 1, "b", [b"y"]))
         rig.sleep(20)
-        client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+        client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
         return client.describe("a"), client.describe("b"), dict(rig.store.rows)
 
     assert run() == run()
@@ -37,7 +35,7 @@ def test_the_same_inputs_give_the_same_outputs() -> None:
 
 def test_a_broker_without_data_is_ready_and_idle() -> None:
     settings = CoreSettings(boot="boot", ports=Ports(1, 2))
-    broker = assemble(settings, Restored(), bytes, lambda *_: None, a.Now(0.0, 0))
+    broker = assemble(settings, Restored(), bytes, lambda *_: None, actions.Now(0.0, 0))
     assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
     assert broker.next_due is not None
     assert broker.pop_actions() == []
@@ -57,7 +55,7 @@ def test_statistics(rig: Rig, client: Client) -> None:
 def test_inputs_have_no_effect_before_advance(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer("a"))
-    flow.queue(*c.encode(c.Content(1, "a", EMPTY, b"x")))
+    flow.queue(*commands.encode(commands.Content(1, "a", EMPTY, b"x")))
     assert rig.broker.busy
     assert rig.broker.pop_actions() == []
     rig.broker.advance()
@@ -85,7 +83,7 @@ def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: C
 def test_inputs_about_ended_leases_are_ignored(rig: Rig) -> None:
     now = rig.now()
     rig.broker.blocked("gone", 1, now)
-    rig.broker.unsent("gone", c.Content(1, "", EMPTY, b""), now)
+    rig.broker.unsent("gone", commands.Content(1, "", EMPTY, b""), now)
     rig.broker.unread("gone", "a", None, None, now)  # type: ignore[arg-type]  # it is not looked at
     rig.broker.unreachable((next(iter(rig.sockets.sent), None)), now)  # type: ignore[arg-type]  # nobody
 
@@ -101,7 +99,7 @@ def test_closing_waits_until_accepted_contents_are_durable(rig: Rig, client: Cli
     rig.let_go()
     idle.append(rig.broker.idle)
     assert idle == [False, True]
-    assert flow.sent()[-1] == c.Confirm(3, True)
+    assert flow.sent()[-1] == commands.Confirm(3, True)
     rig.storage.close()
     rig.start()
     assert rig.client().read("a") == [b"1", b"2", b"3"]
@@ -117,23 +115,23 @@ def test_closing_saves_the_cursors(rig: Rig, client: Client) -> None:
 
 
 def test_the_whole_state_survives_a_restart(rig: Rig, client: Client) -> None:
-    client.create("a", durability="os", retention=w.Retention(contents=1_000))
+    client.create("a", durability="os", retention=control.Retention(contents=1_000))
     client.create("b")
     client.fill("a", [b"x"] * 3)
-    client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a", from_=2), control.CursorOpened)
     client.writer("a", writer="w")
     client.commit("app", 4, client.staged("app", 4, "b", [b"y"]))
     client.staged("app", 5, "a", [b"z"])
     client.stage("app", 5, "b")
 
     def everything(asking: Client) -> tuple[object, ...]:
-        found = asking.ask(w.StageDescribe(), w.StageList)
+        found = asking.ask(control.StageDescribe(), control.StageList)
         stages = [(x.stage, x.state, x.contents) for x in found.stages]
-        described = asking.ask(w.ResourceDescribe(), w.DescriptionList).resources
+        described = asking.ask(control.ResourceDescribe(), control.DescriptionList).resources
         resources = [msgspec.structs.replace(x, bytes=0) for x in described]  # closing writes a mark
         cursors = [
             msgspec.structs.replace(x, bytes_behind=0, seconds_behind=0.0)
-            for x in asking.ask(w.CursorDescribe(), w.CursorList).cursors
+            for x in asking.ask(control.CursorDescribe(), control.CursorList).cursors
         ]
         return resources, cursors, stages, found.applications
 

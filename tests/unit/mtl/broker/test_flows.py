@@ -13,9 +13,7 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.net.ports import Port
 from mtl.storage.api import Append, OpenLog
-from mtl.wire import commands
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, encode_table
 from tests.support.core import Client, Flow, Rig
 
@@ -66,15 +64,17 @@ def test_ill_formed_commands_are_dropped_and_counted(
 @pytest.mark.parametrize(
     "command",
     [
-        c.Content(1, "a", EMPTY, b""),
-        c.Confirm(1, True),
-        c.Reject(1, True, True),
-        c.Ping(),
-        c.Pong(),
-        c.Response(1, 200),
+        commands.Content(1, "a", EMPTY, b""),
+        commands.Confirm(1, True),
+        commands.Reject(1, True, True),
+        commands.Ping(),
+        commands.Pong(),
+        commands.Response(1, 200),
     ],
 )
-def test_commands_of_an_unknown_peer_are_not_answered(rig: Rig, client: Client, command: c.Command) -> None:
+def test_commands_of_an_unknown_peer_are_not_answered(
+    rig: Rig, client: Client, command: commands.Command
+) -> None:
     """Ping included, so that a client notices a restart of the broker (PROTOCOL.md 3)."""
     flow = Flow(rig, client.writer("a").port)
     flow.send(command)
@@ -85,9 +85,9 @@ def test_commands_of_an_unknown_peer_are_not_answered(rig: Rig, client: Client, 
 
 @pytest.mark.parametrize(
     "command",
-    [c.Response(7, 200), c.Confirm(1, True), c.Reject(1, False, False), c.Pong()],
+    [commands.Response(7, 200), commands.Confirm(1, True), commands.Reject(1, False, False), commands.Pong()],
 )
-def test_commands_without_an_object_are_ignored(client: Client, command: c.Command) -> None:
+def test_commands_without_an_object_are_ignored(client: Client, command: commands.Command) -> None:
     flow = client.flow(client.writer("a"))
     flow.send(command)
     assert flow.sent() == []
@@ -108,10 +108,10 @@ def test_contents_of_a_reader_are_dropped_and_counted(rig: Rig, client: Client) 
 def test_lease_is_answered_by_200_or_403(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     flow = Flow(rig, lease.port)
-    flow.send(c.Lease(77, "0" * 32))
-    flow.send(c.Lease(78, lease.lease))
-    flow.send(c.Lease(79, "0" * 32))
-    assert flow.sent() == [c.Response(77, 403), c.Response(78, 200), c.Response(79, 403)]
+    flow.send(commands.Lease(77, "0" * 32))
+    flow.send(commands.Lease(78, lease.lease))
+    flow.send(commands.Lease(79, "0" * 32))
+    assert flow.sent() == [commands.Response(77, 403), commands.Response(78, 200), commands.Response(79, 403)]
     assert flow.ponged(), "the lease stays bound"
 
 
@@ -126,7 +126,7 @@ def test_the_response_has_201_if_it_bound_the_lease_and_200_if_not(rig: Rig, cli
     flow.content(1, b"dropped")
     assert (flow.sent(), flow.lease(lease.lease), flow.lease(lease.lease)) == ([], 201, 200)
     flow.content(1, b"kept")
-    assert flow.sent() == [c.Confirm(1, True)]
+    assert flow.sent() == [commands.Confirm(1, True)]
     assert Flow(rig, lease.port).lease(lease.lease) == 201, "it moves"
 
 
@@ -141,12 +141,16 @@ def test_without_binding_the_response_is_200_as_in_the_rfc(rig: Rig, client: Cli
 def test_commands_may_be_pipelined_behind_the_lease(rig: Rig, client: Client) -> None:
     lease = client.reader("a")
     flow = Flow(rig, lease.port)
-    for command in (c.Lease(1, lease.lease), c.Summon(2, "a"), c.Ping()):
-        flow.queue(*c.encode(command))
+    for command in (commands.Lease(1, lease.lease), commands.Summon(2, "a"), commands.Ping()):
+        flow.queue(*commands.encode(command))
     rig.run()
     lease_answer, summon_answer, pong, content = flow.sent()
-    assert (lease_answer, summon_answer, pong) == (c.Response(1, 200), c.Response(2, 200), c.Pong())
-    assert isinstance(content, c.Content)
+    assert (lease_answer, summon_answer, pong) == (
+        commands.Response(1, 200),
+        commands.Response(2, 200),
+        commands.Pong(),
+    )
+    assert isinstance(content, commands.Content)
 
 
 def test_one_reader_and_one_writer_share_a_connection(client: Client) -> None:
@@ -154,7 +158,7 @@ def test_one_reader_and_one_writer_share_a_connection(client: Client) -> None:
     client.flow(client.reader("a"), on=flow)
     flow.summon("a")
     flow.content(1, b"y", "a")
-    bodies = [x.body for x in flow.sent() if isinstance(x, c.Content)]
+    bodies = [x.body for x in flow.sent() if isinstance(x, commands.Content)]
     assert bodies == [b"x", b"y"]
 
 
@@ -183,7 +187,7 @@ def test_a_lease_replaces_an_ended_one_of_its_kind(client: Client, kind: str) ->
         assert flow.bodies() == [b"x"]
     else:
         flow.content(1, b"y")
-        assert flow.sent() == [c.Confirm(1, True)]
+        assert flow.sent() == [commands.Confirm(1, True)]
 
 
 def test_a_reader_beside_a_writer_is_replaced_by_another_one(client: Client) -> None:
@@ -222,7 +226,7 @@ def test_on_a_shared_socket_both_kinds_bind() -> None:
 
 
 def test_a_lease_belongs_to_the_flow_that_presented_it_last(rig: Rig, client: Client) -> None:
-    lease = client.reader("a", window=w.Window(contents=1))
+    lease = client.reader("a", window=control.Window(contents=1))
     former, other = client.flow(lease), Flow(rig, lease.port)
     other.lease(lease.lease)
     assert (former.ponged(), other.ponged()) == (False, True)
@@ -236,7 +240,7 @@ def test_a_lease_that_moves_leaves_the_other_lease_of_its_flow(rig: Rig, client:
     client.flow(lease, on=both)
     client.flow(lease)
     both.content(1, b"y")
-    assert both.sent() == [c.Confirm(1, True)]
+    assert both.sent() == [commands.Confirm(1, True)]
 
 
 # --- Summon and Dismiss -------------------------------------------------------------------------------------
@@ -259,21 +263,21 @@ def test_summon_and_dismiss(rig: Rig, client: Client) -> None:
 @pytest.mark.requirement("MTL-81")
 def test_the_response_to_a_summon_precedes_its_contents(client: Client) -> None:
     flow = client.flow(client.reader("a"))
-    flow.send(c.Summon(5, "a"))
+    flow.send(commands.Summon(5, "a"))
     kinds = [type(x) for x in flow.sent()]
-    assert kinds == [c.Response, c.Content]
+    assert kinds == [commands.Response, commands.Content]
 
 
-@pytest.mark.parametrize("command", [c.Summon(3, "a"), c.Dismiss(3, "a")])
+@pytest.mark.parametrize("command", [commands.Summon(3, "a"), commands.Dismiss(3, "a")])
 def test_reader_commands_without_a_reader_lease_are_refused(
-    rig: Rig, client: Client, command: c.Command
+    rig: Rig, client: Client, command: commands.Command
 ) -> None:
     flow = Flow(rig, client.reader("a").port)
     flow.send(command)
-    assert flow.sent() == [c.Response(3, 403)]
+    assert flow.sent() == [commands.Response(3, 403)]
     writing = client.flow(client.writer("a"))
     writing.send(command)
-    assert writing.sent() == [c.Response(3, 400)]
+    assert writing.sent() == [commands.Response(3, 400)]
 
 
 def test_a_lease_with_the_sequence_of_an_unanswered_summon_gets_no_response(rig: Rig) -> None:
@@ -283,14 +287,14 @@ def test_a_lease_with_the_sequence_of_an_unanswered_summon_gets_no_response(rig:
     client = rig.client("queue")
     lease = client.reader(start=None)
     flow = client.flow(lease)
-    flow.send(c.Summon(5, "a"))
-    flow.send(c.Lease(5, lease.lease))
+    flow.send(commands.Summon(5, "a"))
+    flow.send(commands.Lease(5, lease.lease))
     assert (flow.sent(), counts(rig)["out-of-turn"]) == ([], 1)
     rig.let_go()
     response, content = flow.sent()
-    assert (response, type(content)) == (c.Response(5, 200), c.Content)
-    flow.send(c.Lease(5, lease.lease))
-    assert flow.sent() == [c.Response(5, 200)], "the sequence is free again"
+    assert (response, type(content)) == (commands.Response(5, 200), commands.Content)
+    flow.send(commands.Lease(5, lease.lease))
+    assert flow.sent() == [commands.Response(5, 200)], "the sequence is free again"
 
 
 # --- heartbeats ---------------------------------------------------------------------------------------------
@@ -299,8 +303,8 @@ def test_a_lease_with_the_sequence_of_an_unanswered_summon_gets_no_response(rig:
 @pytest.mark.requirement("MTL-99", "MTL-100", "MTL-101")
 def test_a_ping_is_answered_by_a_pong(client: Client) -> None:
     flow = client.flow(client.writer("a"))
-    flow.send(c.Ping())
-    assert flow.sent() == [c.Pong()]
+    flow.send(commands.Ping())
+    assert flow.sent() == [commands.Pong()]
 
 
 @pytest.mark.requirement("MTL-102", "MTL-103", "MTL-104")
@@ -311,9 +315,9 @@ def test_a_silent_peer_is_pinged_and_then_loses_its_flow(interval: float) -> Non
     client.create("a")
     flow = client.flow(client.writer("a"))
     rig.sleep(interval, step=interval / 4)
-    assert flow.sent() == [c.Ping()]
+    assert flow.sent() == [commands.Ping()]
     for _ in range(5):
-        flow.send(c.Pong())
+        flow.send(commands.Pong())
         rig.sleep(interval, step=interval / 4)
     assert flow.ponged()
     flow.sent()
@@ -322,13 +326,13 @@ def test_a_silent_peer_is_pinged_and_then_loses_its_flow(interval: float) -> Non
     assert not flow.ponged()
 
 
-@pytest.mark.parametrize("kind", [c.Content, c.Lease])
-def test_any_command_keeps_a_flow_alive(rig: Rig, client: Client, kind: type[c.Command]) -> None:
+@pytest.mark.parametrize("kind", [commands.Content, commands.Lease])
+def test_any_command_keeps_a_flow_alive(rig: Rig, client: Client, kind: type[commands.Command]) -> None:
     lease = client.writer("a")
     flow = client.flow(lease)
     for number in range(1, 20):
         rig.sleep(4)
-        if kind is c.Content:
+        if kind is commands.Content:
             flow.content(number, b"")
         else:
             assert flow.lease(lease.lease) == 200
@@ -339,7 +343,7 @@ def test_an_unreachable_peer_frees_its_leases(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     flow = client.flow(lease)
     flow.vanish()
-    flow.send(c.Ping())
+    flow.send(commands.Ping())
     assert len(rig.broker.parts.flows) == 0
     assert client.flow(lease).ponged()
 
@@ -371,7 +375,7 @@ def taken_over(flow: Flow, connection: str) -> Flow:
     return thief
 
 
-def connected(rig: Rig, lease: w.DataLease, connection: str) -> Flow:
+def connected(rig: Rig, lease: control.DataLease, connection: str) -> Flow:
     flow = Flow(rig, lease.port, connection)
     assert flow.lease(lease.lease) == 200
     return flow
@@ -390,23 +394,23 @@ def test_a_burst_of_a_taken_over_identity_is_dropped(rig: Rig, client: Client) -
     flow = connected(rig, client.writer("a"), "1")
     for number in (1, 2):
         flow.content(number, b"mine")
-    header, body = c.encode(c.Content(3, "a", EMPTY, b"not mine"))
+    header, body = commands.encode(commands.Content(3, "a", EMPTY, b"not mine"))
     rig.broker.burst(flow.peer, [header] * 2, [body] * 2, rig.now(), "2")
     rig.run()
     assert client.read("a") == [b"x", b"mine", b"mine"]
 
 
 def test_a_taken_over_identity_gets_no_contents_and_moves_no_cursor(rig: Rig, client: Client) -> None:
-    client.ask(w.CursorOpen(group="g", resource="a", from_="earliest"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a", from_="earliest"), control.CursorOpened)
     lease = client.reader("a", group="g", start="group")
     flow = connected(rig, lease, "1")
     flow.summon("a")
     assert [bytes(x.body) for x in flow.contents()] == [b"x"]
     thief = taken_over(flow, "2")
-    thief.send(c.Confirm(1, True))
+    thief.send(commands.Confirm(1, True))
     client.fill("a", [b"later"])
     assert thief.sent() == []
-    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
+    (cursor,) = client.ask(control.CursorDescribe(group="g"), control.CursorList).cursors
     assert cursor.position == 1
     again = connected(rig, lease, "3")
     again.summon("a")
@@ -439,7 +443,9 @@ CONTENTS = st.tuples(
     st.sampled_from([0, 1, 1, 1, LARGEST - 16, LARGEST, LARGEST + 1]),
     st.integers(1, 9),  # so many in a row
 )
-OTHERS = st.sampled_from([c.Ping(), c.Confirm(1, True), c.Summon(9, "a"), b"\x05ill-formed"])
+OTHERS = st.sampled_from(
+    [commands.Ping(), commands.Confirm(1, True), commands.Summon(9, "a"), b"\x05ill-formed"]
+)
 STEPS = st.lists(
     st.lists(CONTENTS | OTHERS, min_size=1, max_size=6)
     | st.sampled_from(["hold", "let go", "fail", "rebind"]),
@@ -462,7 +468,7 @@ class Sender:
             elif isinstance(item, tuple):
                 frames += self._contents(*item)
             else:
-                frames.append(c.encode(item))  # type: ignore[arg-type]
+                frames.append(commands.encode(item))  # type: ignore[arg-type]
         return frames
 
     def _contents(
@@ -472,7 +478,7 @@ class Sender:
         first = max(1, self._next + offset)
         for number in range(first, first + count):
             name = self._sent.setdefault(number, resource) if offset <= 0 else resource
-            yield c.encode(c.Content(number, name, table, b""))[0], bytes(size)
+            yield commands.encode(commands.Content(number, name, table, b""))[0], bytes(size)
         if offset <= 0:
             self._next = max(self._next, first + count)
 

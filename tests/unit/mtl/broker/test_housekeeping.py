@@ -10,7 +10,7 @@ import pytest
 from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append, Save, Trim
 from mtl.storage.records import CursorRecord, ResourceRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
@@ -23,7 +23,7 @@ HOUR_US = 3_600_000_000
 def made(**retention: Any) -> tuple[Rig, Client]:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
-    client.create("a", retention=w.Retention(**retention) if retention else None)
+    client.create("a", retention=control.Retention(**retention) if retention else None)
     return rig, client
 
 
@@ -150,7 +150,7 @@ def test_a_start_by_time_finds_the_contents_after_a_correction() -> None:
     write(client, 2)
     rig.sleep(60)
     for _ in range(2):
-        found = rig.client().ask(w.ResourceLocate(resource="a", timestamp=corrected), w.Located)
+        found = rig.client().ask(control.ResourceLocate(resource="a", timestamp=corrected), control.Located)
         assert (found.sequence, found.timestamp) == (4, corrected)
         newest = rig.client().describe("a").newest_time
         assert newest is not None
@@ -192,7 +192,7 @@ def test_the_first_exceeded_bound_of_a_policy_applies() -> None:
 
 def test_unconfirmed_contents_of_a_group_in_the_policy_are_kept() -> None:
     rig, client = made(contents=1, groups=("g",))
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     write(client, 10)
     run(rig)
     assert earliest(client) == 1
@@ -219,7 +219,7 @@ def test_with_groups_as_only_bound_confirmed_contents_are_removed() -> None:
 def test_groups_without_effect_on_retention(group: str) -> None:
     rig, client = made(contents=1, groups=("never-opened",))
     if group == "other":
-        client.ask(w.CursorOpen(group="other", resource="a"), w.CursorOpened)
+        client.ask(control.CursorOpen(group="other", resource="a"), control.CursorOpened)
     write(client, 10)
     run(rig)
     assert earliest(client) == 10
@@ -283,7 +283,7 @@ def test_a_reader_without_holder_pins_no_contents() -> None:
 
 def test_the_hard_limit_overrides_pins_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     rig, client = made(contents=1, groups=("g",), hard_bytes=5_000)
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     client.reader("a", start=1, until=50)
     write(client, 20)
     with caplog.at_level(logging.WARNING, "mtl.broker"):
@@ -376,9 +376,9 @@ def test_a_busy_log_is_skipped_until_the_next_check() -> None:
 def test_cursors_are_examined_once_per_check_not_per_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, client = made(contents=1)
     for name in ("b", "c"):
-        client.create(name, retention=w.Retention(contents=1, groups=("g",)))
+        client.create(name, retention=control.Retention(contents=1, groups=("g",)))
         client.fill(name, [CONTENT] * 3)
-    client.ask(w.CursorOpen(group="g", resource="b", from_=2), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="b", from_=2), control.CursorOpened)
     looks = 0
     all_cursors = rig.broker.parts.cursors.all
 

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import ANSWER_S, Outbox, unstored
 from mtl.broker.steps import begin
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Save, Trim
 from mtl.storage.records import ApplicationRecord, WriterRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 
 FAILED = StorageFailed("no")
 
@@ -45,10 +44,10 @@ def test_timers_run_in_order_when_they_are_due(outbox: Outbox) -> None:
     assert outbox.next_due == 1.0
     outbox.run_due()
     assert ran == []
-    outbox.now = a.Now(2.0, 0)
+    outbox.now = actions.Now(2.0, 0)
     outbox.run_due()
     assert ran == ["soon", "then"]
-    outbox.now = a.Now(9.0, 0)
+    outbox.now = actions.Now(9.0, 0)
     outbox.run_due()
     assert ran == ["soon", "then", "late"]
     assert outbox.next_due is None
@@ -82,21 +81,21 @@ def test_an_action_is_answered_once(outbox: Outbox) -> None:
 
 def test_commands_and_replies_are_actions(outbox: Outbox) -> None:
     peer: Any = ("port", b"id")
-    outbox.command(peer, c.Response(3, 403), "me")
-    outbox.reply((b"id", b""), w.Ok(), "me")
-    outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]), "")
+    outbox.command(peer, commands.Response(3, 403), "me")
+    outbox.reply((b"id", b""), control.Ok(), "me")
+    outbox.reply((b"id", b""), Refused(404, control.UNKNOWN_RESOURCE, "no", missing=["a"]), "")
     sent, good, bad = outbox.pop_actions()
-    assert sent == a.Send(peer, *c.encode(c.Response(3, 403)), "me")
-    assert isinstance(good, a.SendReply)
+    assert sent == actions.Send(peer, *commands.encode(commands.Response(3, 403)), "me")
+    assert isinstance(good, actions.SendReply)
     assert (good.envelope, good.frames[0]) == ((b"id", b""), b"200")
-    assert isinstance(bad, a.SendReply)
+    assert isinstance(bad, actions.SendReply)
     assert bad.frames[0] == b"404"
     assert outbox.pop_actions() == []
 
 
 def test_a_failed_action_refuses_its_request() -> None:
     refused = unstored(FAILED)
-    assert (refused.status, refused.reason, refused.message) == (503, w.STORAGE, "no")
+    assert (refused.status, refused.reason, refused.message) == (503, control.STORAGE, "no")
 
 
 # --- save_surely --------------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ def test_a_failed_save_is_undone(
     assert (list(back.put), list(back.forget)) == (back_put, back_forget)
     outbox.completed(back.id, FAILED)
     assert (saved.is_known, outbox.pop_actions()) == (False, [])
-    outbox.now = a.Now(broker_limits.SAVE_RETRY_S, 0)
+    outbox.now = actions.Now(broker_limits.SAVE_RETRY_S, 0)
     outbox.run_due()
     (again,) = saves(outbox)
     outbox.completed(again.id, None)
@@ -149,7 +148,7 @@ def test_an_unknown_outcome_is_reported_before_the_request_timeout(outbox: Outbo
         (back,) = saves(outbox)
         outbox.completed(back.id, FAILED)
         reported = reported if unsure else at * broker_limits.SAVE_RETRY_S
-        outbox.now = a.Now((at + 1) * broker_limits.SAVE_RETRY_S, 0)
+        outbox.now = actions.Now((at + 1) * broker_limits.SAVE_RETRY_S, 0)
         outbox.run_due()
     assert unsure == [FAILED], "once"
     assert not saved.is_known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Deletion, Outbox, remove
 from mtl.errors import Refused, StorageFailed
@@ -54,7 +54,7 @@ def test_the_answer_has_a_deadline() -> None:
     while not desk.removed.is_known:
         desk.outbox.completed(desk.save().id, FAILED)
         at += broker_limits.SAVE_RETRY_S
-        desk.outbox.now = a.Now(at, 0)
+        desk.outbox.now = actions.Now(at, 0)
         desk.outbox.run_due()
         assert at < limits.REQUEST_TIMEOUT_S
     assert desk.over == [], "the records are still reserved"

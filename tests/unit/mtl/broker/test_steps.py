@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.outbox import Outbox
 from mtl.broker.steps import Outcome, begin, either, gather, run
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Mark, Save, Trim
-from mtl.wire import control as w
+from mtl.wire import control
 
-NO = Refused(404, w.UNKNOWN_RESOURCE, "no")
+NO = Refused(404, control.UNKNOWN_RESOURCE, "no")
 FAILED = StorageFailed("no")
 
 
@@ -247,9 +247,9 @@ def test_a_pause_is_a_step() -> None:
         ended.append(outbox.now.mono)
 
     run(work())
-    outbox.now = a.Now(1.0, 0)
+    outbox.now = actions.Now(1.0, 0)
     outbox.run_due()
     assert ended == []
-    outbox.now = a.Now(2.5, 0)
+    outbox.now = actions.Now(2.5, 0)
     outbox.run_due()
     assert ended == [2.5]

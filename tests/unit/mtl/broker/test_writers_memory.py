@@ -10,19 +10,19 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import encode_pack
 from mtl.wire.places import OFFSET, SIZE, Span
 from tests.support.core import Client, Rig
 
 
-def refused(number: int) -> c.Reject:
-    return c.Reject(number, False, False)
+def refused(number: int) -> commands.Reject:
+    return commands.Reject(number, False, False)
 
 
-def confirm(number: int) -> c.Confirm:
-    return c.Confirm(number, True)
+def confirm(number: int) -> commands.Confirm:
+    return commands.Confirm(number, True)
 
 
 class Sharing:
@@ -45,8 +45,8 @@ class Sharing:
         return Span(at, len(pack))
 
 
-def handed(number: int, count: int, span: Span) -> c.Content:
-    return c.Content(number, "a", span.properties(count), b"")
+def handed(number: int, count: int, span: Span) -> commands.Content:
+    return commands.Content(number, "a", span.properties(count), b"")
 
 
 def test_a_pack_in_shared_memory_is_stored() -> None:
@@ -101,16 +101,16 @@ def test_a_duplicate_in_shared_memory_is_confirmed_with_the_original() -> None:
         Span(0, 100).properties(1),
         Span(64, 1 << 40).properties(1),
         Span(5_000, 500).properties(1),
-        c.packed_properties(1),
-        encode_table({c.COUNT: 1, OFFSET: 64}),
-        encode_table({c.COUNT: 1, OFFSET: "64", SIZE: 100}),
-        encode_table({c.COUNT: 1, OFFSET: -64, SIZE: 100}),
-        encode_table({c.COUNT: 1, OFFSET: 64, SIZE: 0}),
+        commands.packed_properties(1),
+        encode_table({commands.COUNT: 1, OFFSET: 64}),
+        encode_table({commands.COUNT: 1, OFFSET: "64", SIZE: 100}),
+        encode_table({commands.COUNT: 1, OFFSET: -64, SIZE: 100}),
+        encode_table({commands.COUNT: 1, OFFSET: 64, SIZE: 0}),
     ],
 )
 def test_invalid_octets_in_shared_memory_are_rejected_for_good(properties: bytes) -> None:
     at = Sharing()
-    at.flow.send(c.Content(1, "a", properties, b""))
+    at.flow.send(commands.Content(1, "a", properties, b""))
     at.flow.send(handed(2, 1, at.put([b"next"])))
     assert at.flow.sent() == [refused(1), confirm(2)]
     assert at.client.read("a") == [b"next"]

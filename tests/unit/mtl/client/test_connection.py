@@ -9,7 +9,7 @@ import mtl
 from mtl.client.connection import Connection
 from mtl.client.settings import Settings
 from mtl.errors import Closed, OptionError, Refused, Unreachable
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 
@@ -23,8 +23,8 @@ def test_connect_returns_a_ready_connection_or_raises(
     with pytest.raises(Unreachable):
         mtl.connect("tcp://memory:1", request_timeout=0.1, retry_deadline=0.2)
     memory_broker.silent = False
-    memory_broker.answers[w.ConnectionProfile] = lambda: w.encode_reply(
-        400, {"reason": w.UNKNOWN_PROFILE, "status": "", "message": ""}
+    memory_broker.answers[control.ConnectionProfile] = lambda: control.encode_reply(
+        400, {"reason": control.UNKNOWN_PROFILE, "status": "", "message": ""}
     )
     with pytest.raises(OptionError, match="no profile"):
         mtl.connect("tcp://memory:1", profile="nonsense")
@@ -39,26 +39,26 @@ def test_a_reader_in_the_queue_profile_is_refused(connection: Connection) -> Non
 
 
 def test_a_request_returns_the_answer_or_raises(connection: Connection, memory_broker: MemoryBroker) -> None:
-    assert connection.request(w.StageAbort(stages=[])) == w.Ok()
-    memory_broker.answers[w.StageAbort] = lambda: w.encode_reply(
+    assert connection.request(control.StageAbort(stages=[])) == control.Ok()
+    memory_broker.answers[control.StageAbort] = lambda: control.encode_reply(
         403, {"reason": "no", "status": "", "message": "never"}
     )
     with pytest.raises(Refused, match="never"):
-        connection.request(w.StageAbort(stages=[]))
+        connection.request(control.StageAbort(stages=[]))
 
 
 def test_each_reader_and_writer_borrows_a_session_and_returns_it(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
     def opened() -> int:
-        return sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
+        return sum(isinstance(asked, control.ConnectionOpen) for asked in memory_broker.asked)
 
     connection.ready()
     with connection.reader(RESOURCE, packed=False), connection.writer(RESOURCE):
         assert opened() == 3
     with connection.reader(RESOURCE, packed=False), connection.writer(RESOURCE):
         assert opened() == 3
-    assert sum(isinstance(asked, w.LeaseClose) for asked in memory_broker.asked) == 4
+    assert sum(isinstance(asked, control.LeaseClose) for asked in memory_broker.asked) == 4
 
 
 def test_a_long_poll_does_not_delay_other_requests(
@@ -70,9 +70,9 @@ def test_a_long_poll_does_not_delay_other_requests(
     def never() -> list[bytes]:
         memory_broker.silent = True
         asked.set()
-        return w.encode_reply(503, {"reason": w.OVERLOADED, "status": "", "message": ""})
+        return control.encode_reply(503, {"reason": control.OVERLOADED, "status": "", "message": ""})
 
-    memory_broker.answers[w.ResourceDescribe] = never
+    memory_broker.answers[control.ResourceDescribe] = never
     errors: list[Unreachable] = []
 
     def poll() -> None:
@@ -85,7 +85,7 @@ def test_a_long_poll_does_not_delay_other_requests(
     thread.start()
     assert asked.wait(10)
     memory_broker.silent = False
-    assert connection.request(w.StageAbort(stages=[])) == w.Ok()
+    assert connection.request(control.StageAbort(stages=[])) == control.Ok()
     memory_broker.silent = True
     thread.join(20)
     assert len(errors) == 1
@@ -98,9 +98,9 @@ def test_a_watch_waits_for_the_requested_time(connection: Connection, memory_bro
 
     def later() -> list[bytes]:
         assert released.wait(10)
-        return w.encode_reply(200, {"resources": []})
+        return control.encode_reply(200, {"resources": []})
 
-    memory_broker.answers[w.ResourceDescribe] = later
+    memory_broker.answers[control.ResourceDescribe] = later
     watch = connection.watch(["a"], since="b.1", wait=5)
     assert watch.news(0.01) is None
     released.set()
@@ -133,7 +133,7 @@ def test_readers_refuse_invalid_options(
     [
         ("test", {"packed": True}),
         ("test", {"name": "me"}),
-        ("log", {"name": "me", "stage": w.StageSpec(application="a", version=1)}),
+        ("log", {"name": "me", "stage": control.StageSpec(application="a", version=1)}),
     ],
 )
 def test_writers_refuse_invalid_options(
@@ -151,12 +151,12 @@ def test_default_lease_requests_of_readers_and_writers(
     connection.reader(RESOURCE, packed=False).close()
     connection.reader(RESOURCE, packed=False, group="g").close()
     connection.writer(RESOURCE).close()
-    readers = [asked for asked in memory_broker.asked if isinstance(asked, w.ConnectionReader)]
+    readers = [asked for asked in memory_broker.asked if isinstance(asked, control.ConnectionReader)]
     assert [(asked.from_, asked.confirm, asked.holder is not None) for asked in readers] == [
         ("earliest", "full", False),
         ("group", "full", True),
     ]
-    [writer] = [asked for asked in memory_broker.asked if isinstance(asked, w.ConnectionWriter)]
+    [writer] = [asked for asked in memory_broker.asked if isinstance(asked, control.ConnectionWriter)]
     assert writer.confirm == "full"
     assert writer.writer is not None
 
@@ -164,12 +164,12 @@ def test_default_lease_requests_of_readers_and_writers(
 def test_a_refused_lease_is_raised_and_its_session_reused(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
-    missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
-    memory_broker.answers[w.ConnectionReader] = lambda: w.encode_reply(404, missing)
+    missing = {"reason": control.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
+    memory_broker.answers[control.ConnectionReader] = lambda: control.encode_reply(404, missing)
     for _ in range(3):
         with pytest.raises(Refused, match="unknown-resource"):
             connection.reader("nowhere", packed=False)
-    opened = sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
+    opened = sum(isinstance(asked, control.ConnectionOpen) for asked in memory_broker.asked)
     assert opened == 2, "the connection's own session, and one for leases"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mtl.client.consumer import Consumer
 from mtl.errors import Closed, Refused
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import EMPTY
 from tests.unit.mtl.client.test_deliveries import GRANTED, Setting
 
@@ -34,13 +34,13 @@ def test_contents_are_returned_singly_and_their_answers_combined() -> None:
     first.confirm()
     second.confirm()
     third.reject(reason="too large")
-    assert at.data.commands() == []
-    assert at.sent(at.data) == [c.Reject(3, False, False, "too large"), c.Confirm(2, True)]
+    assert at.data.sent_commands() == []
+    assert at.sent(at.data) == [commands.Reject(3, False, False, "too large"), commands.Confirm(2, True)]
     fourth = at.consumer.next()
     assert fourth is not None
     fourth.reject(recycle=True)
     fourth.confirm()
-    assert at.sent(at.data) == [c.Reject(4, False, True)]
+    assert at.sent(at.data) == [commands.Reject(4, False, True)]
 
 
 def test_next_returns_none_after_its_timeout() -> None:
@@ -60,7 +60,7 @@ def test_summon_and_dismiss_are_sent() -> None:
     at = Consuming()
     at.consumer.summon("c")
     at.consumer.dismiss("b")
-    assert [type(x) for x in at.sent(at.data)] == [c.Summon, c.Dismiss]
+    assert [type(x) for x in at.sent(at.data)] == [commands.Summon, commands.Dismiss]
 
 
 def test_a_closed_consumer_refuses_answers() -> None:
@@ -84,19 +84,19 @@ class Stopped(Consuming):
         self.deliver(self.data, 1, 2)
         self.bench.now += 20.0
 
-    def proof(self) -> c.Lease:
+    def proof(self) -> commands.Lease:
         """The Lease that the consumer presents again."""
-        [lease] = [command for command in self.sent(self.data) if isinstance(command, c.Lease)]
+        [lease] = [command for command in self.sent(self.data) if isinstance(command, commands.Lease)]
         return lease
 
 
 def test_after_a_standstill_contents_wait_until_the_broker_has_kept_the_flow() -> None:
     at = Stopped()
     assert at.consumer.next(0.0) is None
-    at.data.command(c.Content(3, "a", EMPTY, b"sent before"))
+    at.data.command(commands.Content(3, "a", EMPTY, b"sent before"))
     lease = at.proof()
     assert at.consumer.next(0.0) is None
-    at.data.command(c.Response(lease.sequence, 200))
+    at.data.command(commands.Response(lease.sequence, 200))
     at.bench.run()
     bodies = [content.body for _ in range(3) if (content := at.consumer.next(0.0)) is not None]
     assert bodies == [b"x", b"x", b"sent before"]
@@ -106,7 +106,7 @@ def test_after_a_standstill_contents_wait_until_the_broker_has_kept_the_flow() -
 def test_contents_that_another_consumer_may_have_got_are_not_handed_out() -> None:
     at = Stopped()
     assert at.consumer.next(0.0) is None
-    at.data.command(c.Response(at.proof().sequence, 201))  # the broker had given up the flow
+    at.data.command(commands.Response(at.proof().sequence, 201))  # the broker had given up the flow
     at.bench.run()
     assert at.consumer.next(0.0) is None
     again = at.bench.bind()
@@ -126,5 +126,5 @@ def test_an_answer_after_a_standstill_asks_the_broker_as_well() -> None:
     at.bench.now += 20.0
     content.confirm()
     kinds = {type(command) for command in at.sent(at.data)}
-    assert kinds >= {c.Confirm, c.Lease}
+    assert kinds >= {commands.Confirm, commands.Lease}
     assert at.consumer.next(0.0) is None

@@ -9,11 +9,11 @@ from mtl.client.control import Call, Channel, Outcome
 from mtl.client.settings import Settings
 from mtl.errors import Closed, ContentTooLarge, Malformed, OptionError, Refused, Unreachable
 from mtl.limits import MAX_CONTROL_FRAME
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_network import ENDPOINT, Bench
 
-LIST = w.ResourceList()
-LISTED = w.DescriptionList(resources=[])
+LIST = control.ResourceList()
+LISTED = control.DescriptionList(resources=[])
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def ask(bench: Bench, request: w.Request | None = LIST, **options: object) -> list[Outcome]:
+def ask(bench: Bench, request: control.Request | None = LIST, **options: object) -> list[Outcome]:
     outcomes: list[Outcome] = []
     call = Call(request, outcomes.append, **options)  # type: ignore[arg-type]
     bench.channel.submit(call)
@@ -62,7 +62,7 @@ def test_a_profile_missing_in_the_201_is_not_requested(
     outcomes = ask(bench)
     link = bench.last("request")
     link.asked()
-    link.answer(w.Ready(profiles=offered))
+    link.answer(control.Ready(profiles=offered))
     bench.run()
     assert bool(link.sent) is (refusal is None)
     if refusal is not None:
@@ -71,27 +71,27 @@ def test_a_profile_missing_in_the_201_is_not_requested(
         assert str(error) == refusal
 
 
-def replace_session(request: w.Request) -> w.Request:
+def replace_session(request: control.Request) -> control.Request:
     return type(request)(session="token")
 
 
 def test_a_session_can_be_opened_without_a_request(bench: Bench) -> None:
     outcomes = ask(bench, None)
     bench.ready()
-    assert outcomes == [w.Ready(profiles=["log"], session="token")]
+    assert outcomes == [control.Ready(profiles=["log"], session="token")]
 
 
 @pytest.mark.requirement("MTL-04")
 def test_requests_are_sent_one_after_the_other(bench: Bench) -> None:
-    first, second = ask(bench), ask(bench, w.CursorDescribe())
+    first, second = ask(bench), ask(bench, control.CursorDescribe())
     link = bench.ready()
-    assert isinstance(link.asked(), w.ResourceList)
+    assert isinstance(link.asked(), control.ResourceList)
     link.answer(LISTED)
     bench.run()
-    assert isinstance(link.asked(), w.CursorDescribe)
-    link.answer(w.CursorList(cursors=[]))
+    assert isinstance(link.asked(), control.CursorDescribe)
+    link.answer(control.CursorList(cursors=[]))
     bench.run()
-    assert (first, second) == ([LISTED], [w.CursorList(cursors=[])])
+    assert (first, second) == ([LISTED], [control.CursorList(cursors=[])])
 
 
 @pytest.mark.requirement("MTL-05")
@@ -113,7 +113,7 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
     """A server of the RFC alone identifies the client by its socket's identity, and a new socket has a new one."""
     outcomes = ask(bench)
     first = bench.last("request")
-    way: list[w.Reply] = [w.Ready(profiles=["log"]), w.Ok()]
+    way: list[control.Reply] = [control.Ready(profiles=["log"]), control.Ok()]
     for reply in way:
         first.asked()
         first.answer(reply)
@@ -121,7 +121,7 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
     assert first.asked() == LIST
     bench.run(1.1)
     second = bench.last("request")
-    assert isinstance(second.asked(), w.ConnectionOpen)
+    assert isinstance(second.asked(), control.ConnectionOpen)
     for reply in [*way, LISTED]:
         second.answer(reply)
         bench.run()
@@ -131,8 +131,8 @@ def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
 def test_unreachable_names_the_unanswered_command(bench: Bench) -> None:
     outcomes = ask(bench, within=0.5)
     link = bench.last("request")
-    assert isinstance(link.asked(), w.ConnectionOpen)
-    link.answer(w.Ready(profiles=["log"], session="token"))
+    assert isinstance(link.asked(), control.ConnectionOpen)
+    link.answer(control.Ready(profiles=["log"], session="token"))
     bench.run(5.0)
     assert isinstance(outcomes[0], Unreachable)
     assert "Connection.Profile" in str(outcomes[0])
@@ -195,13 +195,13 @@ def test_a_session_unknown_to_the_broker_is_opened_again(bench: Bench) -> None:
     ask(bench)
     link = bench.ready()
     link.asked()
-    link.refuse(400, w.NOT_OPEN)
+    link.refuse(400, control.NOT_OPEN)
     bench.run()
     bench.ready()
     assert link.asked() == replace_session(LIST)
-    link.refuse(400, w.NO_PROFILE)
+    link.refuse(400, control.NO_PROFILE)
     bench.run()
-    assert isinstance(link.asked(), w.ConnectionProfile)
+    assert isinstance(link.asked(), control.ConnectionProfile)
 
 
 def test_a_session_repeatedly_unknown_to_the_broker_is_an_error(bench: Bench) -> None:
@@ -211,15 +211,15 @@ def test_a_session_repeatedly_unknown_to_the_broker_is_an_error(bench: Bench) ->
         if outcomes:
             break
         asked = link.asked()
-        if isinstance(asked, w.ConnectionOpen):
-            link.answer(w.Ready(profiles=["log"]))
+        if isinstance(asked, control.ConnectionOpen):
+            link.answer(control.Ready(profiles=["log"]))
         else:
-            link.refuse(400, w.NOT_OPEN)
+            link.refuse(400, control.NOT_OPEN)
         bench.run()
     assert isinstance(outcomes[0], Refused)
 
 
-@pytest.mark.parametrize("reason", [w.OVERLOADED, w.READ_ONLY])
+@pytest.mark.parametrize("reason", [control.OVERLOADED, control.READ_ONLY])
 def test_a_refusal_is_an_outcome_but_an_overload_is_retried(bench: Bench, reason: str) -> None:
     outcomes = ask(bench)
     link = bench.ready()
@@ -229,11 +229,11 @@ def test_a_refusal_is_an_outcome_but_an_overload_is_retried(bench: Bench, reason
     assert outcomes == []
     link = bench.last("request")
     link.asked()
-    link.refuse(404, w.UNKNOWN_RESOURCE, missing=["a"])
+    link.refuse(404, control.UNKNOWN_RESOURCE, missing=["a"])
     bench.run()
     [error] = outcomes
     assert isinstance(error, Refused)
-    assert (error.status, error.reason, error.members) == (404, w.UNKNOWN_RESOURCE, {"missing": ["a"]})
+    assert (error.status, error.reason, error.members) == (404, control.UNKNOWN_RESOURCE, {"missing": ["a"]})
 
 
 def test_an_overload_until_the_deadline_is_raised_with_its_message(bench: Bench) -> None:
@@ -243,19 +243,19 @@ def test_an_overload_until_the_deadline_is_raised_with_its_message(bench: Bench)
         if outcomes:
             break
         link.asked()
-        link.refuse(503, w.OVERLOADED, message="ten cursors are the limit")
+        link.refuse(503, control.OVERLOADED, message="ten cursors are the limit")
         bench.run(0.3)
         link = bench.last("request")
     [error] = outcomes
     assert isinstance(error, Refused)
-    assert (error.reason, error.message) == (w.OVERLOADED, "ten cursors are the limit")
+    assert (error.reason, error.message) == (control.OVERLOADED, "ten cursors are the limit")
 
 
 def test_silence_after_an_overload_is_unreachable(bench: Bench) -> None:
     outcomes = ask(bench, within=8.0)
     link = bench.ready()
     link.asked()
-    link.refuse(503, w.OVERLOADED)
+    link.refuse(503, control.OVERLOADED)
     bench.run(20.0)
     [error] = outcomes
     assert isinstance(error, Unreachable)
@@ -285,21 +285,21 @@ def test_a_malformed_answer_is_a_named_error_at_once(
     again = ask(bench)
     link = bench.ready()
     link.asked()
-    link.refuse(404, w.UNKNOWN_RESOURCE)
+    link.refuse(404, control.UNKNOWN_RESOURCE)
     bench.run()
     assert isinstance(again[0], Refused)
 
 
 def test_a_lease_request_is_repeated_in_a_new_session(bench: Bench) -> None:
-    ask(bench, w.ConnectionReader(resources=["a"]), fresh=True)
+    ask(bench, control.ConnectionReader(resources=["a"]), fresh=True)
     link = bench.ready()
-    assert isinstance(link.asked(), w.ConnectionReader)
+    assert isinstance(link.asked(), control.ConnectionReader)
     bench.run(1.1)
-    assert isinstance(bench.last("request").asked(), w.ConnectionOpen)
+    assert isinstance(bench.last("request").asked(), control.ConnectionOpen)
 
 
 def test_a_request_that_cannot_be_sent_fails_without_an_attempt(bench: Bench) -> None:
-    outcomes = ask(bench, w.StageAbort(stages=["x" * 200] * 10_000))
+    outcomes = ask(bench, control.StageAbort(stages=["x" * 200] * 10_000))
     bench.ready()
     assert isinstance(outcomes[0], ContentTooLarge)
     assert MAX_CONTROL_FRAME < 200 * 10_000
@@ -340,22 +340,22 @@ def test_a_401_at_any_time_is_answered_with_credentials() -> None:
     bench = login("PLAIN")
     outcomes = ask(bench)
     link = bench.last("request")
-    assert isinstance(link.asked(), w.ConnectionOpen)
-    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    assert isinstance(link.asked(), control.ConnectionOpen)
+    link.answer(control.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
     authorize = link.asked()
-    assert isinstance(authorize, w.ConnectionAuthorize)
+    assert isinstance(authorize, control.ConnectionAuthorize)
     assert authorize.mechanism == "PLAIN"
-    link.answer(w.Ready(profiles=["log"], session="token"))
+    link.answer(control.Ready(profiles=["log"], session="token"))
     bench.run()
     link.asked()
-    link.answer(w.Ok())
+    link.answer(control.Ok())
     bench.run()
     link.asked()
-    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    link.answer(control.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
-    assert isinstance(link.asked(), w.ConnectionAuthorize), "credentials may expire at any time"
-    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    assert isinstance(link.asked(), control.ConnectionAuthorize), "credentials may expire at any time"
+    link.answer(control.Unauthorized(mechanisms=["PLAIN"]))
     bench.run()
     [error] = outcomes
     assert isinstance(error, Refused)
@@ -372,7 +372,7 @@ def test_a_request_answered_by_401_is_repeated_after_the_log_in(step: str) -> No
     outcomes = ask(bench)
     link = bench.last("request")
 
-    def answer(kind: type[w.Request], reply: w.Reply) -> w.Request:
+    def answer(kind: type[control.Request], reply: control.Reply) -> control.Request:
         """Answer the next request, which has to be of this kind."""
         request = link.asked()
         assert isinstance(request, kind)
@@ -381,20 +381,20 @@ def test_a_request_answered_by_401_is_repeated_after_the_log_in(step: str) -> No
         return request
 
     def log_in(token: str) -> None:
-        answer(w.ConnectionAuthorize, w.Ready(profiles=["log"], session=token))
+        answer(control.ConnectionAuthorize, control.Ready(profiles=["log"], session=token))
 
-    unauthorized = w.Unauthorized(mechanisms=["PLAIN"])
-    answer(w.ConnectionOpen, unauthorized)
+    unauthorized = control.Unauthorized(mechanisms=["PLAIN"])
+    answer(control.ConnectionOpen, unauthorized)
     log_in("first")
     if step == "request":
-        answer(w.ConnectionProfile, w.Ok())
-        assert answer(w.ResourceList, unauthorized).session == "first"
+        answer(control.ConnectionProfile, control.Ok())
+        assert answer(control.ResourceList, unauthorized).session == "first"
     else:
-        answer(w.ConnectionProfile, unauthorized)
+        answer(control.ConnectionProfile, unauthorized)
     log_in("second")
-    answer(w.ConnectionProfile, w.Ok())
+    answer(control.ConnectionProfile, control.Ok())
     assert outcomes == []
-    assert answer(w.ResourceList, LISTED).session == "second"
+    assert answer(control.ResourceList, LISTED).session == "second"
     assert outcomes == [LISTED]
 
 
@@ -402,23 +402,27 @@ def test_a_request_answered_by_401_is_repeated_after_the_log_in(step: str) -> No
 @pytest.mark.parametrize(
     ("answers", "status", "reason"),
     [
-        ({w.ResourceList: w.Unauthorized(mechanisms=["PLAIN"])}, 401, w.NOT_AUTHORIZED),
-        ({w.ConnectionProfile: w.Unauthorized(mechanisms=["PLAIN"])}, 401, w.NOT_AUTHORIZED),
-        ({w.ResourceList: Refused(400, w.NOT_OPEN, "no session")}, 400, w.NOT_OPEN),
-        ({w.ResourceList: Refused(400, w.NO_PROFILE, "no profile")}, 400, w.NO_PROFILE),
+        ({control.ResourceList: control.Unauthorized(mechanisms=["PLAIN"])}, 401, control.NOT_AUTHORIZED),
+        (
+            {control.ConnectionProfile: control.Unauthorized(mechanisms=["PLAIN"])},
+            401,
+            control.NOT_AUTHORIZED,
+        ),
+        ({control.ResourceList: Refused(400, control.NOT_OPEN, "no session")}, 400, control.NOT_OPEN),
+        ({control.ResourceList: Refused(400, control.NO_PROFILE, "no profile")}, 400, control.NO_PROFILE),
     ],
     ids=["401 to the request", "401 to the profile", "not-open", "no-profile"],
 )
 def test_a_session_that_ends_again_and_again_is_reported_with_the_servers_status(
-    answers: dict[type[w.Request], w.Reply | Refused], status: int, reason: str
+    answers: dict[type[control.Request], control.Reply | Refused], status: int, reason: str
 ) -> None:
     bench = login("PLAIN")
     outcomes = ask(bench)
     link = bench.last("request")
-    usual: dict[type[w.Request], w.Reply] = {
-        w.ConnectionOpen: w.Unauthorized(mechanisms=["PLAIN"]),
-        w.ConnectionAuthorize: w.Ready(profiles=["log"], session="token"),
-        w.ConnectionProfile: w.Ok(),
+    usual: dict[type[control.Request], control.Reply] = {
+        control.ConnectionOpen: control.Unauthorized(mechanisms=["PLAIN"]),
+        control.ConnectionAuthorize: control.Ready(profiles=["log"], session="token"),
+        control.ConnectionProfile: control.Ok(),
     }
     rounds = 0
     while not outcomes:
@@ -444,12 +448,12 @@ def test_credentials_are_sent_to_a_broker_that_requires_none() -> None:
     outcomes = ask(bench)
     link = bench.last("request")
     link.asked()
-    link.answer(w.Ready(profiles=["log"], session="token"))
+    link.answer(control.Ready(profiles=["log"], session="token"))
     bench.run()
     authorize = link.asked()
-    assert isinstance(authorize, w.ConnectionAuthorize)
+    assert isinstance(authorize, control.ConnectionAuthorize)
     assert (authorize.mechanism, authorize.session) == ("SCRAM-SHA-256", "token")
-    link.answer(w.Ready(profiles=["log"], session="token"))
+    link.answer(control.Ready(profiles=["log"], session="token"))
     bench.run()
     [error] = outcomes
     assert isinstance(error, Refused)
@@ -461,7 +465,7 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
     outcomes = ask(bench)
     link = bench.last("request")
     link.asked()
-    link.answer(w.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
+    link.answer(control.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
     bench.run()
     [error] = outcomes
     assert isinstance(error, OptionError)
@@ -490,7 +494,7 @@ def test_a_cancelled_call_does_not_delay_the_next_one(bench: Bench) -> None:
     bench.channel.cancel(second)
     bench.channel.cancel(third)
     link = bench.ready()
-    assert link.asked() == w.ResourceList(session="token")
+    assert link.asked() == control.ResourceList(session="token")
     link.answer(LISTED)
     bench.run()
     assert outcomes == [LISTED]

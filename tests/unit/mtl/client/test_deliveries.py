@@ -8,13 +8,12 @@ from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.errors import Closed, NotGranted, Refused
 from mtl.protocol.consuming import ConsumerAnswer
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, encode_table
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = ConsumerOptions(("a", "b"), "q", "latest", 10, 1_000)
-GRANTED = w.DataLease(port=1, lease="l", group="q", window=w.Window(contents=10, bytes=1_000))
+GRANTED = control.DataLease(port=1, lease="l", group="q", window=control.Window(contents=10, bytes=1_000))
 
 
 class Setting:
@@ -32,32 +31,32 @@ class Setting:
         return data
 
     def respond(self, data: MemoryLink, *, code: int = 200) -> list[str]:
-        summons = [x for x in data.commands() if isinstance(x, c.Summon)]
+        summons = [x for x in data.sent_commands() if isinstance(x, commands.Summon)]
         for summon in summons:
-            data.command(c.Response(summon.sequence, code))
+            data.command(commands.Response(summon.sequence, code))
         self.bench.run()
         return [x.resource for x in summons]
 
     def deliver(self, data: MemoryLink, *numbers: int) -> None:
         for number in numbers:
-            data.command(c.Content(number, "a", encode_table({c.SEQUENCE: number + 100}), b"x"))
+            data.command(commands.Content(number, "a", encode_table({commands.SEQUENCE: number + 100}), b"x"))
         self.bench.run()
 
-    def sent(self, data: MemoryLink) -> list[c.Command]:
+    def sent(self, data: MemoryLink) -> list[commands.Command]:
         self.bench.run()
-        return data.commands()
+        return data.sent_commands()
 
 
 def test_the_lease_request_of_a_consumer() -> None:
     at = Setting()
-    assert at.request == w.ConnectionReader(
+    assert at.request == control.ConnectionReader(
         session="token",
         request_id=at.deliveries.flow.id,
         binding=True,
         resources=["a", "b"],
         confirm="full",
         from_="latest",
-        window=w.Window(contents=10, bytes=1_000),
+        window=control.Window(contents=10, bytes=1_000),
         group="q",
     )
 
@@ -69,8 +68,8 @@ def test_a_server_without_queues_is_an_error() -> None:
     assert isinstance(at.deliveries.error, NotGranted)
 
 
-def replace_group(group: str | None) -> w.DataLease:
-    return w.DataLease(port=1, lease="l", group=group)
+def replace_group(group: str | None) -> control.DataLease:
+    return control.DataLease(port=1, lease="l", group=group)
 
 
 @pytest.mark.requirement("MTL-67", "MTL-89", "MTL-94")
@@ -83,20 +82,20 @@ def test_resources_are_summoned_and_contents_answered() -> None:
     assert [x.position for x in hands] == [101, 102, 103]
     at.deliveries.answers += [(hands[0], ConsumerAnswer.CONFIRM, ""), (hands[2], ConsumerAnswer.RECYCLE, "")]
     at.deliveries.answer()
-    assert at.sent(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
+    assert at.sent(data) == [commands.Reject(3, False, True), commands.Confirm(1, True)]
 
 
 def test_contents_of_a_server_of_rfc_11_only_are_handled_one_by_one() -> None:
     at = Setting(extended=False, queue=None, start=None)
     data = at.summoned()
     for number in (1, 2, 3):  # without properties: a reader handles such contents together
-        data.command(c.Content(number, "a", EMPTY, b"x"))
+        data.command(commands.Content(number, "a", EMPTY, b"x"))
     at.bench.run()
     hands = [hand for hand, _ in at.deliveries.queue]
     assert [hand.position for hand in hands] == [1, 2, 3]
     at.deliveries.answers += [(hand, ConsumerAnswer.CONFIRM, "") for hand in hands[1:]]
     at.deliveries.answer()
-    assert at.sent(data) == [c.Confirm(2, False), c.Confirm(3, False)]
+    assert at.sent(data) == [commands.Confirm(2, False), commands.Confirm(3, False)]
 
 
 def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped() -> None:
@@ -125,7 +124,7 @@ def test_resources_are_summoned_and_dismissed_later() -> None:
     assert at.respond(data) == ["later"]
     at.deliveries.dismiss("later")
     at.deliveries.dismiss("later")
-    assert [type(x) for x in at.sent(data)] == [c.Dismiss]
+    assert [type(x) for x in at.sent(data)] == [commands.Dismiss]
 
 
 @pytest.mark.requirement("MTL-71")
@@ -142,10 +141,10 @@ def test_close_sends_the_last_answers_and_waits_for_the_pong() -> None:
     at.deliver(data, 1)
     at.deliveries.answers.append((at.deliveries.queue[0][0], ConsumerAnswer.CONFIRM, ""))
     at.deliveries.close(lambda _: None, within=1.0)
-    assert at.sent(data) == [c.Confirm(1, True), c.Ping()]
-    data.command(c.Pong())
+    assert at.sent(data) == [commands.Confirm(1, True), commands.Ping()]
+    data.command(commands.Pong())
     at.bench.run()
-    assert at.control.asked() == w.LeaseClose(session="token", lease="l")
+    assert at.control.asked() == control.LeaseClose(session="token", lease="l")
     assert isinstance(at.deliveries.error, Closed)
 
 
@@ -163,14 +162,14 @@ def test_a_dismiss_waits_for_the_answer_to_its_summon() -> None:
     at.deliveries.summon("c")
     at.deliveries.dismiss("c")  # its Summon is not answered yet: a Dismiss has no place
     (summon,) = at.sent(data)
-    assert isinstance(summon, c.Summon)
-    data.command(c.Response(summon.sequence, 200))
+    assert isinstance(summon, commands.Summon)
+    data.command(commands.Response(summon.sequence, 200))
     (dismiss,) = at.sent(data)
-    assert isinstance(dismiss, c.Dismiss)
+    assert isinstance(dismiss, commands.Dismiss)
     at.deliveries.summon("c")
     assert not at.sent(data)
-    data.command(c.Response(dismiss.sequence, 200))
-    assert [type(x) for x in at.sent(data)] == [c.Summon]
+    data.command(commands.Response(dismiss.sequence, 200))
+    assert [type(x) for x in at.sent(data)] == [commands.Summon]
 
 
 def test_a_refused_summon_of_a_dismissed_resource_is_ignored() -> None:
@@ -182,8 +181,8 @@ def test_a_refused_summon_of_a_dismissed_resource_is_ignored() -> None:
     assert at.deliveries.error is None
 
 
-def content(number: int) -> c.Content:
-    return c.Content(number, "a", encode_table({c.SEQUENCE: number + 100}), b"x")
+def content(number: int) -> commands.Content:
+    return commands.Content(number, "a", encode_table({commands.SEQUENCE: number + 100}), b"x")
 
 
 @pytest.mark.parametrize("options", [{"confirm": "none"}, {"extended": False, "queue": None, "start": None}])
@@ -192,7 +191,7 @@ def test_contents_without_another_delivery_survive_the_end_of_their_flow(options
     data = at.summoned()
     at.deliver(data, 1)
     data.command(content(2))
-    data.command(c.Response(LEASE_ENDED, FORBIDDEN))
+    data.command(commands.Response(LEASE_ENDED, FORBIDDEN))
     at.bench.run()
     assert [hand.number for hand, _ in at.deliveries.queue] == [1, 2]
 
@@ -200,15 +199,15 @@ def test_contents_without_another_delivery_survive_the_end_of_their_flow(options
 def test_contents_come_before_an_error_of_the_same_round() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
-    first, second = [x for x in data.commands() if isinstance(x, c.Summon)]
-    data.command(c.Response(first.sequence, 200))
+    first, second = [x for x in data.sent_commands() if isinstance(x, commands.Summon)]
+    data.command(commands.Response(first.sequence, 200))
     at.bench.run()
     noticed: list[tuple[int, bool]] = []
     at.deliveries.listener = lambda: noticed.append(
         (len(at.deliveries.queue), at.deliveries.error is not None)
     )
     data.command(content(1))
-    data.command(c.Response(second.sequence, 400))
+    data.command(commands.Response(second.sequence, 400))
     at.bench.run()
     assert noticed[-1] == (1, True)
     assert all(there for there, error in noticed if error)

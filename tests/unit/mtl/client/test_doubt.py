@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.client.doubt import Doubt
-from mtl.wire import control as w
+from mtl.wire import control
 
 
 class At:
@@ -20,7 +20,7 @@ def at() -> At:
     return At()
 
 
-LEASE = w.DataLease(port=1, lease="l", binding=True, heartbeat=5.0)
+LEASE = control.DataLease(port=1, lease="l", binding=True, heartbeat=5.0)
 
 
 def test_a_silence_of_more_than_two_intervals_is_a_doubt_until_the_broker_answers(at: At) -> None:
@@ -53,13 +53,13 @@ def test_another_binding_ends_a_doubt(at: At) -> None:
 @pytest.mark.parametrize(
     "lease",
     [
-        w.DataLease(port=1, lease="l"),
-        w.DataLease(port=1, lease="l", binding=True),
-        w.DataLease(port=1, lease="l", binding=True, heartbeat=0.0),
-        w.DataLease(port=1, lease="l", heartbeat=5.0),
+        control.DataLease(port=1, lease="l"),
+        control.DataLease(port=1, lease="l", binding=True),
+        control.DataLease(port=1, lease="l", binding=True, heartbeat=0.0),
+        control.DataLease(port=1, lease="l", heartbeat=5.0),
     ],
 )
-def test_without_an_answer_that_would_decide_there_is_no_doubt(at: At, lease: w.DataLease) -> None:
+def test_without_an_answer_that_would_decide_there_is_no_doubt(at: At, lease: control.DataLease) -> None:
     at.doubt.bound(lease)
     at.now += 1_000.0
     assert not at.exists()

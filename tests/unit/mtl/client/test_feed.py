@@ -13,8 +13,7 @@ from mtl.limits import CREDIT_DELAY_S
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Gap
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY
 from mtl.wire.places import Place
@@ -33,8 +32,8 @@ OPTIONS = ReaderOptions(
     incarnation=None,
     skip_lost=False,
 )
-GRANTED = w.DataLease(
-    port=1, lease="l", from_=1, window=w.Window(contents=10, bytes=1_000), incarnation="i", packed=False
+GRANTED = control.DataLease(
+    port=1, lease="l", from_=1, window=control.Window(contents=10, bytes=1_000), incarnation="i", packed=False
 )
 
 
@@ -46,26 +45,26 @@ class Setting:
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
-    def asked_for_a_lease(self) -> w.ConnectionReader:
+    def asked_for_a_lease(self) -> control.ConnectionReader:
         asked = self.bench.last("request").asked()
-        assert isinstance(asked, w.ConnectionReader)
+        assert isinstance(asked, control.ConnectionReader)
         return asked
 
-    def summoned(self, lease: w.DataLease = GRANTED) -> MemoryLink:
+    def summoned(self, lease: control.DataLease = GRANTED) -> MemoryLink:
         data = self.bench.lease(self.control, lease)
         self.feed.summon()
         self.respond(data)
         return data
 
     def respond(self, data: MemoryLink) -> None:
-        summons = [x for x in data.commands() if isinstance(x, c.Summon)]
+        summons = [x for x in data.sent_commands() if isinstance(x, commands.Summon)]
         assert [x.resource for x in summons] == ["a"]
-        data.command(c.Response(summons[0].sequence, 200))
+        data.command(commands.Response(summons[0].sequence, 200))
         self.bench.run()
 
     def deliver(self, data: MemoryLink, *sequences: int, size: int = 10) -> None:
         for sequence in sequences:
-            data.command(c.Content(sequence, "a", EMPTY, b"x" * size))
+            data.command(commands.Content(sequence, "a", EMPTY, b"x" * size))
         self.bench.run()
 
     @property
@@ -75,7 +74,7 @@ class Setting:
 
 def test_the_lease_request_of_a_reader() -> None:
     at = Setting(until=9, packed=True, incarnation="i")
-    assert at.request == w.ConnectionReader(
+    assert at.request == control.ConnectionReader(
         session="token",
         request_id=at.feed.flow.id,
         binding=True,
@@ -83,7 +82,7 @@ def test_the_lease_request_of_a_reader() -> None:
         confirm="full",
         from_="earliest",
         until=9,
-        window=w.Window(contents=10, bytes=1_000),
+        window=control.Window(contents=10, bytes=1_000),
         packed=True,
         incarnation="i",
     )
@@ -94,7 +93,7 @@ def test_the_lease_request_of_a_reader() -> None:
     [
         ({}, {"from_": None}, "from"),
         ({}, {"window": None}, "window"),
-        ({}, {"window": w.Window(contents=5)}, "window"),
+        ({}, {"window": control.Window(contents=5)}, "window"),
         ({"packed": True}, {}, "packed"),
         ({"until": 5}, {}, "until"),
         ({"group": "g"}, {}, "group"),
@@ -104,7 +103,7 @@ def test_a_member_that_is_not_echoed_is_not_granted(
     options: dict[str, object], granted: dict[str, object], member: str
 ) -> None:
     at = Setting(**options)
-    granting = w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window)
+    granting = control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window)
     at.control.answer(msgspec.structs.replace(granting, **granted))
     at.bench.run()
     assert isinstance(at.feed.error, NotGranted)
@@ -113,7 +112,7 @@ def test_a_member_that_is_not_echoed_is_not_granted(
 
 def test_contents_are_queued_and_end_at_until() -> None:
     at = Setting(until=4)
-    data = at.summoned(w.DataLease(port=1, lease="l", from_=1, until=4, window=GRANTED.window))
+    data = at.summoned(control.DataLease(port=1, lease="l", from_=1, until=4, window=GRANTED.window))
     at.deliver(data, 1, 2)
     assert (at.delivered, at.feed.ended) == ([(1, 2), (2, 3)], False)
     at.deliver(data, 3)
@@ -122,18 +121,20 @@ def test_contents_are_queued_and_end_at_until() -> None:
 
 def test_consecutive_contents_are_queued_as_one_run() -> None:
     at = Setting(window_contents=100)
-    data = at.summoned(msgspec.structs.replace(GRANTED, window=w.Window(contents=100, bytes=1_000)))
+    data = at.summoned(msgspec.structs.replace(GRANTED, window=control.Window(contents=100, bytes=1_000)))
     for sequence in range(1, 5):
-        data.command(c.Content(sequence, "a", EMPTY, b"x"))
+        data.command(commands.Content(sequence, "a", EMPTY, b"x"))
     at.bench.run()
     assert at.delivered == [(1, 2), (2, 5)]
     at.deliver(data, 7)
-    assert isinstance(at.bench.last("request").asked(), w.ResourceDescribe), "a gap, though it looks the same"
+    assert isinstance(at.bench.last("request").asked(), control.ResourceDescribe), (
+        "a gap, though it looks the same"
+    )
 
 
 def test_an_empty_range_ends_with_the_lease() -> None:
     at = Setting(start=5, until=5)
-    at.control.answer(w.DataLease(port=1, lease="l", from_=5, until=5, window=GRANTED.window))
+    at.control.answer(control.DataLease(port=1, lease="l", from_=5, until=5, window=GRANTED.window))
     at.bench.run()
     assert at.feed.ended
 
@@ -141,17 +142,17 @@ def test_an_empty_range_ends_with_the_lease() -> None:
 def test_the_resource_is_not_summoned_before_the_application_reads() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
-    assert data.commands() == []
+    assert data.sent_commands() == []
     at.feed.summon()
     at.feed.summon()
-    assert len(data.commands()) == 1
+    assert len(data.sent_commands()) == 1
 
 
 def test_a_malformed_pack_is_dropped() -> None:
     at = Setting(packed=True)
-    data = at.summoned(w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, packed=True))
-    data.command(c.Content(0, "a", packed_properties(3), b""))
-    data.command(c.Content(1, "a", packed_properties(3), b""))
+    data = at.summoned(control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, packed=True))
+    data.command(commands.Content(0, "a", packed_properties(3), b""))
+    data.command(commands.Content(1, "a", packed_properties(3), b""))
     at.bench.run()
     assert at.delivered == [(1, 4)]
 
@@ -178,13 +179,13 @@ def test_a_new_lease_continues_after_delivered_contents() -> None:
     data.down()
     at.bench.run()
     second = at.bench.last("data")
-    [lease] = second.commands()
-    assert isinstance(lease, c.Lease)
-    second.command(c.Response(lease.sequence, 403))
+    [lease] = second.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    second.command(commands.Response(lease.sequence, 403))
     at.bench.run()
     asked = at.asked_for_a_lease()
     assert (asked.from_, asked.incarnation) == (3, "i")
-    at.control.refuse(409, w.INCARNATION)
+    at.control.refuse(409, control.INCARNATION)
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
     assert at.feed.error.first == 3
@@ -192,7 +193,7 @@ def test_a_new_lease_continues_after_delivered_contents() -> None:
 
 def test_another_incarnation_at_the_first_request_is_a_refusal() -> None:
     at = Setting(incarnation="old", start=7)
-    at.control.refuse(409, w.INCARNATION)
+    at.control.refuse(409, control.INCARNATION)
     at.bench.run()
     assert type(at.feed.error) is Refused
 
@@ -203,9 +204,9 @@ def gap(at: Setting, earliest: int) -> None:
     at.deliver(data, 5)
     assert at.delivered == [(1, 2)]
     asked = at.control.asked()
-    assert isinstance(asked, w.ResourceDescribe)
-    found = w.Description(resource="a", incarnation="i", known_earliest=earliest, known_next=9)
-    at.control.answer(w.DescriptionList(resources=[found]))
+    assert isinstance(asked, control.ResourceDescribe)
+    found = control.Description(resource="a", incarnation="i", known_earliest=earliest, known_next=9)
+    at.control.answer(control.DescriptionList(resources=[found]))
     at.bench.run()
 
 
@@ -214,15 +215,15 @@ def test_a_gap_made_by_retention_is_data_loss() -> None:
     gap(at, earliest=4)
     assert isinstance(at.feed.error, DataLoss)
     assert (at.feed.error.first, at.feed.error.end) == (2, 4)
-    assert isinstance(at.control.asked(), w.LeaseClose)
+    assert isinstance(at.control.asked(), control.LeaseClose)
 
 
 def test_a_gap_made_by_retention_is_skipped_with_skip_lost() -> None:
     at = Setting(skip_lost=True)
     gap(at, earliest=4)
     assert (at.feed.error, at.feed.lost) == (None, [Gap(2, 4)])
-    assert isinstance(at.control.asked(), w.LeaseClose)
-    at.control.answer(w.LeaseClosed())
+    assert isinstance(at.control.asked(), control.LeaseClose)
+    at.control.answer(control.LeaseClosed())
     at.bench.run()
     assert at.asked_for_a_lease().from_ == 4
 
@@ -232,7 +233,7 @@ def test_a_gap_made_by_the_transport_is_read_again() -> None:
     gap(at, earliest=1)
     assert (at.feed.error, at.feed.lost) == (None, [])
     at.control.asked()
-    at.control.answer(w.LeaseClosed())
+    at.control.answer(control.LeaseClosed())
     at.bench.run()
     assert at.asked_for_a_lease().from_ == 2
 
@@ -242,11 +243,11 @@ def test_a_gap_in_a_resource_that_cannot_be_opened_is_a_storage_error() -> None:
     data = at.summoned()
     at.deliver(data, 5)
     at.control.asked()
-    found = w.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
-    at.control.answer(w.DescriptionList(resources=[found]))
+    found = control.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
+    at.control.answer(control.DescriptionList(resources=[found]))
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
-    assert (at.feed.error.reason, at.feed.lost) == (w.STORAGE, [])
+    assert (at.feed.error.reason, at.feed.lost) == (control.STORAGE, [])
 
 
 def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
@@ -254,7 +255,7 @@ def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
     data = at.summoned()
     at.deliver(data, 5)
     at.control.asked()
-    at.control.refuse(404, w.UNKNOWN_RESOURCE)
+    at.control.refuse(404, control.UNKNOWN_RESOURCE)
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
 
@@ -262,7 +263,7 @@ def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
 def test_a_lease_refused_with_data_loss_is_repeated_only_with_skip_lost() -> None:
     for skip in (True, False):
         at = Setting(start=3, skip_lost=skip)
-        at.control.refuse(409, w.DATA_LOSS, resource="a", first=3, end=8)
+        at.control.refuse(409, control.DATA_LOSS, resource="a", first=3, end=8)
         at.bench.run()
         if skip:
             assert at.asked_for_a_lease().from_ == 8
@@ -273,14 +274,14 @@ def test_a_lease_refused_with_data_loss_is_repeated_only_with_skip_lost() -> Non
 
 def test_a_position_above_the_end_is_an_error_even_with_skip_lost() -> None:
     at = Setting(start=30, skip_lost=True)
-    at.control.refuse(409, w.DATA_LOSS, resource="a", first=8, end=30)
+    at.control.refuse(409, control.DATA_LOSS, resource="a", first=8, end=30)
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
 
 
 def test_a_grant_that_starts_too_late_is_data_loss() -> None:
     at = Setting(start=3)
-    at.control.answer(w.DataLease(port=1, lease="l", from_=8, window=GRANTED.window))
+    at.control.answer(control.DataLease(port=1, lease="l", from_=8, window=GRANTED.window))
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
 
@@ -289,9 +290,9 @@ def test_a_refused_summon_is_an_error() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
     at.feed.summon()
-    [summon] = data.commands()
-    assert isinstance(summon, c.Summon)
-    data.command(c.Response(summon.sequence, 400))
+    [summon] = data.sent_commands()
+    assert isinstance(summon, commands.Summon)
+    data.command(commands.Response(summon.sequence, 400))
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
 
@@ -302,14 +303,14 @@ ONE, TWO = "1.aaaaaaaa", "2.bbbbbbbb"
 IN_TWO = msgspec.structs.replace(GRANTED, from_=5, next=8, history=((1, ONE), (8, TWO)))
 
 
-def asked_again(data: MemoryLink, at: Setting) -> w.ConnectionReader:
+def asked_again(data: MemoryLink, at: Setting) -> control.ConnectionReader:
     """The broker has restarted: the unknown lease is followed by a request for a new one."""
     data.down()
     at.bench.run()
     second = at.bench.last("data")
-    [lease] = second.commands()
-    assert isinstance(lease, c.Lease)
-    second.command(c.Response(lease.sequence, 403))
+    [lease] = second.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    second.command(commands.Response(lease.sequence, 403))
     at.bench.run()
     return at.asked_for_a_lease()
 
@@ -337,7 +338,7 @@ def test_another_copy_of_the_log_is_data_loss_or_read_from_its_parting(skip: boo
     at.feed.queue.popleft()
     at.feed.finished = 6
     asked_again(data, at)
-    at.control.refuse(409, w.DATA_LOSS, resource="a", first=7, end=10, **{"from": 7})
+    at.control.refuse(409, control.DATA_LOSS, resource="a", first=7, end=10, **{"from": 7})
     at.bench.run()
     if not skip:
         assert isinstance(at.feed.error, DataLoss)
@@ -362,11 +363,11 @@ def test_another_copy_of_the_log_is_data_loss_or_read_from_its_parting(skip: boo
 
 def test_a_repeated_loss_without_range_is_an_error() -> None:
     at = Setting(start=5, log_epoch=TWO, skip_lost=True)
-    at.control.refuse(409, w.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
+    at.control.refuse(409, control.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
     at.bench.run()
     asked = at.asked_for_a_lease()
     assert (asked.from_, asked.log_epoch) == (5, None)
-    at.control.refuse(409, w.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
+    at.control.refuse(409, control.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
     at.bench.run()
     assert isinstance(at.feed.error, DataLoss)
 
@@ -381,7 +382,7 @@ def test_a_repeated_loss_without_range_is_an_error() -> None:
     ],
 )
 def test_the_epoch_of_the_end_of_a_range_is_checked(
-    history: w.Epochs, following: int, lost: tuple[int, int] | None
+    history: control.Epochs, following: int, lost: tuple[int, int] | None
 ) -> None:
     at = Setting(start=6, until=10, until_epoch=TWO)
     at.control.answer(msgspec.structs.replace(GRANTED, from_=6, until=10, next=following, history=history))
@@ -398,7 +399,7 @@ def test_the_epoch_of_the_end_of_a_range_is_checked(
 
 
 def confirms(data: MemoryLink) -> list[int]:
-    return [x.sequence for x in data.commands() if isinstance(x, c.Confirm)]
+    return [x.sequence for x in data.sent_commands() if isinstance(x, commands.Confirm)]
 
 
 def test_half_of_the_window_is_confirmed_at_once_and_less_after_a_delay() -> None:
@@ -438,7 +439,7 @@ def test_a_lost_confirm_is_repeated() -> None:
 def test_a_holders_confirm_is_sent_at_once_and_again_after_a_rebind() -> None:
     at = Setting(group="g", holder="h")
     data = at.bench.lease(
-        at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=3, position=1)
+        at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=3, position=1)
     )
     at.feed.confirm(7)
     at.feed.confirm(5)
@@ -450,9 +451,9 @@ def test_a_holders_confirm_is_sent_at_once_and_again_after_a_rebind() -> None:
     again.down()
     at.bench.run()
     third = at.bench.last("data")
-    [lease] = third.commands()
-    assert isinstance(lease, c.Lease)
-    third.command(c.Response(lease.sequence, 403))
+    [lease] = third.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    third.command(commands.Response(lease.sequence, 403))
     at.bench.run()
     asked = at.asked_for_a_lease()
     assert (asked.group, asked.holder, asked.epoch) == ("g", "h", 3), (
@@ -467,21 +468,28 @@ def test_a_holders_confirm_is_sent_at_once_and_again_after_a_rebind() -> None:
 @pytest.mark.parametrize("last", [1, 7])
 def test_close_waits_for_the_pong_after_a_confirm(last: int) -> None:
     at = Setting(group="g", holder="h")
-    data = at.bench.lease(at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1))
+    data = at.bench.lease(
+        at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1)
+    )
     at.feed.confirm(last)
     at.feed.close(lambda _: None, within=1.0)
     at.bench.run()
-    assert (data.commands(), data.closed) == ([c.Confirm(last, multiple=True), c.Ping()], False)
-    data.command(c.Pong())
+    assert (data.sent_commands(), data.closed) == (
+        [commands.Confirm(last, multiple=True), commands.Ping()],
+        False,
+    )
+    data.command(commands.Pong())
     at.bench.run()
     assert data.closed
-    assert isinstance(at.control.asked(), w.LeaseClose)
+    assert isinstance(at.control.asked(), control.LeaseClose)
     assert isinstance(at.feed.error, Closed)
 
 
 def test_close_has_a_deadline() -> None:
     at = Setting(group="g", holder="h")
-    data = at.bench.lease(at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1))
+    data = at.bench.lease(
+        at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1)
+    )
     at.feed.confirm(7)
     at.feed.close(lambda _: None, within=1.0)
     at.bench.run(1.1)
@@ -499,16 +507,18 @@ def test_only_a_local_reader_names_its_machine(local: bool, mark: str | None) ->
 def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
     at = Setting(local=True, until=9, packed=True)
     data = at.summoned(
-        msgspec.structs.replace(GRANTED, until=9, packed=True, local=w.LocalFiles(directory="/d", key="k"))
+        msgspec.structs.replace(
+            GRANTED, until=9, packed=True, local=control.LocalFiles(directory="/d", key="k")
+        )
     )
-    data.command(c.Content(1, "a", Place("/d/f", 0, 100).properties(8, 7), b""))
+    data.command(commands.Content(1, "a", Place("/d/f", 0, 100).properties(8, 7), b""))
     at.bench.run()
     assert at.feed.ended
 
     at.feed.send_instead(1)
-    assert isinstance(at.control.asked(), w.LeaseClose)
+    assert isinstance(at.control.asked(), control.LeaseClose)
     at.control.sent.clear()
-    at.control.answer(w.LeaseClosed())
+    at.control.answer(control.LeaseClosed())
     at.bench.run()
 
     again = at.asked_for_a_lease()
@@ -519,17 +529,17 @@ def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
 def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
     """The lease was lost, and another one requested from 3 on, when a pack from 1 on could not be read in its file."""
     at = Setting(local=True, packed=True)
-    local = msgspec.structs.replace(GRANTED, packed=True, local=w.LocalFiles(directory="/d", key="k"))
+    local = msgspec.structs.replace(GRANTED, packed=True, local=control.LocalFiles(directory="/d", key="k"))
     data = at.summoned(local)
-    data.command(c.Content(1, "a", Place("/d/f", 0, 100).properties(2, 7), b""))
+    data.command(commands.Content(1, "a", Place("/d/f", 0, 100).properties(2, 7), b""))
     at.bench.run()
     assert at.delivered == [(1, 3)]
     data.down()
     at.bench.run()
     again = at.bench.last("data")
-    [lease] = again.commands()
-    assert isinstance(lease, c.Lease)
-    again.command(c.Response(lease.sequence, 404))  # the broker started again, and knows no lease
+    [lease] = again.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    again.command(commands.Response(lease.sequence, 404))  # the broker started again, and knows no lease
     at.bench.run()
     assert at.asked_for_a_lease().from_ == 3
 
@@ -550,21 +560,21 @@ def test_a_closed_feed_requests_no_new_lease() -> None:
     at.bench.lease(at.control, msgspec.structs.replace(GRANTED, packed=True))
     at.feed.close(lambda _: None, within=1.0)
     at.bench.run()
-    assert isinstance(at.control.asked(), w.LeaseClose)
-    at.control.answer(w.LeaseClosed())
+    assert isinstance(at.control.asked(), control.LeaseClose)
+    at.control.answer(control.LeaseClosed())
     at.bench.run()
     at.feed.send_instead(1)
     at.bench.run()
     assert not at.control.sent
 
 
-def arrive(data: MemoryLink, *commands: c.Command) -> None:
+def arrive(data: MemoryLink, *commands: commands.Command) -> None:
     """Messages that the client finds together."""
     for command in commands:
         data.command(command)
 
 
-CONTENTS = [c.Content(sequence, "a", EMPTY, b"x") for sequence in (1, 2, 3)]
+CONTENTS = [commands.Content(sequence, "a", EMPTY, b"x") for sequence in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -576,15 +586,15 @@ def test_contents_that_arrive_with_the_end_of_the_lease_come_before_the_error(to
         at.bench.run()
     noticed: list[tuple[int, bool]] = []
     at.feed.listener = lambda: noticed.append((len(at.delivered), at.feed.error is not None))
-    arrive(data, c.Response(LEASE_ENDED, FORBIDDEN))
+    arrive(data, commands.Response(LEASE_ENDED, FORBIDDEN))
     at.bench.run()
     again = at.bench.last("data")
-    [lease] = again.commands()
-    assert isinstance(lease, c.Lease)
-    again.command(c.Response(lease.sequence, FORBIDDEN))
+    [lease] = again.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    again.command(commands.Response(lease.sequence, FORBIDDEN))
     at.bench.run()
     asked = at.bench.last("request")
-    assert isinstance(asked.asked(), w.ConnectionReader)
+    assert isinstance(asked.asked(), control.ConnectionReader)
     asked.refuse(503, "storage")
     at.bench.run()
     assert sum(end - first for first, end in at.delivered) == 3
@@ -596,9 +606,9 @@ def test_contents_that_arrive_with_the_end_of_the_lease_come_before_the_error(to
 def test_contents_that_arrive_with_the_end_of_the_connection_are_delivered() -> None:
     """More than the flow handles in one round."""
     at = Setting(window_contents=10_000, window_bytes=1 << 20)
-    lease = msgspec.structs.replace(GRANTED, window=w.Window(contents=10_000, bytes=1 << 20))
+    lease = msgspec.structs.replace(GRANTED, window=control.Window(contents=10_000, bytes=1 << 20))
     data = at.summoned(lease)
-    arrive(data, *(c.Content(sequence, "a", EMPTY, b"x") for sequence in range(1, 2 * PUMP + 10)))
+    arrive(data, *(commands.Content(sequence, "a", EMPTY, b"x") for sequence in range(1, 2 * PUMP + 10)))
     data.down()
     at.bench.loop.step(0.0)
     assert at.delivered[-1][1] == 2 * PUMP + 10
@@ -607,12 +617,12 @@ def test_contents_that_arrive_with_the_end_of_the_connection_are_delivered() -> 
 def test_contents_that_arrive_with_a_loss_are_delivered_before_it() -> None:
     at = Setting()
     data = at.summoned()
-    arrive(data, CONTENTS[0], c.Content(9, "a", EMPTY, b"x"))
+    arrive(data, CONTENTS[0], commands.Content(9, "a", EMPTY, b"x"))
     at.bench.run()
     asked = at.bench.last("request")
-    assert isinstance(asked.asked(), w.ResourceDescribe)
-    found = w.Description(resource="a", incarnation="i", known_earliest=9, known_next=10)
-    asked.answer(w.DescriptionList(resources=[found]))
+    assert isinstance(asked.asked(), control.ResourceDescribe)
+    found = control.Description(resource="a", incarnation="i", known_earliest=9, known_next=10)
+    asked.answer(control.DescriptionList(resources=[found]))
     at.bench.run()
     assert at.delivered == [(1, 2)]
     assert isinstance(at.feed.error, DataLoss)

@@ -5,8 +5,7 @@ import pytest
 from mtl.client.incoming import Incoming
 from mtl.errors import Closed, Refused
 from mtl.protocol.reading import Delivery, PlainRun
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
 from tests.support.memory_network import Bench
 from tests.unit.mtl.client.test_feed import OPTIONS
@@ -21,8 +20,8 @@ class Bare(Incoming):
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None: ...
 
-    def lease_request(self) -> w.ConnectionReader:
-        return w.ConnectionReader(resources=["a"])
+    def lease_request(self) -> control.ConnectionReader:
+        return control.ConnectionReader(resources=["a"])
 
     def _has_unacknowledged_confirm(self) -> bool:
         return False
@@ -41,7 +40,7 @@ def test_the_base_class_has_no_positions(incoming: Incoming) -> None:
 def test_arrived_contents_are_queued_with_one_notification(incoming: Incoming) -> None:
     received: list[int] = []
     incoming.listener = lambda: received.append(len(incoming.queue))
-    run = PlainRun(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
+    run = PlainRun(1, 2, commands.Content(1, "a", EMPTY, b""), [b""], 0)
     incoming._arrived += [run, run]
     incoming.drained()
     incoming.drained()
@@ -51,7 +50,7 @@ def test_arrived_contents_are_queued_with_one_notification(incoming: Incoming) -
 def test_a_refused_summon_is_an_error(incoming: Incoming) -> None:
     received: list[int] = []
     incoming.listener = lambda: received.append(1)
-    incoming.answered(c.Summon(1, "a"), ok=False)
+    incoming.answered(commands.Summon(1, "a"), ok=False)
     first = incoming.error
     assert received == [1]
     assert isinstance(first, Refused)
@@ -60,5 +59,5 @@ def test_a_refused_summon_is_an_error(incoming: Incoming) -> None:
 
 
 def test_a_refused_dismiss_is_ignored(incoming: Incoming) -> None:
-    incoming.answered(c.Dismiss(1, "a"), ok=False)
+    incoming.answered(commands.Dismiss(1, "a"), ok=False)
     assert incoming.error is None

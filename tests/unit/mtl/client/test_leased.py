@@ -10,7 +10,7 @@ from mtl.client.control import Outcome
 from mtl.client.io import process
 from mtl.client.leased import BlockingLease
 from mtl.errors import Closed, Unreachable
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_network import Bench
 
 
@@ -37,7 +37,7 @@ def opened(side: Side, monkeypatch: pytest.MonkeyPatch) -> tuple[Thing, list[int
     return Thing(bench.loop, bench.settings, side, lambda: closed.append(1)), closed
 
 
-@pytest.mark.parametrize("outcome", [w.LeaseClosed(), Unreachable("e", 1.0, "closing")])
+@pytest.mark.parametrize("outcome", [control.LeaseClosed(), Unreachable("e", 1.0, "closing")])
 def test_a_leased_object_is_closed_once_for_any_answer(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +64,7 @@ def test_close_returns_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None
             self.answered = True
             then(self.outcome)
 
-    side = Later(w.LeaseClosed())
+    side = Later(control.LeaseClosed())
     thing, closed = opened(side, monkeypatch)
     thing.close()
     assert (side.answered, closed) == (True, [1])
@@ -72,7 +72,7 @@ def test_close_returns_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_forked_process_does_not_close_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    side = Side(w.LeaseClosed())
+    side = Side(control.LeaseClosed())
     thing, closed = opened(side, monkeypatch)
     pid = process()
     monkeypatch.setattr(leased, "process", lambda: pid + 1)

@@ -9,13 +9,13 @@ import pytest
 from mtl.client.connection import Connection
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 POSITIONED = "start, until, group or packed contents"
 NAMED = "names, stages or packed contents"
 QUEUED = "names of queues or a start"
-STAGE = w.StageSpec(application="app", version=0)
+STAGE = control.StageSpec(application="app", version=0)
 
 Opens = Callable[[Connection], object]
 
@@ -52,7 +52,9 @@ def test_a_server_that_gives_no_session_token_has_no_extensions(
     option: str, memory_broker: MemoryBroker
 ) -> None:
     opens, unknown = (EXTENDED | QUEUES)[option]
-    memory_broker.answers[w.ConnectionOpen] = lambda: w.encode_reply(201, w.Ready(profiles=["log"]))
+    memory_broker.answers[control.ConnectionOpen] = lambda: control.encode_reply(
+        201, control.Ready(profiles=["log"])
+    )
     with (
         Connection(Settings("tcp://memory:1", profile="log")) as connection,
         pytest.raises(OptionError) as refused,
@@ -74,7 +76,9 @@ def test_leases_without_these_options_are_requested_in_every_profile(memory_brok
 
 @pytest.mark.usefixtures("connection")
 def test_leases_without_these_options_are_requested_of_every_server(memory_broker: MemoryBroker) -> None:
-    memory_broker.answers[w.ConnectionOpen] = lambda: w.encode_reply(201, w.Ready(profiles=["log"]))
+    memory_broker.answers[control.ConnectionOpen] = lambda: control.encode_reply(
+        201, control.Ready(profiles=["log"])
+    )
     with Connection(Settings("tcp://memory:1", profile="log")) as connection:
         connection.reader(RESOURCE).close()
         connection.writer(RESOURCE).close()
@@ -87,5 +91,5 @@ def confirmations(broker: MemoryBroker) -> list[str | None]:
     return [
         request.confirm
         for request in broker.asked
-        if isinstance(request, w.ConnectionReader | w.ConnectionWriter)
+        if isinstance(request, control.ConnectionReader | control.ConnectionWriter)
     ]

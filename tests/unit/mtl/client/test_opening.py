@@ -5,7 +5,7 @@ import pytest
 from mtl.client.control import Outcome
 from mtl.client.opening import Opening
 from mtl.client.pump import Pump
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_network import Bench
 from tests.unit.mtl.client.test_pump import GRANTED, OPTIONS
 
@@ -38,8 +38,8 @@ class Setting:
 def closes(at: Setting) -> None:
     """The client ends the granted lease."""
     link = at.bench.last("request")
-    assert link.asked() == w.LeaseClose(lease="l", session="token")
-    link.answer(w.LeaseClosed())
+    assert link.asked() == control.LeaseClose(lease="l", session="token")
+    link.answer(control.LeaseClosed())
     at.bench.run()
 
 
@@ -60,7 +60,7 @@ def test_a_refusal_gives_the_session_back() -> None:
     at.opening.begin()
     link = at.bench.ready()
     link.asked()
-    link.put(*w.encode_reply(404, {"status": "no", "reason": "unknown", "message": ""}))
+    link.put(*control.encode_reply(404, {"status": "no", "reason": "unknown", "message": ""}))
     at.bench.run()
     assert (len(at.outcomes), at.lent) == (1, 0)
     at.opening.cancel()

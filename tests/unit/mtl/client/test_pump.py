@@ -14,8 +14,7 @@ from mtl.limits import LOCAL_FROM
 from mtl.net.machine import machine_mark
 from mtl.net.shared import Lent
 from mtl.protocol.limits import RESEND_DELAY_S
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_batch
 from mtl.wire.places import Span
@@ -32,8 +31,8 @@ OPTIONS = WriterOptions(
     incarnations=None,
     extended=True,
 )
-GRANTED = w.DataLease(port=1, lease="l", last={"a": 0}, max_content=100, max_pack=200, heartbeat=0)
-STAGE = w.StageSpec(application="app", version=3)
+GRANTED = control.DataLease(port=1, lease="l", last={"a": 0}, max_content=100, max_pack=200, heartbeat=0)
+STAGE = control.StageSpec(application="app", version=3)
 
 
 class Setting:
@@ -44,12 +43,12 @@ class Setting:
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
-    def asked_for_a_lease(self) -> w.ConnectionWriter:
+    def asked_for_a_lease(self) -> control.ConnectionWriter:
         asked = self.bench.last("request").asked()
-        assert isinstance(asked, w.ConnectionWriter)
+        assert isinstance(asked, control.ConnectionWriter)
         return asked
 
-    def bound(self, lease: w.DataLease = GRANTED) -> MemoryLink:
+    def bound(self, lease: control.DataLease = GRANTED) -> MemoryLink:
         return self.bench.lease(self.control, lease)
 
     def publish(self, count: int = 1) -> None:
@@ -60,19 +59,19 @@ class Setting:
 
 
 def numbers(link: MemoryLink) -> list[int]:
-    return [x.sequence for x in link.commands() if isinstance(x, c.Content)]
+    return [x.sequence for x in link.sent_commands() if isinstance(x, commands.Content)]
 
 
 def test_the_lease_request_of_a_writer_has_its_name_or_stage() -> None:
     named, staged = Setting(incarnations={"a": "i"}), Setting(name=None, stage=STAGE, packed=True)
-    asked = w.ConnectionWriter(session="token", resources=["a"], confirm="full", binding=True)
+    asked = control.ConnectionWriter(session="token", resources=["a"], confirm="full", binding=True)
     assert named.request == msgspec.structs.replace(
         asked, writer="me", incarnations={"a": "i"}, request_id=named.pump.flow.id
     )
     assert staged.request == msgspec.structs.replace(
         asked, packed=True, stage=STAGE, request_id=staged.pump.flow.id
     )
-    assert Setting(extended=False, confirm="none").request == w.ConnectionWriter(
+    assert Setting(extended=False, confirm="none").request == control.ConnectionWriter(
         session="token", resources=["a"], confirm="none"
     )
 
@@ -83,7 +82,7 @@ def test_the_lease_request_of_a_writer_has_its_name_or_stage() -> None:
 )
 def test_a_member_that_is_not_echoed_is_not_granted(options: dict[str, object], member: str) -> None:
     at = Setting(**options)
-    at.control.answer(w.DataLease(port=1, lease="l"))
+    at.control.answer(control.DataLease(port=1, lease="l"))
     at.bench.run()
     assert isinstance(at.pump.error, NotGranted)
     assert at.pump.error.member == member
@@ -94,15 +93,15 @@ def test_contents_dropped_by_a_broker_that_ended_the_flow_are_resent(packed: boo
     at = Setting(packed=packed)
     first = at.bound(msgspec.structs.replace(GRANTED, packed=packed))
     at.publish(3)
-    first.command(c.Confirm(1, True))
+    first.command(commands.Confirm(1, True))
     at.bench.run(5.5)
-    [probe] = [x for x in first.commands() if isinstance(x, c.Lease)][-1:]
-    first.command(c.Response(probe.sequence, 201))
+    [probe] = [x for x in first.sent_commands() if isinstance(x, commands.Lease)][-1:]
+    first.command(commands.Response(probe.sequence, 201))
     at.bench.run()
     second = at.bench.last("data")
     assert second is not first
-    [lease] = [x for x in second.commands() if isinstance(x, c.Lease)]
-    second.command(c.Response(lease.sequence, 201))
+    [lease] = [x for x in second.sent_commands() if isinstance(x, commands.Lease)]
+    second.command(commands.Response(lease.sequence, 201))
     at.bench.run()
     assert numbers(second) == [2, 3]
 
@@ -120,7 +119,7 @@ def test_contents_published_before_the_bind_are_sent_with_it() -> None:
 
 def test_numbers_continue_after_the_last_ones_of_the_name() -> None:
     at = Setting()
-    data = at.bound(w.DataLease(port=1, lease="l", last={"a": 7, "b": 9}))
+    data = at.bound(control.DataLease(port=1, lease="l", last={"a": 7, "b": 9}))
     at.publish()
     assert numbers(data) == [10]
 
@@ -148,15 +147,15 @@ def test_confirms_settle_contents_and_rejects_resend_them_after_a_pause() -> Non
     data = at.bound()
     at.publish(3)
     numbers(data)
-    data.command(c.Confirm(1, multiple=True))
-    data.command(c.Reject(2, multiple=False, recycle=True))
+    data.command(commands.Confirm(1, multiple=True))
+    data.command(commands.Reject(2, multiple=False, recycle=True))
     at.bench.run()
     assert at.pump.writer.unconfirmed == 2
     assert numbers(data) == []
     at.bench.run(RESEND_DELAY_S + 0.05)
     assert numbers(data) == [2, 3]
-    data.command(c.Reject(2, multiple=False, recycle=False))
-    data.command(c.Confirm(3, multiple=True))
+    data.command(commands.Reject(2, multiple=False, recycle=False))
+    data.command(commands.Confirm(3, multiple=True))
     at.bench.run()
     assert [refused.last for refused in at.pump.writer.refused] == [2]
     assert at.pump.writer.unconfirmed == 0
@@ -166,7 +165,7 @@ def test_unconfirmed_contents_are_resent_on_a_new_connection() -> None:
     at = Setting()
     data = at.bound()
     at.publish(3)
-    data.command(c.Confirm(1, multiple=True))
+    data.command(commands.Confirm(1, multiple=True))
     at.bench.run()
     data.down()
     at.bench.run()
@@ -178,9 +177,9 @@ def forget_the_lease(at: Setting, data: MemoryLink) -> None:
     data.down()
     at.bench.run()
     again = at.bench.last("data")
-    [lease] = again.commands()
-    assert isinstance(lease, c.Lease)
-    again.command(c.Response(lease.sequence, 403))
+    [lease] = again.sent_commands()
+    assert isinstance(lease, commands.Lease)
+    again.command(commands.Response(lease.sequence, 403))
     at.bench.run()
 
 
@@ -189,7 +188,7 @@ def confirmed(at: Setting) -> MemoryLink:
     data = at.bound()
     at.publish(3)
     numbers(data)
-    data.command(c.Confirm(2, multiple=True))
+    data.command(commands.Confirm(2, multiple=True))
     at.bench.run()
     return data
 
@@ -209,7 +208,7 @@ def test_a_name_unknown_to_the_broker_counts_as_loss() -> None:
     at = Setting()
     forget_the_lease(at, confirmed(at))
     at.asked_for_a_lease()
-    at.control.refuse(404, w.UNKNOWN_WRITER)
+    at.control.refuse(404, control.UNKNOWN_WRITER)
     at.bench.run()
     assert isinstance(at.pump.error, DataLoss)
     assert (at.pump.error.first, at.pump.error.end) == (1, 3)
@@ -228,7 +227,7 @@ RUN = ("i", "2.bbbbbbbb")
     ],
 )
 def test_a_new_lease_is_requested_with_the_epoch_of_confirmed_contents(
-    last: int, confirmed: int, written: dict[str, w.WrittenIn] | None
+    last: int, confirmed: int, written: dict[str, control.WrittenIn] | None
 ) -> None:
     at = Setting()
     data = at.bound()
@@ -237,11 +236,11 @@ def test_a_new_lease_is_requested_with_the_epoch_of_confirmed_contents(
     assert at.asked_for_a_lease().log_epochs is None
     data = at.bound(msgspec.structs.replace(GRANTED, last={"a": last}, log_epochs={"a": RUN}))
     if confirmed:
-        data.command(c.Confirm(confirmed, multiple=True))
+        data.command(commands.Confirm(confirmed, multiple=True))
         at.bench.run()
     forget_the_lease(at, data)
     assert at.asked_for_a_lease().log_epochs == written
-    at.control.refuse(409, w.DATA_LOSS, resource="a", first=1, end=1)
+    at.control.refuse(409, control.DATA_LOSS, resource="a", first=1, end=1)
     at.bench.run()
     assert isinstance(at.pump.error, DataLoss)
 
@@ -252,7 +251,7 @@ def test_an_unknown_name_without_confirmed_contents_is_not_a_loss() -> None:
     at.publish(3)
     forget_the_lease(at, data)
     at.asked_for_a_lease()
-    at.control.refuse(404, w.UNKNOWN_WRITER)
+    at.control.refuse(404, control.UNKNOWN_WRITER)
     at.bench.run()
     assert isinstance(at.pump.error, Refused)
     assert not isinstance(at.pump.error, DataLoss)
@@ -264,15 +263,15 @@ def test_a_new_lease_resends_all_unconfirmed_contents() -> None:
     at.publish(3)
     forget_the_lease(at, data)
     assert at.asked_for_a_lease().writer == "me"
-    data = at.bound(w.DataLease(port=1, lease="m", last={"a": 2}))
+    data = at.bound(control.DataLease(port=1, lease="m", last={"a": 2}))
     assert numbers(data) == [1, 2, 3]
 
 
 def test_a_new_lease_reopens_the_stage() -> None:
     at = Setting(name=None, stage=STAGE)
-    data = at.bound(w.DataLease(port=1, lease="l", last={}, stage="public"))
+    data = at.bound(control.DataLease(port=1, lease="l", last={}, stage="public"))
     forget_the_lease(at, data)
-    assert at.asked_for_a_lease().stage == w.StageSpec(application="app", version=3, id="public")
+    assert at.asked_for_a_lease().stage == control.StageSpec(application="app", version=3, id="public")
 
 
 def test_a_writer_without_confirms_probes_its_lease() -> None:
@@ -281,13 +280,13 @@ def test_a_writer_without_confirms_probes_its_lease() -> None:
     at.publish()
     numbers(data)
     at.bench.run(2 * QUIET_S + 0.1)
-    assert c.Ping() in data.commands()
+    assert commands.Ping() in data.sent_commands()
     at.bench.run(1.5)
-    [lease] = [x for x in data.commands() if isinstance(x, c.Lease)]
-    data.command(c.Response(lease.sequence, 403))
+    [lease] = [x for x in data.sent_commands() if isinstance(x, commands.Lease)]
+    data.command(commands.Response(lease.sequence, 403))
     at.bench.run()
     at.asked_for_a_lease()
-    at.control.refuse(409, w.FENCED)
+    at.control.refuse(409, control.FENCED)
     at.bench.run()
     assert isinstance(at.pump.error, Fenced)
 
@@ -296,12 +295,12 @@ def test_an_idle_writer_sends_no_probe() -> None:
     at = Setting()
     data = at.bound()
     at.bench.run(4 * QUIET_S)
-    assert data.commands() == []
+    assert data.sent_commands() == []
 
 
 def test_a_refused_lease_fails_the_writer() -> None:
     at = Setting()
-    at.control.refuse(404, w.UNKNOWN_RESOURCE, missing=["a"])
+    at.control.refuse(404, control.UNKNOWN_RESOURCE, missing=["a"])
     at.bench.run()
     assert isinstance(at.pump.error, Refused)
 
@@ -316,20 +315,20 @@ def test_close_ends_the_lease() -> None:
     at.pump.close(outcomes.append, within=1.0)
     at.bench.run()
     assert data.closed
-    assert isinstance(at.control.asked(), w.LeaseClose)
-    at.control.answer(w.LeaseClosed())
+    assert isinstance(at.control.asked(), control.LeaseClose)
+    at.control.answer(control.LeaseClosed())
     at.bench.run()
-    assert outcomes == [w.LeaseClosed()]
+    assert outcomes == [control.LeaseClosed()]
     assert isinstance(at.pump.error, Closed)
 
 
 def test_abandoning_a_stage_aborts_it_instead_of_closing_the_lease() -> None:
     at = Setting(name=None, stage=STAGE)
-    data = at.bound(w.DataLease(port=1, lease="l", last={}, stage="public"))
+    data = at.bound(control.DataLease(port=1, lease="l", last={}, stage="public"))
     at.pump.abandon(lambda _: None, within=1.0)
     at.bench.run()
     assert data.closed
-    assert at.control.asked() == w.StageAbort(session="token", stages=["public"])
+    assert at.control.asked() == control.StageAbort(session="token", stages=["public"])
 
 
 def test_abandoning_a_plain_writer_closes_its_lease() -> None:
@@ -337,17 +336,20 @@ def test_abandoning_a_plain_writer_closes_its_lease() -> None:
     at.bound()
     at.pump.abandon(lambda _: None, within=1.0)
     at.bench.run()
-    assert isinstance(at.control.asked(), w.LeaseClose)
+    assert isinstance(at.control.asked(), control.LeaseClose)
 
 
 def test_without_confirmation_close_waits_for_a_pong() -> None:
     at = Setting(extended=False, confirm="none", name=None)
-    data = at.bound(w.DataLease(port=1, lease="l"))
+    data = at.bound(control.DataLease(port=1, lease="l"))
     at.publish(2)
     at.pump.close(lambda _: None, within=1.0)
     at.bench.run()
-    assert (list(map(type, data.commands())), data.closed) == ([c.Content, c.Content, c.Ping], False)
-    data.command(c.Pong())
+    assert (list(map(type, data.sent_commands())), data.closed) == (
+        [commands.Content, commands.Content, commands.Ping],
+        False,
+    )
+    data.command(commands.Pong())
     at.bench.run()
     assert data.closed
 
@@ -364,19 +366,19 @@ class Sharing(Setting):
         self.data = self.bound(self.granted(self.lent))
 
     @staticmethod
-    def granted(lent: Lent | None) -> w.DataLease:
+    def granted(lent: Lent | None) -> control.DataLease:
         memory = lent.place if lent is not None else None
         return msgspec.structs.replace(GRANTED, packed=True, memory=memory, max_pack=1 << 20)
 
     def pack(self, rows: pa.RecordBatch) -> None:
         count = rows.num_rows
-        self.pump.writer.publish("a", c.packed_properties(count), self.pump.encode(rows), count)
+        self.pump.writer.publish("a", commands.packed_properties(count), self.pump.encode(rows), count)
         self.bench.loop.post(self.pump.run)
         self.bench.run()
 
 
-def contents(link: MemoryLink) -> list[c.Content]:
-    return [x for x in link.commands() if isinstance(x, c.Content)]
+def contents(link: MemoryLink) -> list[commands.Content]:
+    return [x for x in link.sent_commands() if isinstance(x, commands.Content)]
 
 
 @pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
@@ -389,9 +391,9 @@ def test_large_packs_are_put_into_shared_memory_and_small_ones_are_sent() -> Non
     at.pack(ROWS)
     at.pack(batch([b"small", b"small"]))
     large, small = contents(at.data)
-    assert (large.sequence, bytes(large.body), c.packed_count(large.properties)) == (1, b"", 1)
+    assert (large.sequence, bytes(large.body), commands.packed_count(large.properties)) == (1, b"", 1)
     assert bytes(at.lent.octets(Span.of(large.properties))) == encode_batch(ROWS).to_pybytes()
-    assert (small.sequence, small.properties) == (2, c.packed_properties(2))
+    assert (small.sequence, small.properties) == (2, commands.packed_properties(2))
     assert bytes(small.body) == encode_batch(batch([b"small", b"small"])).to_pybytes()
 
 
@@ -402,7 +404,7 @@ def test_packs_that_do_not_fit_into_shared_memory_are_sent() -> None:
     sent = contents(at.data)
     assert [bool(len(x.body)) for x in sent] == [False] * 12 + [True] * 2
     assert {bytes(x.body) for x in sent[12:]} == {encode_batch(ROWS).to_pybytes()}
-    at.data.command(c.Confirm(12, multiple=True))
+    at.data.command(commands.Confirm(12, multiple=True))
     at.bench.run()
     at.pack(ROWS)
     assert not len(contents(at.data)[-1].body)
@@ -427,7 +429,7 @@ def test_on_a_new_lease_shared_packs_are_sent_as_octets(lent: Lent | None) -> No
     at.pack(ROWS)
     first, second = contents(data)
     assert (first.properties, bytes(first.body)) == (
-        c.packed_properties(1),
+        commands.packed_properties(1),
         encode_batch(ROWS).to_pybytes(),
     )
     assert bool(len(second.body)) == (lent is None)

@@ -7,7 +7,7 @@ import pytest
 from mtl.client.connection import Connection
 from mtl.errors import Closed, Fenced, Unreachable
 from mtl.limits import CREDIT_DELAY_S, MAX_PACK, PACK_OVERHEAD
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 
@@ -103,8 +103,10 @@ def test_every_call_of_a_fenced_holder_raises_fenced(
     reader = connection.reader(RESOURCE, group="g", packed=False)
     reader.ping_holder()
     memory_broker.fenced = True
-    fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
-    memory_broker.answers[w.ConnectionReader] = lambda: fenced
+    fenced = control.encode_reply(
+        409, {"status": "no", "reason": control.FENCED, "message": "another took over"}
+    )
+    memory_broker.answers[control.ConnectionReader] = lambda: fenced
     with pytest.raises(Fenced):
         reader.ping_holder(timeout=10)
     with pytest.raises(Fenced):

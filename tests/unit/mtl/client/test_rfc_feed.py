@@ -5,8 +5,7 @@ from dataclasses import replace
 from mtl.client.rfc_feed import RfcFeed
 from mtl.errors import Refused
 from mtl.protocol.reading import Delivery, PlainRun
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
 from tests.support.memory_network import Bench, MemoryLink
 from tests.unit.mtl.client.test_feed import OPTIONS
@@ -21,19 +20,19 @@ class Setting:
         self.request = self.bench.last("request").asked()
 
     def summoned(self) -> MemoryLink:
-        data = self.bench.lease(self.control, w.DataLease(port=1, lease="l"))
+        data = self.bench.lease(self.control, control.DataLease(port=1, lease="l"))
         self.feed.summon()
         self.respond(data)
         return data
 
     def respond(self, data: MemoryLink) -> None:
-        [summon] = [x for x in data.commands() if isinstance(x, c.Summon)]
-        data.command(c.Response(summon.sequence, 200))
+        [summon] = [x for x in data.sent_commands() if isinstance(x, commands.Summon)]
+        data.command(commands.Response(summon.sequence, 200))
         self.bench.run()
 
     def deliver(self, data: MemoryLink, *numbers: int) -> None:
         for number in numbers:
-            data.command(c.Content(number, "a", EMPTY, b"x"))
+            data.command(commands.Content(number, "a", EMPTY, b"x"))
         self.bench.run()
 
     def consume(self, count: int) -> None:
@@ -44,7 +43,7 @@ class Setting:
 
 
 def test_the_lease_request_has_only_members_of_the_rfc() -> None:
-    assert Setting().request == w.ConnectionReader(session="token", resources=["a"], confirm="none")
+    assert Setting().request == control.ConnectionReader(session="token", resources=["a"], confirm="none")
 
 
 def test_gaps_in_numbers_are_ignored() -> None:
@@ -55,7 +54,7 @@ def test_gaps_in_numbers_are_ignored() -> None:
     assert isinstance(at.feed.queue[0], Delivery)
     assert isinstance(at.feed.queue[1], PlainRun)
     at.consume(5)
-    assert (data.commands(), at.control.sent) == ([], type(at.control.sent)())
+    assert (data.sent_commands(), at.control.sent) == ([], type(at.control.sent)())
 
 
 def test_each_content_is_confirmed_by_its_number() -> None:
@@ -63,9 +62,9 @@ def test_each_content_is_confirmed_by_its_number() -> None:
     data = at.summoned()
     at.deliver(data, 0, 0, 2**64 - 1, 0, 3)
     at.consume(4)
-    assert data.commands() == [c.Confirm(n, multiple=False) for n in (0, 0, 2**64 - 1, 0)]
+    assert data.sent_commands() == [commands.Confirm(n, multiple=False) for n in (0, 0, 2**64 - 1, 0)]
     at.feed.confirm(3)
-    assert data.commands() == [c.Confirm(3, multiple=True)]
+    assert data.sent_commands() == [commands.Confirm(3, multiple=True)]
 
 
 def test_numbers_of_a_former_data_flow_are_not_confirmed() -> None:
@@ -79,7 +78,7 @@ def test_numbers_of_a_former_data_flow_are_not_confirmed() -> None:
     at.deliver(again, 1, 2)
     assert len(at.feed.queue) == 4, "the RFC does not say that the first two are redelivered"
     at.consume(3)
-    assert again.commands() == [c.Confirm(1, multiple=False)]
+    assert again.sent_commands() == [commands.Confirm(1, multiple=False)]
 
 
 def test_a_refusal_fails_the_feed() -> None:
@@ -97,8 +96,8 @@ def test_close_waits_for_the_last_confirm_and_sends_no_request() -> None:
     over: list[object] = []
     at.feed.close(over.append, within=1.0)
     at.bench.run()
-    assert (data.commands(), over) == ([c.Confirm(7, multiple=False), c.Ping()], [])
-    data.command(c.Pong())
+    assert (data.sent_commands(), over) == ([commands.Confirm(7, multiple=False), commands.Ping()], [])
+    data.command(commands.Pong())
     at.bench.run()
-    assert (data.closed, over) == (True, [w.Ok()])
+    assert (data.closed, over) == (True, [control.Ok()])
     assert not at.control.sent, "no Lease.Close"

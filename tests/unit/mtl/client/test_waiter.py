@@ -6,10 +6,10 @@ import pytest
 
 from mtl.client.waiter import Waiter
 from mtl.errors import Closed, Refused
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.memory_network import Bench
 
-LISTED = w.DescriptionList(resources=[])
+LISTED = control.DescriptionList(resources=[])
 
 
 @pytest.fixture

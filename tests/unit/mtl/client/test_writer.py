@@ -19,13 +19,12 @@ from mtl.errors import (
     OptionError,
     Unreachable,
 )
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import encode_properties, encode_table
 from mtl.wire.packs import SCHEMA, encode_pack, pack_size
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
-STAGE = w.StageSpec(application="app", version=0)
+STAGE = control.StageSpec(application="app", version=0)
 
 
 def test_all_contents_are_confirmed_at_the_end_of_the_block(
@@ -47,7 +46,7 @@ def test_a_writer_that_has_ended_gives_its_session_back(
 ) -> None:
     for _ in range(3):
         end(connection.writer(RESOURCE))
-    assert sum(isinstance(request, w.ConnectionOpen) for request in memory_broker.asked) == 2
+    assert sum(isinstance(request, control.ConnectionOpen) for request in memory_broker.asked) == 2
     assert not connection._users
 
 
@@ -159,7 +158,7 @@ def test_the_refusal_of_a_pack_says_what_is_wrong_with_it(
 def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Writer) -> None:
     while not writer._notice.waiters or not broker._held:
         pass
-    broker._held = {link: c.Reject(held.sequence, False, False) for link, held in broker._held.items()}
+    broker._held = {link: commands.Reject(held.sequence, False, False) for link, held in broker._held.items()}
     broker.let_go(connection._loop)
 
 
@@ -237,7 +236,7 @@ def test_a_stage_is_sealed_by_close_or_aborted_by_an_error(
     assert writer.seal().contents == {RESOURCE: 1}
     with pytest.raises(ZeroDivisionError):
         fail_within(connection)
-    assert isinstance(memory_broker.asked[-1], w.StageAbort)
+    assert isinstance(memory_broker.asked[-1], control.StageAbort)
 
 
 def fail_within(connection: Connection) -> None:
@@ -249,15 +248,15 @@ def fail_within(connection: Connection) -> None:
 def test_close_of_a_stage_without_lease_describes_the_stage(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
-    gone = w.encode_reply(404, {"status": "no", "reason": w.UNKNOWN_LEASE, "message": ""})
-    info = w.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
-    memory_broker.answers[w.LeaseClose] = lambda: gone
-    memory_broker.answers[w.StageDescribe] = lambda: w.encode_reply(
-        200, w.StageList(stages=[info], applications=[])
+    gone = control.encode_reply(404, {"status": "no", "reason": control.UNKNOWN_LEASE, "message": ""})
+    info = control.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
+    memory_broker.answers[control.LeaseClose] = lambda: gone
+    memory_broker.answers[control.StageDescribe] = lambda: control.encode_reply(
+        200, control.StageList(stages=[info], applications=[])
     )
     sealed = connection.writer(RESOURCE, stage=STAGE).seal()
     assert (sealed.stage, sealed.contents, sealed.bytes) == ("stage", {RESOURCE: 9}, 99)
-    described = next(asked for asked in memory_broker.asked if isinstance(asked, w.StageDescribe))
+    described = next(asked for asked in memory_broker.asked if isinstance(asked, control.StageDescribe))
     assert (described.stage, described.application) == ("stage", None)
 
 

@@ -5,16 +5,16 @@ import pytest
 from mtl.errors import Refused
 from mtl.protocol.control import _KINDS, ControlSession, kind_of
 from mtl.protocol.states import Control, RequestKind
-from mtl.wire import control as w
+from mtl.wire import control
 
-OPEN = w.ConnectionOpen(protocol=w.Protocol())
-AUTHORIZE = w.ConnectionAuthorize(mechanism="PLAIN", response="")
-PROFILE = w.ConnectionProfile(profile="log")
-READER = w.ConnectionReader(resources=["a"])
-LIST = w.ResourceList()
+OPEN = control.ConnectionOpen(protocol=control.Protocol())
+AUTHORIZE = control.ConnectionAuthorize(mechanism="PLAIN", response="")
+PROFILE = control.ConnectionProfile(profile="log")
+READER = control.ConnectionReader(resources=["a"])
+LIST = control.ResourceList()
 
 
-def session(*steps: tuple[w.Request, int]) -> ControlSession:
+def session(*steps: tuple[control.Request, int]) -> ControlSession:
     made = ControlSession()
     for request, status in steps:
         made.replied(made.check(request), status)
@@ -22,7 +22,7 @@ def session(*steps: tuple[w.Request, int]) -> ControlSession:
 
 
 def test_requests_outside_of_the_connection_class_belong_to_profiles() -> None:
-    connection = {made for name, made in w.REQUESTS.items() if name.startswith("connection.")}
+    connection = {made for name, made in control.REQUESTS.items() if name.startswith("connection.")}
     assert set(_KINDS) == connection
     assert kind_of(LIST) is RequestKind.CLASS
 
@@ -46,7 +46,7 @@ def test_open_profile_and_lease_in_this_order() -> None:
     ],
 )
 def test_requests_out_of_turn_are_refused(
-    steps: list[tuple[w.Request, int]], request_: w.Request, status: int, reason: str
+    steps: list[tuple[control.Request, int]], request_: control.Request, status: int, reason: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         session(*steps).check(request_)
@@ -87,7 +87,7 @@ def test_a_401_leads_back_to_authentication_from_anywhere() -> None:
     [(201, Control.READY), (402, Control.CHALLENGED), (401, Control.UNAUTHORIZED)],
 )
 def test_authorize_is_allowed_in_every_state_after_open(
-    steps: list[tuple[w.Request, int]], status: int, state: Control
+    steps: list[tuple[control.Request, int]], status: int, state: Control
 ) -> None:
     assert session(*steps, (AUTHORIZE, status)).state is state
 
@@ -113,7 +113,7 @@ def test_a_profile_may_be_selected_again() -> None:
     ],
 )
 def test_a_session_with_changed_credentials_must_authenticate(
-    steps: list[tuple[w.Request, int]], state: Control
+    steps: list[tuple[control.Request, int]], state: Control
 ) -> None:
     made = session(*steps)
     made.suspended()

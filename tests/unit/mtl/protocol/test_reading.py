@@ -10,15 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.commands import COUNT, packed_properties
 from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.places import FILE, Place
 
 
-def content(first: int, count: int | None = None, size: int = 10) -> c.Content:
+def content(first: int, count: int | None = None, size: int = 10) -> commands.Content:
     properties = EMPTY if count is None else packed_properties(count, 1_000_000)
-    return c.Content(first, "a", properties, b"x" * size)
+    return commands.Content(first, "a", properties, b"x" * size)
 
 
 def reader(start: int | None = 1, until: int | None = None, *, packed: bool = False) -> ReaderFlow:
@@ -53,7 +53,7 @@ def test_runs_of_contents_are_at_most_a_quarter_of_the_window() -> None:
     assert run(flow, 26, 100, 100, 100) == (26, 28)
     assert run(flow, 28, 900, 1) == (28, 29), "one is always taken"
     flow.finish(30)
-    assert flow.credit(1.0) == c.Confirm(28, multiple=True)
+    assert flow.credit(1.0) == commands.Confirm(28, multiple=True)
     for first in (29, 54, 79):
         assert run(flow, first, *[0] * 25) == (first, min(first + 25, 90))
     assert flow.ended
@@ -78,9 +78,9 @@ def test_a_part_of_a_run_may_be_finished() -> None:
     assert run(flow, 1, *[100, 100]) == (1, 3)
     assert run(flow, 3, 50) == (3, 4)
     flow.finish(2)
-    assert flow.credit(1.0, idle=True) == c.Confirm(1, multiple=True)
+    assert flow.credit(1.0, idle=True) == commands.Confirm(1, multiple=True)
     flow.finish(4)
-    assert flow.credit(2.0, idle=True) == c.Confirm(3, multiple=True)
+    assert flow.credit(2.0, idle=True) == commands.Confirm(3, multiple=True)
 
 
 def test_a_pack_is_cut_to_the_range() -> None:
@@ -91,8 +91,8 @@ def test_a_pack_is_cut_to_the_range() -> None:
     assert flow.received(content(19, 1)) is None
 
 
-def lying(first: int, count: int, size: int) -> c.Content:
-    return c.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
+def lying(first: int, count: int, size: int) -> commands.Content:
+    return commands.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
 
 
 def test_packs_in_local_files_count_contents_but_no_octets() -> None:
@@ -103,16 +103,16 @@ def test_packs_in_local_files_count_contents_but_no_octets() -> None:
     assert (came.place, came.size) == (None, 500)
     assert (lies.place, lies.size) == (Place("/f", 7, 500), 0)
     flow.finish(4)
-    assert flow.credit(5.0) == c.Confirm(3, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(3, multiple=True)
     flow.finish(7)
     assert flow.credit(5.0) is None
     flow.received(lying(7, 47, 500))
     flow.finish(54)
-    assert flow.credit(5.0) == c.Confirm(53, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(53, multiple=True)
 
 
 def test_an_incomplete_place_is_malformed() -> None:
-    half = c.Content(1, "a", encode_table({COUNT: 3, FILE: "/f"}), b"")
+    half = commands.Content(1, "a", encode_table({COUNT: 3, FILE: "/f"}), b"")
     with pytest.raises(Malformed):
         reader(packed=True).received(half)
 
@@ -121,7 +121,7 @@ def test_only_a_pack_without_body_is_in_a_local_file() -> None:
     """An application may choose any names for its properties."""
     named = encode_table({FILE: "mine"})
     for flow, body in ((reader(), b""), (reader(packed=True), b"x")):
-        found = flow.received(c.Content(1, "a", named, body))
+        found = flow.received(commands.Content(1, "a", named, body))
         assert isinstance(found, Delivery)
         assert (found.place, found.size) == (None, len(body))
 
@@ -161,7 +161,7 @@ def test_contents_of_another_copy_of_the_log_are_not_confirmed() -> None:
     assert (flow.finished, flow.owes) == (2, False)
     assert delivered(flow.received(content(2))) == (2, 3, 0)
     flow.finish(3)
-    assert flow.credit(1.0, idle=True) == c.Confirm(2, multiple=True)
+    assert flow.credit(1.0, idle=True) == commands.Confirm(2, multiple=True)
 
 
 @pytest.mark.parametrize("at", [6, 8])
@@ -173,7 +173,7 @@ def test_finished_contents_are_confirmed_after_a_loss_behind_them(at: int) -> No
     flow.restart(at)
     assert (flow.finished, flow.owes) == (3, True)
     flow.finish(6)
-    assert flow.credit(1.0, idle=True) == c.Confirm(5, multiple=True)
+    assert flow.credit(1.0, idle=True) == commands.Confirm(5, multiple=True)
 
 
 def test_a_reader_without_a_position_may_restart_anywhere() -> None:
@@ -220,10 +220,10 @@ def test_credit_is_due_at_half_of_the_window_in_octets_or_contents() -> None:
     flow.finish(40)
     assert flow.credit(5.0) is None, "the second pack is not done"
     flow.finish(41)
-    assert flow.credit(5.0) == c.Confirm(40, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(40, multiple=True)
     assert flow.credit(5.0) is None
     flow.finish(91)
-    assert flow.credit(5.0) == c.Confirm(90, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(90, multiple=True)
 
 
 def test_credit_is_due_from_exactly_half_of_the_window_on() -> None:
@@ -233,13 +233,13 @@ def test_credit_is_due_from_exactly_half_of_the_window_on() -> None:
     flow.finish(2)
     assert flow.credit(5.0) is None
     flow.finish(3)
-    assert flow.credit(5.0) == c.Confirm(2, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(2, multiple=True)
     for sequence in range(3, 53):
         flow.received(content(sequence, size=0))
     flow.finish(52)
     assert flow.credit(5.0) is None
     flow.finish(53)
-    assert flow.credit(5.0) == c.Confirm(52, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(52, multiple=True)
 
 
 def test_a_reader_owes_only_finished_contents() -> None:
@@ -249,14 +249,14 @@ def test_a_reader_owes_only_finished_contents() -> None:
     owes.append(flow.owes)
     flow.finish(2)
     assert [*owes, flow.owes] == [False, False, True]
-    assert flow.credit(CREDIT_DELAY_S, idle=True) == c.Confirm(1, multiple=True)
+    assert flow.credit(CREDIT_DELAY_S, idle=True) == commands.Confirm(1, multiple=True)
 
 
 def test_a_pack_before_the_start_is_confirmed_at_once() -> None:
     """The application does not get it, and it would take a part of the window for ever."""
     flow = reader(5, packed=True)
     assert flow.received(content(1, 4, size=500)) is None
-    assert flow.credit(5.0) == c.Confirm(4, multiple=True)
+    assert flow.credit(5.0) == commands.Confirm(4, multiple=True)
 
 
 def test_an_idle_reader_confirms_finished_contents() -> None:
@@ -265,13 +265,13 @@ def test_an_idle_reader_confirms_finished_contents() -> None:
         flow.received(content(n))
         flow.finish(n + 1)
     assert flow.credit(10.0) is None
-    assert flow.credit(10.0, idle=True) == c.Confirm(2, multiple=True)
+    assert flow.credit(10.0, idle=True) == commands.Confirm(2, multiple=True)
     flow.received(content(3))
     flow.finish(4)
     assert flow.owes
     assert flow.credit(10.0 + CREDIT_DELAY_S / 2, idle=True) is None
     assert flow.credit_at == 10.0 + CREDIT_DELAY_S
-    assert flow.credit(flow.credit_at, idle=True) == c.Confirm(3, multiple=True)
+    assert flow.credit(flow.credit_at, idle=True) == commands.Confirm(3, multiple=True)
     assert not flow.owes
 
 
@@ -279,7 +279,7 @@ def test_the_whole_pack_is_confirmed_even_if_the_range_ends_inside() -> None:
     flow = reader(1, 5, packed=True)
     flow.received(content(1, 10, size=900))
     flow.finish(5)
-    assert flow.credit(1.0) == c.Confirm(10, multiple=True)
+    assert flow.credit(1.0) == commands.Confirm(10, multiple=True)
 
 
 def test_a_lost_confirm_is_repeated() -> None:
@@ -287,13 +287,13 @@ def test_a_lost_confirm_is_repeated() -> None:
     for n in range(1, 4):
         flow.received(content(n))
     flow.finish(3)
-    assert flow.credit(1.0, idle=True) == c.Confirm(2, multiple=True)
+    assert flow.credit(1.0, idle=True) == commands.Confirm(2, multiple=True)
     flow.lost()
     for n in range(1, 4):
         assert flow.received(content(n)) is None
-    assert flow.credit(2.0, idle=True) == c.Confirm(2, multiple=True), "3 is not done"
+    assert flow.credit(2.0, idle=True) == commands.Confirm(2, multiple=True), "3 is not done"
     flow.finish(4)
-    assert flow.credit(3.0, idle=True) == c.Confirm(3, multiple=True)
+    assert flow.credit(3.0, idle=True) == commands.Confirm(3, multiple=True)
 
 
 def test_repeated_contents_count_in_the_window() -> None:
@@ -302,16 +302,16 @@ def test_repeated_contents_count_in_the_window() -> None:
     flow.confirm(60, 1.0)
     flow.lost()
     assert flow.received(content(1, 60, size=0)) is None
-    assert flow.credit(1.0) == c.Confirm(60, multiple=True)
+    assert flow.credit(1.0) == commands.Confirm(60, multiple=True)
 
 
 def test_an_explicit_confirm_counts_as_credit() -> None:
     flow = reader()
     for n in range(1, 6):
         flow.received(content(n))
-    assert flow.confirm(4, 1.0) == c.Confirm(4, multiple=True)
+    assert flow.confirm(4, 1.0) == commands.Confirm(4, multiple=True)
     assert (flow.finished, flow.owes) == (5, False)
-    assert flow.confirm(2, 1.0) == c.Confirm(2, multiple=True)
+    assert flow.confirm(2, 1.0) == commands.Confirm(2, multiple=True)
     assert flow.finished == 5
 
 
@@ -335,7 +335,7 @@ class Peer:
     def rebind(self) -> None:
         self.begin(min([first for first, _ in self.unsettled], default=self.next))
 
-    def send(self) -> c.Content | None:
+    def send(self) -> commands.Content | None:
         self.next = max(self.next, self.earliest)
         for first, count in self.chunks:
             if first <= self.next < first + count:
@@ -348,7 +348,7 @@ class Peer:
                 return content(begin, count if self.packed else None)
         return None
 
-    def confirm(self, confirm: c.Confirm) -> None:
+    def confirm(self, confirm: commands.Confirm) -> None:
         sent = max([last for _, last in self.unsettled], default=0)
         if confirm.sequence > sent:
             return
@@ -373,8 +373,8 @@ class Reading(RuleBasedStateMachine):
         self.peer.begin(start)
         self.flow.granted(start, 20, 1 << 20)
         self.start = start
-        self.down: deque[c.Content] = deque()
-        self.up: deque[c.Confirm] = deque()
+        self.down: deque[commands.Content] = deque()
+        self.up: deque[commands.Confirm] = deque()
         self.queue: deque[Delivery | PlainRun] = deque()
         self.seen: list[int] = []
         self.missing: list[int] = []

@@ -18,8 +18,7 @@ from mtl.protocol.states import (
     RequestKind,
     ResourceState,
 )
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 
 
 def reachable(start: Enum, steps: dict[Enum, set[Enum]]) -> set[Enum]:
@@ -32,10 +31,12 @@ def reachable(start: Enum, steps: dict[Enum, set[Enum]]) -> set[Enum]:
 
 
 def test_every_state_has_a_row_and_is_reached_from_the_first() -> None:
-    control = {state: {to for row in rows.values() for to in row.values()} for state, rows in CONTROL.items()}
+    control_states = {
+        state: {to for row in rows.values() for to in row.values()} for state, rows in CONTROL.items()
+    }
     flow = {state: set(FLOW[state].values()) | set(LEASED.get(state, {}).values()) for state in FlowState}
     resource = {state: set(rows.values()) for state, rows in RESOURCE.items()}
-    assert reachable(Control.NEW, control) == set(Control) == set(CONTROL)  # type: ignore[arg-type]
+    assert reachable(Control.NEW, control_states) == set(Control) == set(CONTROL)  # type: ignore[arg-type]
     assert reachable(FlowState.UNBOUND, flow) == set(FlowState) == set(FLOW)  # type: ignore[arg-type]
     assert reachable(ResourceState.DISMISSED, resource) == set(ResourceState) == set(RESOURCE)  # type: ignore[arg-type]
 
@@ -75,11 +76,11 @@ def test_leases_are_possible_only_with_a_profile() -> None:
 
 def test_statuses_of_the_table_equal_those_of_the_replies() -> None:
     replies = {
-        RequestKind.OPEN: w.ConnectionOpen.replies,
-        RequestKind.AUTHORIZE: w.ConnectionAuthorize.replies,
-        RequestKind.PROFILE: w.ConnectionProfile.replies,
-        RequestKind.LEASE: w.ConnectionReader.replies,
-        RequestKind.CLASS: w.ResourceCreate.replies,
+        RequestKind.OPEN: control.ConnectionOpen.replies,
+        RequestKind.AUTHORIZE: control.ConnectionAuthorize.replies,
+        RequestKind.PROFILE: control.ConnectionProfile.replies,
+        RequestKind.LEASE: control.ConnectionReader.replies,
+        RequestKind.CLASS: control.ResourceCreate.replies,
     }
     for rows in CONTROL.values():
         for kind, row in rows.items():
@@ -88,21 +89,34 @@ def test_statuses_of_the_table_equal_those_of_the_replies() -> None:
 
 @pytest.mark.requirement("MTL-60", "MTL-65")
 def test_a_flow_starts_with_a_lease_and_commands_may_be_pipelined() -> None:
-    assert {command for sender, command in FLOW[FlowState.UNBOUND] if sender is End.CLIENT} == {c.Lease}
+    assert {command for sender, command in FLOW[FlowState.UNBOUND] if sender is End.CLIENT} == {
+        commands.Lease
+    }
     pipelined = {command for sender, command in FLOW[FlowState.LEASING] if sender is End.CLIENT}
-    assert pipelined == {c.Lease, c.Summon, c.Dismiss, c.Content, c.Confirm, c.Reject, c.Ping, c.Pong}
+    assert pipelined == {
+        commands.Lease,
+        commands.Summon,
+        commands.Dismiss,
+        commands.Content,
+        commands.Confirm,
+        commands.Reject,
+        commands.Ping,
+        commands.Pong,
+    }
 
 
 def test_only_clients_send_requests_and_only_brokers_responses() -> None:
     for rows in FLOW.values():
         for sender, command in rows:
-            assert not (sender is End.BROKER and command in {c.Lease, c.Summon, c.Dismiss})
-            assert not (sender is End.CLIENT and command is c.Response)
+            assert not (
+                sender is End.BROKER and command in {commands.Lease, commands.Summon, commands.Dismiss}
+            )
+            assert not (sender is End.CLIENT and command is commands.Response)
 
 
 @pytest.mark.requirement("MTL-81", "MTL-82")
 def test_contents_are_sent_between_the_responses_to_summon_and_dismiss() -> None:
-    states = [state for state in ResourceState if (End.BROKER, c.Content) in RESOURCE[state]]
+    states = [state for state in ResourceState if (End.BROKER, commands.Content) in RESOURCE[state]]
     assert states == [ResourceState.SUMMONED, ResourceState.DISMISSING]
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mtl.errors import LocalError
 from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.writing import RefusedContent, WriterFlow
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.commands import packed_count, packed_properties
 from mtl.wire.fields import EMPTY
 
@@ -53,7 +53,7 @@ def test_a_loss_of_the_broker_is_detected_by_its_last_number() -> None:
     writer.lost()
     assert writer.missing(0) is None
     taken(writer)
-    writer.received(c.Confirm(5, multiple=True), 0.0)
+    writer.received(commands.Confirm(5, multiple=True), 0.0)
     writer.lost()
     assert [writer.missing(last) for last in (0, 2, 4, 5, 6)] == [(1, 6), (3, 6), (5, 6), None, None]
 
@@ -62,8 +62,8 @@ def test_a_number_of_a_refused_content_is_not_missing() -> None:
     writer = flow()
     publish(writer, 1, 1)
     taken(writer)
-    writer.received(c.Confirm(1, multiple=True), 0.0)
-    writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
+    writer.received(commands.Confirm(1, multiple=True), 0.0)
+    writer.received(commands.Reject(2, multiple=False, recycle=False), 0.0)
     writer.lost()
     assert writer.missing(1) is None
 
@@ -73,9 +73,9 @@ def test_a_confirm_settles_one_or_all_up_to_its_number() -> None:
     writer = flow()
     publish(writer, 1, 1, 3, 1)
     taken(writer)
-    assert writer.received(c.Confirm(2, multiple=False), 0.0)
+    assert writer.received(commands.Confirm(2, multiple=False), 0.0)
     assert (writer.unconfirmed, writer.confirmed) == (5, 0)
-    assert writer.received(c.Confirm(5, multiple=True), 0.0)
+    assert writer.received(commands.Confirm(5, multiple=True), 0.0)
     assert (writer.unconfirmed, writer.confirmed, writer.octets) == (1, 5, 1 + len(EMPTY))
     assert writer.progressed == 3
 
@@ -84,15 +84,15 @@ def test_a_confirm_settles_one_or_all_up_to_its_number() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        c.Confirm(0, multiple=True),
-        c.Confirm(3, multiple=True),  # published, but never sent
-        c.Confirm(9, multiple=False),
-        c.Reject(0, multiple=True, recycle=False),
-        c.Reject(3, multiple=True, recycle=False),
-        c.Reject(9, multiple=False, recycle=True),
+        commands.Confirm(0, multiple=True),
+        commands.Confirm(3, multiple=True),  # published, but never sent
+        commands.Confirm(9, multiple=False),
+        commands.Reject(0, multiple=True, recycle=False),
+        commands.Reject(3, multiple=True, recycle=False),
+        commands.Reject(9, multiple=False, recycle=True),
     ],
 )
-def test_unsent_contents_cannot_be_settled(command: c.Confirm | c.Reject) -> None:
+def test_unsent_contents_cannot_be_settled(command: commands.Confirm | commands.Reject) -> None:
     writer = flow()
     publish(writer, 1, 1)
     taken(writer)
@@ -106,9 +106,9 @@ def test_a_number_inside_a_pack_does_not_settle_the_pack() -> None:
     writer = flow()
     publish(writer, 10)
     taken(writer)
-    assert not writer.received(c.Confirm(4, multiple=False), 0.0)
-    assert not writer.received(c.Confirm(9, multiple=True), 0.0)
-    assert writer.received(c.Confirm(10, multiple=True), 0.0)
+    assert not writer.received(commands.Confirm(4, multiple=False), 0.0)
+    assert not writer.received(commands.Confirm(9, multiple=True), 0.0)
+    assert writer.received(commands.Confirm(10, multiple=True), 0.0)
 
 
 def test_the_window_always_admits_one_content() -> None:
@@ -137,7 +137,7 @@ def test_without_confirmation_no_contents_are_kept_or_resent() -> None:
     assert taken(writer) == [1, 2]
     assert writer.unconfirmed == 0
     publish(writer, 1)
-    writer.received(c.Reject(3, multiple=False, recycle=True), 0.0)
+    writer.received(commands.Reject(3, multiple=False, recycle=True), 0.0)
     writer.lost()
     assert taken(writer) == [3]
     assert taken(writer) == []
@@ -152,8 +152,8 @@ def test_a_recycled_number_resends_all_unsettled_contents_after_a_pause() -> Non
     publish(writer, 1, 1, 1, 1)
     taken(writer)
     publish(writer, 1)
-    writer.received(c.Confirm(1, multiple=True), 9.0)
-    assert not writer.received(c.Reject(3, multiple=False, recycle=True), 10.0)
+    writer.received(commands.Confirm(1, multiple=True), 9.0)
+    assert not writer.received(commands.Reject(3, multiple=False, recycle=True), 10.0)
     assert writer.due == 10.0 + RESEND_DELAY_S
     assert taken(writer, 10.0) == []
     assert taken(writer, 10.0 + RESEND_DELAY_S) == [2, 3, 4, 5]
@@ -179,13 +179,13 @@ def test_a_run_is_pushed_back_once() -> None:
     writer = flow()
     publish(writer, *[1] * 5)
     taken(writer)
-    writer.received(c.Reject(3, multiple=False, recycle=True), 0.0)
+    writer.received(commands.Reject(3, multiple=False, recycle=True), 0.0)
     due = writer.due
-    writer.received(c.Reject(4, multiple=False, recycle=True), 0.0)
-    writer.received(c.Reject(3, multiple=False, recycle=True), 0.0)
+    writer.received(commands.Reject(4, multiple=False, recycle=True), 0.0)
+    writer.received(commands.Reject(3, multiple=False, recycle=True), 0.0)
     assert (writer.due, taken(writer, 1.0)) == (due, [1, 2, 3, 4, 5])
-    writer.received(c.Confirm(2, multiple=True), 1.0)
-    writer.received(c.Reject(2, multiple=False, recycle=True), 1.0)
+    writer.received(commands.Confirm(2, multiple=True), 1.0)
+    writer.received(commands.Reject(2, multiple=False, recycle=True), 1.0)
     assert taken(writer, 2.0) == []
 
 
@@ -196,22 +196,22 @@ def test_the_pause_doubles_up_to_a_bound_and_progress_resets_it() -> None:
     now = 0.0
     for _ in range(12):
         taken(writer, now)
-        writer.received(c.Reject(1, multiple=False, recycle=True), now)
+        writer.received(commands.Reject(1, multiple=False, recycle=True), now)
         pauses.append((writer.due or 0.0) - now)
         now = writer.due or 0.0
     assert pauses[:3] == pytest.approx([RESEND_DELAY_S * 2**n for n in range(3)])
     assert pauses[-1] == pytest.approx(RESEND_DELAY_TOP_S)
     taken(writer, now)
-    writer.received(c.Confirm(1, multiple=True), now)
-    writer.received(c.Reject(2, multiple=False, recycle=True), now)
+    writer.received(commands.Confirm(1, multiple=True), now)
+    writer.received(commands.Reject(2, multiple=False, recycle=True), now)
     assert writer.due == pytest.approx(now + RESEND_DELAY_S)
 
 
 def test_the_writer_records_whether_its_contents_were_sent_back() -> None:
     writer = flow()
     publish(writer, 1, 1)
-    states, again = [writer.sent_back], c.Reject(1, multiple=False, recycle=True)
-    for now, came in enumerate((again, None, again, c.Confirm(1, multiple=True))):
+    states, again = [writer.sent_back], commands.Reject(1, multiple=False, recycle=True)
+    for now, came in enumerate((again, None, again, commands.Confirm(1, multiple=True))):
         taken(writer, now)
         if came is None:
             writer.lost()
@@ -225,9 +225,9 @@ def test_a_refused_content_is_recorded_and_its_number_used_up() -> None:
     writer = flow()
     publish(writer, 1, 10, 1)
     taken(writer)
-    assert writer.received(c.Reject(11, multiple=False, recycle=False), 0.0)
+    assert writer.received(commands.Reject(11, multiple=False, recycle=False), 0.0)
     assert list(writer.refused) == [RefusedContent("a", 2, 11)]
-    assert writer.received(c.Confirm(12, multiple=True), 0.0)
+    assert writer.received(commands.Confirm(12, multiple=True), 0.0)
     assert (writer.unconfirmed, writer.confirmed) == (0, 12)
 
 
@@ -235,13 +235,13 @@ def test_the_number_of_a_refused_content_is_used_up_again_on_a_new_flow() -> Non
     writer = flow()
     publish(writer, 1, 1, 1)
     taken(writer)
-    writer.received(c.Confirm(1, multiple=True), 0.0)
-    writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
+    writer.received(commands.Confirm(1, multiple=True), 0.0)
+    writer.received(commands.Reject(2, multiple=False, recycle=False), 0.0)
     writer.lost()
     assert taken(writer) == [2, 3]
-    assert not writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
+    assert not writer.received(commands.Reject(2, multiple=False, recycle=False), 0.0)
     assert len(writer.refused) == 1
-    writer.received(c.Confirm(3, multiple=True), 0.0)
+    writer.received(commands.Confirm(3, multiple=True), 0.0)
     writer.lost()
     assert taken(writer) == []
 
@@ -250,10 +250,10 @@ def test_a_confirm_does_not_drop_a_refused_content_awaiting_its_resend() -> None
     writer = flow()
     publish(writer, 1, 1, 1)
     taken(writer)
-    writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
-    writer.received(c.Reject(1, multiple=False, recycle=True), 0.0)  # the disk did not keep it
+    writer.received(commands.Reject(2, multiple=False, recycle=False), 0.0)
+    writer.received(commands.Reject(1, multiple=False, recycle=True), 0.0)  # the disk did not keep it
     assert [sent.first for sent in writer.pop_unsent(1.0, 1)] == [1]
-    writer.received(c.Confirm(1, multiple=True), 1.0)
+    writer.received(commands.Confirm(1, multiple=True), 1.0)
     assert taken(writer, 1.0) == [2, 3]
 
 
@@ -261,7 +261,7 @@ def test_unconfirmed_contents_are_resent_after_a_loss_in_identical_frames() -> N
     writer = flow()
     publish(writer, 1, 5, 1)
     first = [sent.item for sent in writer.pop_unsent(0.0, 100)]
-    writer.received(c.Confirm(1, multiple=True), 0.0)
+    writer.received(commands.Confirm(1, multiple=True), 0.0)
     writer.lost()
     assert [sent.item for sent in writer.pop_unsent(0.0, 100)] == first[1:]
 
@@ -284,9 +284,9 @@ class Peer:
         self.resumed = False
         self.gapped = False
         self.overloaded = False
-        self.replies: deque[c.Confirm | c.Reject] = deque()
+        self.replies: deque[commands.Confirm | commands.Reject] = deque()
 
-    def content(self, content: c.Content) -> None:
+    def content(self, content: commands.Content) -> None:
         count = packed_count(content.properties) or 1
         last = content.sequence + count - 1
         if self.resumed and content.sequence <= self.expected:
@@ -300,13 +300,13 @@ class Peer:
         bodies = [int(part) for part in bytes(content.body).split(b",")]
         if any(identity % 5 == 2 for identity in bodies):
             self.expected = max(self.expected, last + 1)
-            self.replies.append(c.Reject(last, multiple=False, recycle=False))
+            self.replies.append(commands.Reject(last, multiple=False, recycle=False))
             return
         taken = max([self.durable, *(number for number, _ in self.pending)])
         if last <= taken:
             self.expected = max(self.expected, last + 1)
             if last <= self.durable:
-                self.replies.append(c.Confirm(last, multiple=True))
+                self.replies.append(commands.Confirm(last, multiple=True))
             return
         assert content.sequence > taken, "partly stored: a resend was not the identical frame"
         if self.overloaded:
@@ -318,14 +318,14 @@ class Peer:
 
     def push_back(self, sequence: int) -> None:
         self.gapped = True
-        self.replies.append(c.Reject(sequence, multiple=False, recycle=True))
+        self.replies.append(commands.Reject(sequence, multiple=False, recycle=True))
 
     def sync(self) -> None:
         for last, bodies in self.pending:
             self.stored += bodies
             self.durable = last
         if self.pending and self.highest_received:
-            self.replies.append(c.Confirm(min(self.durable, self.highest_received), multiple=True))
+            self.replies.append(commands.Confirm(min(self.durable, self.highest_received), multiple=True))
         self.pending.clear()
 
     def fail(self) -> None:
@@ -354,7 +354,7 @@ class Writing(RuleBasedStateMachine):
     def begin(self) -> None:
         self.writer = WriterFlow(50, 100_000)
         self.peer = Peer()
-        self.wire: deque[c.Content] = deque()
+        self.wire: deque[commands.Content] = deque()
         self.published: list[int] = []
         self.now = 0.0
 

@@ -20,25 +20,25 @@ from mtl.storage.records import (
     record_key,
 )
 from mtl.storage.unreadable import Unreadable
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.commits import commit, staged
 from tests.support.core import ROOT, Client, Rig
 from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, deliveries_of
 
-GROUP = w.ConnectionReader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
-OPEN = w.CursorOpen(group="g", resource="a")
-DESCRIBE = w.CursorDescribe(group="g", resource="a")
-RESET = w.CursorReset(group="g", resource="a", to="earliest")
-DELETE = w.CursorDelete(group="g", resource="a")
-MEMBER = w.ConnectionReader(resources=["a"], from_=1, group="g", epoch=1, confirm="full")
-NAMED = w.ConnectionWriter(resources=["a"], writer="name", confirm="full")
-NAMED_AGAIN = w.ConnectionWriter(resources=["a"], writer="name", holder="h", epoch=1, confirm="full")
-FORGET = w.StageForget(application="app")
+GROUP = control.ConnectionReader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
+OPEN = control.CursorOpen(group="g", resource="a")
+DESCRIBE = control.CursorDescribe(group="g", resource="a")
+RESET = control.CursorReset(group="g", resource="a", to="earliest")
+DELETE = control.CursorDelete(group="g", resource="a")
+MEMBER = control.ConnectionReader(resources=["a"], from_=1, group="g", epoch=1, confirm="full")
+NAMED = control.ConnectionWriter(resources=["a"], writer="name", confirm="full")
+NAMED_AGAIN = control.ConnectionWriter(resources=["a"], writer="name", holder="h", epoch=1, confirm="full")
+FORGET = control.StageForget(application="app")
 
 
-def refusal_of(client: Client, request: w.Request) -> None:
+def refusal_of(client: Client, request: control.Request) -> None:
     refused = client.refused(request)
-    assert (refused.status, refused.reason) == (503, w.STORAGE), refused
+    assert (refused.status, refused.reason) == (503, control.STORAGE), refused
     assert "cannot be read" in refused.message
     assert "mtl recover" in refused.message
 
@@ -48,11 +48,11 @@ def served(rig: Rig, client: Client) -> Client:
     """One record of each kind: a resource, a group at half of it, a writer name, a commit, a queue, a stage."""
     client.create("a")
     client.fill("a", bodies(8))
-    flow = client.flow(client.ask(GROUP, w.DataLease))
+    flow = client.flow(client.ask(GROUP, control.DataLease))
     flow.contents()
     flow.confirm(4)
-    client.ask(NAMED, w.DataLease)
-    client.ask(commit(1, staged(client, 1, {"a": [b"x"]})), w.Committed)
+    client.ask(NAMED, control.DataLease)
+    client.ask(commit(1, staged(client, 1, {"a": [b"x"]})), control.Committed)
     queue = consumer(rig.client("queue"), "a")
     queue.contents()
     queue.confirm(4)
@@ -69,7 +69,7 @@ def damaged(rig: Rig, kind: type[AnyRecord], how: str) -> Client:
     return rig.client()
 
 
-Case = tuple[type[AnyRecord], list[w.Request]]
+Case = tuple[type[AnyRecord], list[control.Request]]
 CASES: list[Case] = [
     (CursorRecord, [GROUP, OPEN, DESCRIBE, RESET, MEMBER]),
     (WriterRecord, [NAMED, NAMED_AGAIN]),
@@ -80,14 +80,14 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("how", ["damaged", "lost"])
 @pytest.mark.parametrize(("kind", "requests"), CASES, ids=lambda x: getattr(x, "kind", ""))
 def test_only_requests_that_depend_on_a_damaged_record_are_refused(
-    rig: Rig, served: Client, how: str, kind: type[AnyRecord], requests: list[w.Request]
+    rig: Rig, served: Client, how: str, kind: type[AnyRecord], requests: list[control.Request]
 ) -> None:
     client = damaged(rig, kind, how)
     for request in requests:
         refusal_of(client, request)
     for other, harmless in CASES:
         if other is not kind:
-            client.ask(harmless[0], w.Committed if other is ApplicationRecord else w.DataLease)
+            client.ask(harmless[0], control.Committed if other is ApplicationRecord else control.DataLease)
     assert len(client.read("a")) == 9
 
 
@@ -95,39 +95,43 @@ def test_only_requests_that_depend_on_a_damaged_record_are_refused(
 def test_a_queue_with_a_damaged_record_is_not_reset(rig: Rig, served: Client, how: str) -> None:
     damaged(rig, QueueRecord, how)
     client = rig.client("queue")
-    refusal_of(client, w.ConnectionReader(resources=["a"], confirm="full"))
+    refusal_of(client, control.ConnectionReader(resources=["a"], confirm="full"))
     if how == "damaged":
-        client.ask(w.QueueDelete(resource="a", group="default"), w.Ok)
+        client.ask(control.QueueDelete(resource="a", group="default"), control.Ok)
         assert len(deliveries_of(consumer(client, "a").contents())) == 9
     else:
-        refusal_of(client, w.QueueDelete(resource="a", group="default"))
+        refusal_of(client, control.QueueDelete(resource="a", group="default"))
 
 
 def test_other_keys_are_served_if_the_damaged_key_is_known(rig: Rig, served: Client) -> None:
     client = damaged(rig, CursorRecord, "damaged")
-    client.ask(w.CursorOpen(group="h", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="h", resource="a"), control.CursorOpened)
     client = damaged(rig, ApplicationRecord, "damaged")
-    client.ask(commit(1, application="other"), w.Committed)
+    client.ask(commit(1, application="other"), control.Committed)
 
 
 def test_no_new_key_is_created_if_the_damaged_key_is_unknown(rig: Rig, served: Client) -> None:
     client = damaged(rig, CursorRecord, "lost")
-    refusal_of(client, w.CursorOpen(group="h", resource="a"))
+    refusal_of(client, control.CursorOpen(group="h", resource="a"))
     refusal_of(client, DELETE)
 
 
 @pytest.mark.parametrize(
     ("kind", "delete", "again"),
     [
-        (CursorRecord, DELETE, lambda client: client.ask(OPEN, w.CursorOpened)),
-        (ApplicationRecord, FORGET, lambda client: client.ask(commit(1), w.Committed)),
+        (CursorRecord, DELETE, lambda client: client.ask(OPEN, control.CursorOpened)),
+        (ApplicationRecord, FORGET, lambda client: client.ask(commit(1), control.Committed)),
     ],
 )
 def test_an_explicit_delete_resolves_the_damage(
-    rig: Rig, served: Client, kind: type[AnyRecord], delete: w.Request, again: Callable[[Client], object]
+    rig: Rig,
+    served: Client,
+    kind: type[AnyRecord],
+    delete: control.Request,
+    again: Callable[[Client], object],
 ) -> None:
     client = damaged(rig, kind, "damaged")
-    client.ask(delete, w.Ok)
+    client.ask(delete, control.Ok)
     again(client)
     assert not rig.store.damages
 
@@ -142,9 +146,9 @@ def test_an_unreadable_stage_is_not_reported_as_unknown(rig: Rig, served: Client
 
 
 def test_retention_stops_at_a_group_with_an_unreadable_record(rig: Rig, client: Client) -> None:
-    client.create("b", retention=w.Retention(contents=1, groups=("g",)))
+    client.create("b", retention=control.Retention(contents=1, groups=("g",)))
     client.fill("b", bodies(8))
-    client.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="b", from_=3), control.CursorOpened)
     rig.sleep(1.0)
     client = damaged(rig, CursorRecord, "damaged")
     rig.sleep(120.0)

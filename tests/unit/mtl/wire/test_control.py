@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mtl.errors import ContentTooLarge, DataLoss, Fenced, FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTROL_FRAME
-from mtl.wire import control as w
+from mtl.wire import control
 
 TEXT = st.text(st.characters(codec="utf-8"))
 JSON = st.recursive(
@@ -21,7 +21,7 @@ JSON = st.recursive(
 MEMBERS = sorted(
     {"from", "until", "resources", "resource", "confirm", "protocol", "window", "stages", "version"}
 )
-NAMES = st.sampled_from([request.command for request in w.REQUESTS.values()] + ["No.Such"])
+NAMES = st.sampled_from([request.command for request in control.REQUESTS.values()] + ["No.Such"])
 
 DEEP = [b"[" * 100_000, b'{"protocol":' * 100_000, b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 """Octets that exhaust the stack of a decoder that does not count."""
@@ -38,7 +38,7 @@ RFC_REQUESTS = [
     },
     "virtual-host": "test-env"
 }""",
-        w.ConnectionOpen(protocol=w.Protocol(name="MTL", version=1), virtual_host="test-env"),
+        control.ConnectionOpen(protocol=control.Protocol(name="MTL", version=1), virtual_host="test-env"),
     ),
     (
         "Connection.Authorize",
@@ -46,22 +46,22 @@ RFC_REQUESTS = [
     "mechanism" : "mechanism name",
     "response" : "BASE64-encoded blob"
 }""",
-        w.ConnectionAuthorize(mechanism="mechanism name", response="BASE64-encoded blob"),
+        control.ConnectionAuthorize(mechanism="mechanism name", response="BASE64-encoded blob"),
     ),
     (
         "Connection.Profile",
         '{\n    "profile" : "profile name"\n}',
-        w.ConnectionProfile(profile="profile name"),
+        control.ConnectionProfile(profile="profile name"),
     ),
     (
         "Connection.Reader",
         '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
-        w.ConnectionReader(resources=["resource name", "resource name"], confirm="none | full"),
+        control.ConnectionReader(resources=["resource name", "resource name"], confirm="none | full"),
     ),
     (
         "Connection.Writer",
         '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
-        w.ConnectionWriter(resources=["resource name", "resource name"], confirm="none | full"),
+        control.ConnectionWriter(resources=["resource name", "resource name"], confirm="none | full"),
     ),
 ]
 """The RFC's examples to the letter, the dots of its lists apart."""
@@ -69,31 +69,33 @@ RFC_REQUESTS = [
 
 @pytest.mark.requirement("MTL-08", "MTL-15", "MTL-22", "MTL-30", "MTL-35", "MTL-44")
 @pytest.mark.parametrize(("name", "json", "expected"), RFC_REQUESTS)
-def test_requests_of_the_rfc_are_decoded(name: str, json: str, expected: w.Request) -> None:
-    assert w.decode_request([name.encode(), json.encode()]) == expected
-    assert w.decode_request(w.encode_request(expected)) == expected
+def test_requests_of_the_rfc_are_decoded(name: str, json: str, expected: control.Request) -> None:
+    assert control.decode_request([name.encode(), json.encode()]) == expected
+    assert control.decode_request(control.encode_request(expected)) == expected
 
 
 @pytest.mark.requirement("MTL-19")
 @pytest.mark.parametrize("name", [b"connection.profile", b"CONNECTION.PROFILE", b"Connection.Profile"])
 def test_command_names_are_case_insensitive(name: bytes) -> None:
-    assert w.decode_request([name, b'{"profile":"log"}']) == w.ConnectionProfile(profile="log")
+    assert control.decode_request([name, b'{"profile":"log"}']) == control.ConnectionProfile(profile="log")
 
 
 @pytest.mark.requirement("MTL-09")
 @given(st.dictionaries(TEXT.filter(lambda name: name not in {"profile", "session"}), JSON, max_size=4))
 def test_unknown_members_are_ignored(members: dict[str, Any]) -> None:
     body = msgspec.json.encode({**members, "profile": "log"})
-    assert w.decode_request([b"Connection.Profile", memoryview(body)]) == w.ConnectionProfile(profile="log")
+    assert control.decode_request([b"Connection.Profile", memoryview(body)]) == control.ConnectionProfile(
+        profile="log"
+    )
 
 
 @pytest.mark.requirement("MTL-50")
 @pytest.mark.parametrize("frames", [[], [b"Connection.Open"], [b"", b"Connection.Open", b"{}"]])
 def test_another_number_of_frames_is_malformed(frames: list[bytes]) -> None:
     with pytest.raises(Malformed, match="frames"):
-        w.decode_request(frames)
+        control.decode_request(frames)
     with pytest.raises(Malformed, match="frames"):
-        w.decode_reply(frames, w.ConnectionOpen)
+        control.decode_reply(frames, control.ConnectionOpen)
 
 
 NO_JSON = [
@@ -125,7 +127,7 @@ READ_BY_NOBODY_HERE = [
 @pytest.mark.parametrize("body", NO_JSON, ids=range(len(NO_JSON)))
 def test_a_body_that_is_not_json_is_malformed_for_any_command(name: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
-        w.decode_request([name, body])
+        control.decode_request([name, body])
 
 
 @pytest.mark.requirement("MTL-52")
@@ -133,21 +135,21 @@ def test_a_body_that_is_not_json_is_malformed_for_any_command(name: bytes, body:
 @pytest.mark.parametrize("body", READ_BY_NOBODY_HERE, ids=range(len(READ_BY_NOBODY_HERE)))
 def test_json_that_cannot_be_decoded_is_refused(name: bytes, body: bytes) -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_request([name, body])
-    assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
+        control.decode_request([name, body])
+    assert (caught.value.status, caught.value.reason) == (400, control.BAD_ARGUMENTS)
     assert len(caught.value.message) < 1_000
 
 
 def test_a_command_name_that_is_not_utf8_is_malformed() -> None:
     with pytest.raises(Malformed, match="UTF-8"):
-        w.decode_request([b"\xff", b"{}"])
+        control.decode_request([b"\xff", b"{}"])
 
 
 @pytest.mark.requirement("MTL-52")
 def test_an_unknown_command_is_refused() -> None:
     with pytest.raises(Refused, match=r"No\.Such") as caught:
-        w.decode_request([b"No.Such", b'{"number":1e999}'])
-    assert (caught.value.status, caught.value.reason) == (501, w.UNKNOWN_COMMAND)
+        control.decode_request([b"No.Such", b'{"number":1e999}'])
+    assert (caught.value.status, caught.value.reason) == (501, control.UNKNOWN_COMMAND)
 
 
 @pytest.mark.requirement("MTL-52")
@@ -165,29 +167,29 @@ def test_an_unknown_command_is_refused() -> None:
 )
 def test_wrong_members_are_refused_with_a_reason(name: bytes, body: bytes, message: str) -> None:
     with pytest.raises(Refused, match=message) as caught:
-        w.decode_request([name, body])
-    assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
+        control.decode_request([name, body])
+    assert (caught.value.status, caught.value.reason) == (400, control.BAD_ARGUMENTS)
 
 
 @pytest.mark.requirement("MTL-52")
 def test_a_request_has_a_largest_size_at_both_ends() -> None:
     with pytest.raises(Refused, match="octets") as caught:
-        w.decode_request([b"Connection.Profile", b'{"profile":"' + b"x" * MAX_CONTROL_FRAME + b'"}'])
-    assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
+        control.decode_request([b"Connection.Profile", b'{"profile":"' + b"x" * MAX_CONTROL_FRAME + b'"}'])
+    assert (caught.value.status, caught.value.reason) == (413, control.TOO_LARGE)
     with pytest.raises(ContentTooLarge):
-        w.encode_request(w.ConnectionProfile(profile="x" * MAX_CONTROL_FRAME))
+        control.encode_request(control.ConnectionProfile(profile="x" * MAX_CONTROL_FRAME))
 
 
 @given(NAMES, st.dictionaries(st.sampled_from(MEMBERS), JSON) | JSON)
 def test_any_json_is_a_request_or_refused(name: str, body: object) -> None:
     with suppress(Refused):
-        w.decode_request([name.encode(), msgspec.json.encode(body)])
+        control.decode_request([name.encode(), msgspec.json.encode(body)])
 
 
 @given(NAMES.map(str.encode) | st.binary(max_size=20), st.binary())
 def test_any_octets_are_a_request_refused_or_malformed(name: bytes, body: bytes) -> None:
     with suppress(Malformed, Refused):
-        w.decode_request([name, body])
+        control.decode_request([name, body])
 
 
 @given(st.sampled_from(RFC_REQUESTS), st.data())
@@ -199,36 +201,36 @@ def test_a_damaged_request_is_valid_refused_or_malformed(
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(Malformed, Refused):
-        w.decode_request([name.encode(), bytes(body)])
+        control.decode_request([name.encode(), bytes(body)])
 
 
 # --- replies ------------------------------------------------------------------------------------------------
 
-RFC_REPLIES: list[tuple[bytes, str, type[w.Request], w.Reply]] = [
+RFC_REPLIES: list[tuple[bytes, str, type[control.Request], control.Reply]] = [
     (
         b"201",
         '{\n    "status": "Ready",\n    "profiles": [ "profile name", "profile name"]\n}',
-        w.ConnectionOpen,
-        w.Ready(profiles=["profile name", "profile name"]),
+        control.ConnectionOpen,
+        control.Ready(profiles=["profile name", "profile name"]),
     ),
     (
         b"401",
         '{\n    "status": "Unauthorized",\n    "mechanisms": [ "mechanism name"]\n}',
-        w.ConnectionReader,
-        w.Unauthorized(mechanisms=["mechanism name"]),
+        control.ConnectionReader,
+        control.Unauthorized(mechanisms=["mechanism name"]),
     ),
     (
         b"402",
         '{\n "status": "Challenged",\n "mechanism": "mechanism name",\n "challenge" : "BASE64-encoded blob"\n}',
-        w.ConnectionAuthorize,
-        w.Challenged(mechanism="mechanism name", challenge="BASE64-encoded blob"),
+        control.ConnectionAuthorize,
+        control.Challenged(mechanism="mechanism name", challenge="BASE64-encoded blob"),
     ),
-    (b"200", '{\n    "status": "OK"\n}', w.ConnectionProfile, w.Ok()),
+    (b"200", '{\n    "status": "OK"\n}', control.ConnectionProfile, control.Ok()),
     (
         b"202",
         '{\n    "status": "Data Lease",\n    "port": 5976,\n    "lease" : "data lease"\n}',
-        w.ConnectionWriter,
-        w.DataLease(port=5976, lease="data lease"),
+        control.ConnectionWriter,
+        control.DataLease(port=5976, lease="data lease"),
     ),
 ]
 """The RFC's examples, with the comma that its 202 lacks."""
@@ -237,15 +239,15 @@ RFC_REPLIES: list[tuple[bytes, str, type[w.Request], w.Reply]] = [
 @pytest.mark.requirement("MTL-16", "MTL-18", "MTL-26", "MTL-27", "MTL-32", "MTL-37", "MTL-48")
 @pytest.mark.parametrize(("code", "json", "request_", "expected"), RFC_REPLIES)
 def test_replies_of_the_rfc_are_decoded(
-    code: bytes, json: str, request_: type[w.Request], expected: w.Reply
+    code: bytes, json: str, request_: type[control.Request], expected: control.Reply
 ) -> None:
-    assert w.decode_reply([code, json.encode()], request_) == expected
-    assert w.decode_reply(w.encode_reply(int(code), expected), request_) == expected
+    assert control.decode_reply([code, json.encode()], request_) == expected
+    assert control.decode_reply(control.encode_reply(int(code), expected), request_) == expected
     assert expected.code == int(code)
 
 
 def test_every_reply_type_has_the_status_of_its_request() -> None:
-    for request in w.REQUESTS.values():
+    for request in control.REQUESTS.values():
         assert request.replies
         for status, reply in request.replies.items():
             assert reply.code == status
@@ -254,34 +256,34 @@ def test_every_reply_type_has_the_status_of_its_request() -> None:
 @pytest.mark.requirement("MTL-49")
 def test_a_bare_refusal_of_an_rfc_server() -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"501", b'{"status": "Not implemented"}'], w.ConnectionReader)
+        control.decode_reply([b"501", b'{"status": "Not implemented"}'], control.ConnectionReader)
     refused = caught.value
-    assert (refused.status, refused.reason, refused.message) == (501, w.UNSUPPORTED, "Not implemented")
+    assert (refused.status, refused.reason, refused.message) == (501, control.UNSUPPORTED, "Not implemented")
 
 
 @pytest.mark.requirement("MTL-49")
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (400, w.BAD_ARGUMENTS),
-        (403, w.NOT_AUTHORIZED),
-        (404, w.UNKNOWN_RESOURCE),
-        (413, w.TOO_LARGE),
+        (400, control.BAD_ARGUMENTS),
+        (403, control.NOT_AUTHORIZED),
+        (404, control.UNKNOWN_RESOURCE),
+        (413, control.TOO_LARGE),
         (418, "refused"),
-        (500, w.INTERNAL),
-        (503, w.OVERLOADED),
+        (500, control.INTERNAL),
+        (503, control.OVERLOADED),
     ],
 )
 def test_a_status_without_a_reason_has_its_usual_one(status: int, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"%d" % status, b"{}"], w.ConnectionReader)
+        control.decode_reply([b"%d" % status, b"{}"], control.ConnectionReader)
     assert (caught.value.status, caught.value.reason) == (status, reason)
 
 
 @pytest.mark.requirement("MTL-52")
 def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
-    refused = Refused(404, w.UNKNOWN_RESOURCE, "no such resource: a", missing=["a"], last_version=3)
-    frames = w.encode_refusal(refused)
+    refused = Refused(404, control.UNKNOWN_RESOURCE, "no such resource: a", missing=["a"], last_version=3)
+    frames = control.encode_refusal(refused)
     assert frames == [
         b"404",
         (
@@ -290,12 +292,12 @@ def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
         ),
     ]
     with pytest.raises(Refused) as caught:
-        w.decode_reply(frames, w.ResourceDescribe)
+        control.decode_reply(frames, control.ResourceDescribe)
     back = caught.value
     assert type(back) is Refused
     assert (back.status, back.reason, back.message, back.members) == (
         404,
-        w.UNKNOWN_RESOURCE,
+        control.UNKNOWN_RESOURCE,
         "no such resource: a",
         {"missing": ["a"], "last_version": 3},
     )
@@ -303,7 +305,7 @@ def test_an_encoded_refusal_is_decoded_with_its_members() -> None:
 
 @pytest.mark.requirement("MTL-52")
 def test_a_refusal_without_a_text_for_its_status_is_complete() -> None:
-    assert w.encode_refusal(Refused(418, "teapot")) == [
+    assert control.encode_refusal(Refused(418, "teapot")) == [
         b"418",
         b'{"status":"Refused","reason":"teapot","message":""}',
     ]
@@ -311,16 +313,18 @@ def test_a_refusal_without_a_text_for_its_status_is_complete() -> None:
 
 def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
     with pytest.raises(Fenced, match="another driver") as fenced:
-        w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.ConnectionReader)
+        control.decode_reply(
+            control.encode_refusal(Fenced("another driver holds it", epoch=4)), control.ConnectionReader
+        )
     assert fenced.value.members == {"epoch": 4}
     loss = DataLoss("a", 3, 9)
     with pytest.raises(DataLoss) as caught:
-        w.decode_reply(w.encode_refusal(loss), w.ConnectionReader)
+        control.decode_reply(control.encode_refusal(loss), control.ConnectionReader)
     back = caught.value
     assert (back.resource, back.first, back.end, back.count, back.message) == ("a", 3, 9, 6, loss.message)
     assert (back.resume, loss.members.get("from")) == (9, None)
     with pytest.raises(DataLoss) as caught:
-        w.decode_reply(w.encode_refusal(DataLoss("a", 3, 9, resume=3)), w.ConnectionReader)
+        control.decode_reply(control.encode_refusal(DataLoss("a", 3, 9, resume=3)), control.ConnectionReader)
     assert caught.value.resume == 3
 
 
@@ -328,9 +332,11 @@ def test_fenced_and_data_loss_are_decoded_to_their_types() -> None:
     "members", [{}, {"resource": "a", "first": 1}, {"resource": "a", "first": True, "end": 3}]
 )
 def test_data_loss_without_its_range_is_a_plain_refusal(members: dict[str, Any]) -> None:
-    body = msgspec.json.encode({"status": "Conflict", "reason": w.DATA_LOSS, "message": "gone", **members})
+    body = msgspec.json.encode(
+        {"status": "Conflict", "reason": control.DATA_LOSS, "message": "gone", **members}
+    )
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"409", body], w.ConnectionReader)
+        control.decode_reply([b"409", body], control.ConnectionReader)
     assert type(caught.value) is Refused
     assert caught.value.members == members
 
@@ -341,7 +347,7 @@ def test_data_loss_without_its_range_is_a_plain_refusal(members: dict[str, Any])
 )
 def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
     with pytest.raises(Malformed):
-        w.decode_reply([code, b'{"status":"OK"}'], w.ConnectionProfile)
+        control.decode_reply([code, b'{"status":"OK"}'], control.ConnectionProfile)
 
 
 @pytest.mark.parametrize(
@@ -361,98 +367,102 @@ def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
 )
 def test_a_reply_of_another_type_is_malformed(code: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
-        w.decode_reply([code, body], w.ConnectionProfile)
+        control.decode_reply([code, body], control.ConnectionProfile)
 
 
 @pytest.mark.parametrize(
     ("code", "body", "request_", "expected"),
     [
-        (b"200", b'{"status":1}', w.ConnectionProfile, w.Ok()),
-        (b"200", b'{"status":1,"stage":null}', w.LeaseClose, w.LeaseClosed()),
+        (b"200", b'{"status":1}', control.ConnectionProfile, control.Ok()),
+        (b"200", b'{"status":1,"stage":null}', control.LeaseClose, control.LeaseClosed()),
         (
             b"201",
             b'{"profiles":["a"],"boot":7,"heartbeat":"5","user":{},"session":"t"}',
-            w.ConnectionOpen,
-            w.Ready(profiles=["a"], session="t"),
+            control.ConnectionOpen,
+            control.Ready(profiles=["a"], session="t"),
         ),
         (
             b"202",
             b'{"port":1,"lease":"l","from":-1,"until":7,"history":[[1,"x"]],"window":[],"last":{"a":-1}}',
-            w.ConnectionReader,
-            w.DataLease(port=1, lease="l", until=7),
+            control.ConnectionReader,
+            control.DataLease(port=1, lease="l", until=7),
         ),
-        (b"401", b'{"mechanisms":[],"status":{}}', w.ResourceList, w.Unauthorized(mechanisms=[])),
+        (b"401", b'{"mechanisms":[],"status":{}}', control.ResourceList, control.Unauthorized(mechanisms=[])),
     ],
 )
 def test_optional_members_of_another_type_count_as_absent(
-    code: bytes, body: bytes, request_: type[w.Request], expected: w.Reply
+    code: bytes, body: bytes, request_: type[control.Request], expected: control.Reply
 ) -> None:
-    assert w.decode_reply([code, body], request_) == expected
+    assert control.decode_reply([code, body], request_) == expected
 
 
 @pytest.mark.parametrize(
     ("code", "body", "request_", "named"),
     [
-        (b"201", b'{"profiles":"a"}', w.ConnectionOpen, "profiles"),
-        (b"201", b'{"boot":7}', w.ConnectionOpen, "profiles"),
-        (b"202", b'{"port":65536,"lease":"l"}', w.ConnectionReader, "port"),
-        (b"202", b'{"port":1,"lease":7,"boot":7}', w.ConnectionReader, "lease"),
-        (b"200", b'{"sequence":-1}', w.ResourceLocate, "sequence"),
-        (b"200", b'{"sequence":1,"bytes":"many"}', w.ResourceLocate, "bytes"),
-        (b"200", b'{"already":"no"}', w.StageCommit, "already"),
-        (b"200", b'{"resources":[{"resource":7,"incarnation":""}]}', w.ResourceList, "resource"),
+        (b"201", b'{"profiles":"a"}', control.ConnectionOpen, "profiles"),
+        (b"201", b'{"boot":7}', control.ConnectionOpen, "profiles"),
+        (b"202", b'{"port":65536,"lease":"l"}', control.ConnectionReader, "port"),
+        (b"202", b'{"port":1,"lease":7,"boot":7}', control.ConnectionReader, "lease"),
+        (b"200", b'{"sequence":-1}', control.ResourceLocate, "sequence"),
+        (b"200", b'{"sequence":1,"bytes":"many"}', control.ResourceLocate, "bytes"),
+        (b"200", b'{"already":"no"}', control.StageCommit, "already"),
+        (b"200", b'{"resources":[{"resource":7,"incarnation":""}]}', control.ResourceList, "resource"),
     ],
 )
 def test_a_member_that_is_needed_is_named(
-    code: bytes, body: bytes, request_: type[w.Request], named: str
+    code: bytes, body: bytes, request_: type[control.Request], named: str
 ) -> None:
     with pytest.raises(Malformed, match=f"{request_.command}: .*{named}"):
-        w.decode_reply([code, body], request_)
+        control.decode_reply([code, body], request_)
 
 
 def test_a_refusal_may_have_any_reason_and_message() -> None:
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"404", b'{"reason":1,"message":[],"status":{}}'], w.ResourceList)
-    assert (caught.value.reason, caught.value.message) == (w.UNKNOWN_RESOURCE, "")
+        control.decode_reply([b"404", b'{"reason":1,"message":[],"status":{}}'], control.ResourceList)
+    assert (caught.value.reason, caught.value.message) == (control.UNKNOWN_RESOURCE, "")
 
 
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (w.CursorDescribe(group=b"g"), TypeError),  # type: ignore[arg-type]
-        (w.ResourceList(pattern=7), TypeError),  # type: ignore[arg-type]
-        (w.StageDescribe(application=["a"]), TypeError),  # type: ignore[arg-type]
+        (control.CursorDescribe(group=b"g"), TypeError),  # type: ignore[arg-type]
+        (control.ResourceList(pattern=7), TypeError),  # type: ignore[arg-type]
+        (control.StageDescribe(application=["a"]), TypeError),  # type: ignore[arg-type]
         ("Resource.List", TypeError),
-        (w.ResourceList(pattern="x" * 100_000), FieldError),
-        (w.ResourceDescribe(wait=-1), FieldError),
-        (w.ConnectionReader(resources=["a"], from_="first"), FieldError),  # type: ignore[arg-type]
+        (control.ResourceList(pattern="x" * 100_000), FieldError),
+        (control.ResourceDescribe(wait=-1), FieldError),
+        (control.ConnectionReader(resources=["a"], from_="first"), FieldError),  # type: ignore[arg-type]
     ],
 )
-def test_a_request_with_a_wrong_member_is_an_error(request_: w.Request, error: type[Exception]) -> None:
+def test_a_request_with_a_wrong_member_is_an_error(request_: control.Request, error: type[Exception]) -> None:
     with pytest.raises(error):
-        w.check_request(request_)
+        control.check_request(request_)
 
 
 def test_every_request_of_the_rfc_is_right() -> None:
-    w.check_request(w.ConnectionOpen(protocol=w.Protocol()))
-    w.check_request(w.ConnectionWriter(resources=["a"], stage=w.StageSpec(application="a", version=1)))
+    control.check_request(control.ConnectionOpen(protocol=control.Protocol()))
+    control.check_request(
+        control.ConnectionWriter(resources=["a"], stage=control.StageSpec(application="a", version=1))
+    )
 
 
 def test_a_reply_that_is_too_large_is_a_refusal() -> None:
-    resources = [w.Description(resource="x" * 250, incarnation="i", known_earliest=1, known_next=1)] * 4_000
-    frames = w.encode_reply(200, w.DescriptionList(resources=resources))
+    resources = [
+        control.Description(resource="x" * 250, incarnation="i", known_earliest=1, known_next=1)
+    ] * 4_000
+    frames = control.encode_reply(200, control.DescriptionList(resources=resources))
     with pytest.raises(Refused, match="fewer") as caught:
-        w.decode_reply(frames, w.ResourceList)
-    assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
+        control.decode_reply(frames, control.ResourceList)
+    assert (caught.value.status, caught.value.reason) == (413, control.TOO_LARGE)
     with pytest.raises(Malformed, match="octets"):
-        w.decode_reply([b"200", b" " * MAX_CONTROL_FRAME + b"{}"], w.ConnectionProfile)
+        control.decode_reply([b"200", b" " * MAX_CONTROL_FRAME + b"{}"], control.ConnectionProfile)
 
 
 @pytest.mark.parametrize("status", [0, 100, 199, 600, 1000])
 def test_encoding_an_unknown_status_is_an_error(status: int) -> None:
-    assert [w.encode_reply(known, w.Ok())[0] for known in (200, 599)] == [b"200", b"599"]
+    assert [control.encode_reply(known, control.Ok())[0] for known in (200, 599)] == [b"200", b"599"]
     with pytest.raises(ValueError, match="status"):
-        w.encode_reply(status, w.Ok())
+        control.encode_reply(status, control.Ok())
 
 
 @given(
@@ -462,14 +472,14 @@ def test_encoding_an_unknown_status_is_an_error(status: int) -> None:
 def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) -> None:
     frames = [code, body if isinstance(body, bytes) else msgspec.json.encode(body)]
     for request in (
-        w.ConnectionOpen,
-        w.ConnectionAuthorize,
-        w.ConnectionReader,
-        w.ResourceList,
-        w.StageDescribe,
+        control.ConnectionOpen,
+        control.ConnectionAuthorize,
+        control.ConnectionReader,
+        control.ResourceList,
+        control.StageDescribe,
     ):
         with suppress(Malformed, Refused):
-            assert isinstance(w.decode_reply(frames, request), w.Reply)
+            assert isinstance(control.decode_reply(frames, request), control.Reply)
 
 
 @given(
@@ -477,12 +487,12 @@ def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) 
 )
 def test_any_object_is_a_refusal_or_malformed(body: dict[str, Any]) -> None:
     with pytest.raises((Refused, Malformed)):
-        w.decode_reply([b"409", msgspec.json.encode(body)], w.ConnectionReader)
+        control.decode_reply([b"409", msgspec.json.encode(body)], control.ConnectionReader)
 
 
 def test_control_characters_of_a_broker_do_not_reach_an_exception() -> None:
     """A terminal that prints the exception must not execute them."""
     body = msgspec.json.encode({"reason": "a\x1b[2J", "message": "b\x1b]0;c\x07\u202e\nd"})
     with pytest.raises(Refused) as caught:
-        w.decode_reply([b"403", body], w.ResourceList)
+        control.decode_reply([b"403", body], control.ResourceList)
     assert str(caught.value) == "403 a\\x1b[2J: b\\x1b]0;c\\x07\\u202e\nd"

@@ -6,32 +6,32 @@ import msgspec
 import pytest
 
 from mtl.errors import Refused
-from mtl.wire import replies as r
+from mtl.wire import replies
 
-STOPPED = r.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
+STOPPED = replies.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
 """A resource whose log did not open."""
 
-GOLDEN: list[tuple[r.Body, str]] = [
-    (r.Ok(), '{"status":"OK"}'),
-    (r.Ready(profiles=["log", "test"]), '{"status":"Ready","profiles":["log","test"]}'),
+GOLDEN: list[tuple[replies.Body, str]] = [
+    (replies.Ok(), '{"status":"OK"}'),
+    (replies.Ready(profiles=["log", "test"]), '{"status":"Ready","profiles":["log","test"]}'),
     (
-        r.Ready(profiles=[], session="s", boot="b", max_content=1, max_pack=2, heartbeat=5.0),
+        replies.Ready(profiles=[], session="s", boot="b", max_content=1, max_pack=2, heartbeat=5.0),
         '{"status":"Ready","profiles":[],"session":"s","boot":"b","max-content":1,"max-pack":2,"heartbeat":5.0}',
     ),
-    (r.Unauthorized(mechanisms=["PLAIN"]), '{"status":"Unauthorized","mechanisms":["PLAIN"]}'),
+    (replies.Unauthorized(mechanisms=["PLAIN"]), '{"status":"Unauthorized","mechanisms":["PLAIN"]}'),
     (
-        r.Challenged(mechanism="M", challenge="Yg=="),
+        replies.Challenged(mechanism="M", challenge="Yg=="),
         '{"status":"Challenged","mechanism":"M","challenge":"Yg=="}',
     ),
-    (r.DataLease(port=1, lease="l"), '{"status":"Data Lease","port":1,"lease":"l","packed":false}'),
+    (replies.DataLease(port=1, lease="l"), '{"status":"Data Lease","port":1,"lease":"l","packed":false}'),
     (
-        r.DataLease(
+        replies.DataLease(
             port=5976,
             lease="l",
             packed=True,
             from_=1,
             until=9,
-            window=r.Window(contents=1, bytes=2),
+            window=replies.Window(contents=1, bytes=2),
             incarnation="i",
             earliest=1,
             next=7,
@@ -44,7 +44,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.DataLease(
+        replies.DataLease(
             port=0, endpoint="ipc:///x", lease="l", last={"a": 4}, incarnations={"a": "i"}, stage="s", epoch=1
         ),
         (
@@ -53,7 +53,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.DataLease(
+        replies.DataLease(
             port=1,
             lease="l",
             history=((1, "1.0000000a"), (7, "2.0000000b")),
@@ -65,14 +65,14 @@ GOLDEN: list[tuple[r.Body, str]] = [
             '"log-epochs":{"a":["i","2.0000000b"]}}'
         ),
     ),
-    (r.LeaseClosed(), '{"status":"OK"}'),
+    (replies.LeaseClosed(), '{"status":"OK"}'),
     (
-        r.LeaseClosed(stage=r.StageSealed(stage="s", contents={"a": 2}, bytes=10)),
+        replies.LeaseClosed(stage=replies.StageSealed(stage="s", contents={"a": 2}, bytes=10)),
         '{"status":"OK","stage":{"stage":"s","contents":{"a":2},"bytes":10}}',
     ),
     (
-        r.ResourceCreated(
-            resource=r.Description(
+        replies.ResourceCreated(
+            resource=replies.Description(
                 resource="a", incarnation="i", known_earliest=1, known_next=1, bytes=0, contents=0
             )
         ),
@@ -82,16 +82,16 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.DescriptionList(resources=[STOPPED]),
+        replies.DescriptionList(resources=[STOPPED]),
         (
             '{"status":"OK","resources":[{"resource":"a","incarnation":"i","durability":"sync","state":"stopped",'
             '"trouble":"no space left"}]}'
         ),
     ),
     (
-        r.DescriptionList(
+        replies.DescriptionList(
             resources=[
-                r.Description(
+                replies.Description(
                     resource="a",
                     incarnation="i",
                     known_earliest=2,
@@ -100,7 +100,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
                     contents=3,
                     oldest_time=1,
                     newest_time=2,
-                    retention=r.Retention(hard_bytes=5, groups=("g",), age=0.5),
+                    retention=replies.Retention(hard_bytes=5, groups=("g",), age=0.5),
                 )
             ]
         ),
@@ -110,17 +110,17 @@ GOLDEN: list[tuple[r.Body, str]] = [
             '"state":"serving"}]}'
         ),
     ),
-    (r.Located(sequence=4), '{"status":"OK","sequence":4,"match":true}'),
-    (r.Located(sequence=4, bytes=9), '{"status":"OK","sequence":4,"match":true,"bytes":9}'),
+    (replies.Located(sequence=4), '{"status":"OK","sequence":4,"match":true}'),
+    (replies.Located(sequence=4, bytes=9), '{"status":"OK","sequence":4,"match":true,"bytes":9}'),
     (
-        r.Located(sequence=4, timestamp=7, match=False),
+        replies.Located(sequence=4, timestamp=7, match=False),
         '{"status":"OK","sequence":4,"timestamp":7,"match":false}',
     ),
-    (r.CursorOpened(position=1, created=True), '{"status":"OK","position":1,"created":true}'),
+    (replies.CursorOpened(position=1, created=True), '{"status":"OK","position":1,"created":true}'),
     (
-        r.CursorList(
+        replies.CursorList(
             cursors=[
-                r.CursorInfo(
+                replies.CursorInfo(
                     group="g",
                     resource="a",
                     incarnation="i",
@@ -138,9 +138,9 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.CursorList(
+        replies.CursorList(
             cursors=[
-                r.CursorInfo(
+                replies.CursorInfo(
                     group="g",
                     resource="a",
                     incarnation="i",
@@ -150,7 +150,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
                     bytes_behind=0,
                     seconds_behind=0.0,
                     log_epoch="1.0000000a",
-                    lost=r.Lost(first=2, end=5),
+                    lost=replies.Lost(first=2, end=5),
                 )
             ]
         ),
@@ -160,15 +160,17 @@ GOLDEN: list[tuple[r.Body, str]] = [
             '"end":5}}]}'
         ),
     ),
-    (r.CursorWasReset(position=3, before=9), '{"status":"OK","position":3,"before":9}'),
+    (replies.CursorWasReset(position=3, before=9), '{"status":"OK","position":3,"before":9}'),
     (
-        r.Committed(already=True, resources={"a": r.Published(first=1, contents=2)}, digest={"rows": "2"}),
+        replies.Committed(
+            already=True, resources={"a": replies.Published(first=1, contents=2)}, digest={"rows": "2"}
+        ),
         '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":{"rows":"2"}}',
     ),
     (
-        r.StageList(
-            stages=[r.StageInfo(stage="s", application="q", version=3)],
-            applications=[r.ApplicationInfo(application="q", version=2)],
+        replies.StageList(
+            stages=[replies.StageInfo(stage="s", application="q", version=3)],
+            applications=[replies.ApplicationInfo(application="q", version=2)],
         ),
         (
             '{"status":"OK","stages":[{"stage":"s","application":"q","version":3,"state":"open","contents":{},"bytes":0}],'
@@ -181,7 +183,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
 
 @pytest.mark.requirement("MTL-16", "MTL-26", "MTL-27", "MTL-32", "MTL-37", "MTL-48")
 @pytest.mark.parametrize(("body", "json"), GOLDEN)
-def test_replies_and_their_json(body: r.Body, json: str) -> None:
+def test_replies_and_their_json(body: replies.Body, json: str) -> None:
     assert msgspec.json.encode(body).decode() == json
     assert msgspec.json.decode(json, type=type(body)) == body
 
@@ -195,18 +197,22 @@ def test_an_unknown_position_raises_the_cause() -> None:
 
 @pytest.mark.requirement("MTL-48")
 def test_members_missing_in_a_reply_of_the_rfc_are_not_granted() -> None:
-    lease = msgspec.json.decode('{"status":"Data Lease","port":5555,"lease":"data lease"}', type=r.DataLease)
+    lease = msgspec.json.decode(
+        '{"status":"Data Lease","port":5555,"lease":"data lease"}', type=replies.DataLease
+    )
     assert (lease.packed, lease.window, lease.from_, lease.incarnation) == (False, None, None, None)
 
 
 @pytest.mark.requirement("MTL-09")
 def test_unknown_members_are_ignored() -> None:
-    assert msgspec.json.decode('{"status":"Fine","later":[{"x":1}]}', type=r.Ok) == r.Ok(status="Fine")
+    assert msgspec.json.decode('{"status":"Fine","later":[{"x":1}]}', type=replies.Ok) == replies.Ok(
+        status="Fine"
+    )
 
 
 def test_defaults_are_not_shared() -> None:
-    first, other = r.Committed(), r.Committed()
-    first.resources["a"] = r.Published(first=1, contents=1)
+    first, other = replies.Committed(), replies.Committed()
+    first.resources["a"] = replies.Published(first=1, contents=1)
     assert other.resources == {}
 
 
@@ -215,4 +221,4 @@ def test_defaults_are_not_shared() -> None:
 )
 def test_a_retention_that_keeps_no_contents_is_invalid(retention: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(retention, r.Retention)
+        msgspec.convert(retention, replies.Retention)

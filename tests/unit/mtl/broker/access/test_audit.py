@@ -18,12 +18,12 @@ from mtl.net.origin import Origin
 from mtl.protocol.sasl import plain
 from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import encode
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.users import logged_in, login, rig_with, user
 
 HERE = Origin("10.0.0.7", "1")
-OPEN = w.ConnectionOpen(protocol=w.Protocol())
+OPEN = control.ConnectionOpen(protocol=control.Protocol())
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ def test_unoffered_mechanism_foreign_key_and_lock_out_are_logged(lines: Lines) -
     rig = rig_with(user("me", "secret", keys=["mine"]), user("you", "secret"), protected=True)
     lines()
     client = Client(rig, Origin("10.0.0.7", "1 mine"))
-    client.ask(OPEN, w.Unauthorized)
-    client.ask(w.ConnectionAuthorize(mechanism="sesame", response=""), w.Unauthorized)
-    yours = w.ConnectionAuthorize(
+    client.ask(OPEN, control.Unauthorized)
+    client.ask(control.ConnectionAuthorize(mechanism="sesame", response=""), control.Unauthorized)
+    yours = control.ConnectionAuthorize(
         mechanism="PLAIN", response=encode(plain.encode(plain.PlainMessage("you", "secret")))
     )
-    client.ask(yours, w.Unauthorized)
+    client.ask(yours, control.Unauthorized)
     for _ in range(20):
         other = Client(rig, HERE)
         with pytest.raises(Refused):
@@ -114,13 +114,13 @@ def test_changes_are_logged_with_their_user(lines: Lines) -> None:
     client = logged_in(rig, "me", origin=HERE)
     lines()
     client.create("a")
-    client.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
-    client.ask(w.ResourceList(), w.Reply)
-    client.ask(w.CursorOpen(group="g", resource="a"), w.Reply)
-    client.ask(w.CursorReset(group="g", resource="a", to=1), w.CursorWasReset)
-    client.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
-    client.ask(w.StageAbort(stages=["s"]), w.Ok)
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceCreate(resource="a", exist_ok=True), control.ResourceCreated)
+    client.ask(control.ResourceList(), control.Reply)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.Reply)
+    client.ask(control.CursorReset(group="g", resource="a", to=1), control.CursorWasReset)
+    client.ask(control.CursorDelete(group="g", resource="a"), control.Ok)
+    client.ask(control.StageAbort(stages=["s"]), control.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     found = lines()
     assert [x["event"] for x in found] == [
         "resource-created",
@@ -146,8 +146,8 @@ def test_a_missing_right_is_logged(lines: Lines) -> None:
     rig = rig_with(user("me", "secret", "read a"))
     client = logged_in(rig, "me", origin=HERE)
     lines()
-    assert client.refused(w.ResourceDelete(resource="a")).status == 403
-    assert client.refused(w.ResourceDescribe(resource="b")).status == 403
+    assert client.refused(control.ResourceDelete(resource="a")).status == 403
+    assert client.refused(control.ResourceDescribe(resource="b")).status == 403
     first, second = lines()
     assert (first["event"], first["command"], first["user"]) == ("not-authorized", "Resource.Delete", "me")
     assert "may not manage 'a'" in first["reason"]
@@ -163,7 +163,7 @@ def test_an_exceeded_quota_is_logged(lines: Lines) -> None:
     client.create("a")
     client.writer("a")
     lines()
-    client.refused(w.ConnectionWriter(resources=["a"]))
+    client.refused(control.ConnectionWriter(resources=["a"]))
     (line,) = lines()
     assert (line["event"], line["level"], line["user"]) == ("quota-exceeded", "WARNING", "me")
     assert "its quota leases is 1" in line["reason"]
@@ -206,9 +206,9 @@ def test_refusals_of_a_user_above_the_rate_are_counted_in_one_line(lines: Lines)
     client, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "me", origin=Origin("10.0.0.8", "2"))
     lines()
     for _ in range(audit.AUDIT_BURST + 50):
-        client.refused(w.ResourceDescribe(resource="b"))
-    other.refused(w.ResourceDescribe(resource="b"))
-    client.refused(w.ResourceDelete(resource="a"))
+        client.refused(control.ResourceDescribe(resource="b"))
+    other.refused(control.ResourceDescribe(resource="b"))
+    client.refused(control.ResourceDelete(resource="a"))
     assert len(lines()) == audit.AUDIT_BURST + 1
     rig.sleep(audit.AUDIT_SUMMARY_S)
     assert lines() == [
@@ -229,9 +229,9 @@ def test_refusals_of_one_user_do_not_hide_those_of_another_at_the_same_address(l
     rig = rig_with(user("me", "secret", "read a"), user("you", "secret", "read a"))
     noisy, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "you", origin=Origin("10.0.0.7", "2"))
     for _ in range(audit.AUDIT_BURST + 50):
-        noisy.refused(w.ResourceDescribe(resource="b"))
+        noisy.refused(control.ResourceDescribe(resource="b"))
     lines()
-    other.refused(w.ResourceDescribe(resource="b"))
+    other.refused(control.ResourceDescribe(resource="b"))
     assert [(x["event"], x["user"]) for x in lines()] == [("not-authorized", "you")]
 
 
@@ -244,7 +244,7 @@ def test_changes_are_never_omitted(lines: Lines) -> None:
         client.create(name)
     lines()
     for name in names:
-        client.ask(w.ResourceDelete(resource=name), w.Ok)
+        client.ask(control.ResourceDelete(resource=name), control.Ok)
     assert [x["resource"] for x in lines()] == names
 
 

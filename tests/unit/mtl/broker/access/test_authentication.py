@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.net.origin import Origin
@@ -14,24 +14,24 @@ from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import decode, encode
 from mtl.protocol.sasl.scram import ScramClient
 from mtl.protocol.sasl.server import ANONYMOUS_USER
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.users import authenticate, logged_in, login, rig_with, user
 
-OPEN = w.ConnectionOpen(protocol=w.Protocol())
+OPEN = control.ConnectionOpen(protocol=control.Protocol())
 ME = Credentials("me", "secret")
 
 
-def authorize(mechanism: str, response: bytes = b"") -> w.ConnectionAuthorize:
-    return w.ConnectionAuthorize(mechanism=mechanism, response=encode(response))
+def authorize(mechanism: str, response: bytes = b"") -> control.ConnectionAuthorize:
+    return control.ConnectionAuthorize(mechanism=mechanism, response=encode(response))
 
 
-def unauthorized_with(mechanism: str) -> w.Unauthorized:
+def unauthorized_with(mechanism: str) -> control.Unauthorized:
     """A 401 for `authenticate`, for a client that authenticates without one."""
-    return w.Unauthorized(mechanisms=[mechanism])
+    return control.Unauthorized(mechanisms=[mechanism])
 
 
-def plainly(name: str, password: str) -> w.ConnectionAuthorize:
+def plainly(name: str, password: str) -> control.ConnectionAuthorize:
     return authorize("PLAIN", plain.encode(plain.PlainMessage(name, password)))
 
 
@@ -41,27 +41,29 @@ def plainly(name: str, password: str) -> w.ConnectionAuthorize:
 @pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
 def test_anonymous_may_be_requested_explicitly(rig: Rig) -> None:
     client = Client(rig)
-    client.ask(OPEN, w.Ready)
-    ready = client.ask(w.ConnectionAuthorize(mechanism="anonymous", response="aGk="), w.Ready)
+    client.ask(OPEN, control.Ready)
+    ready = client.ask(control.ConnectionAuthorize(mechanism="anonymous", response="aGk="), control.Ready)
     assert ready.status == "Ready"
-    unauthorized = client.ask(w.ConnectionAuthorize(mechanism="PLAIN", response=""), w.Unauthorized)
+    unauthorized = client.ask(
+        control.ConnectionAuthorize(mechanism="PLAIN", response=""), control.Unauthorized
+    )
     assert "ANONYMOUS" in unauthorized.mechanisms
 
 
 def test_a_response_that_is_not_base64_is_refused(rig: Rig) -> None:
     client = Client(rig)
-    client.ask(OPEN, w.Ready)
-    assert client.refused(w.ConnectionAuthorize(mechanism="ANONYMOUS", response="!")).status == 400
+    client.ask(OPEN, control.Ready)
+    assert client.refused(control.ConnectionAuthorize(mechanism="ANONYMOUS", response="!")).status == 400
 
 
 @pytest.mark.requirement("MTL-27", "MTL-28")
 def test_without_anonymous_a_client_needs_credentials() -> None:
     client = Client(rig_with())
     offered = ["SCRAM-SHA-256"]
-    assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
-    assert client.ask(w.ConnectionProfile(profile="log"), w.Unauthorized).status == "Unauthorized"
+    assert client.ask(OPEN, control.Unauthorized).mechanisms == offered
+    assert client.ask(control.ConnectionProfile(profile="log"), control.Unauthorized).status == "Unauthorized"
     for mechanism in ("ANONYMOUS", "KERBEROS", "PLAIN", "EXTERNAL"):
-        assert client.ask(authorize(mechanism), w.Unauthorized).mechanisms == offered
+        assert client.ask(authorize(mechanism), control.Unauthorized).mechanisms == offered
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_usable_mechanisms_are_offered(settings: dict[str, object], key: str, of
     client = Client(
         rig_with(user("me", "secret", keys=["mine"]), **settings), Origin("here", f"1 {key}" if key else "")
     )
-    assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
+    assert client.ask(OPEN, control.Unauthorized).mechanisms == offered
 
 
 # --- each mechanism -----------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def test_scram() -> None:
     client = Client(rig)
     ready = login(client, ME)
     assert ready.session == client.session
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
 
 
@@ -101,15 +103,15 @@ def test_plain_passwords_are_checked_off_the_loop() -> None:
     """The check is slow on purpose; the broker serves other clients meanwhile."""
     rig = rig_with(user("me", "secret"), protected=True)
     client, other = Client(rig), Client(rig)
-    client.ask(OPEN, w.Unauthorized)
-    rig.hold(a.CheckPassword)
+    client.ask(OPEN, control.Unauthorized)
+    rig.hold(actions.CheckPassword)
     waiting = client.begin(plainly("me", "secret"))
     assert not waiting.answered
     assert "secret" not in repr(rig.held[0])
-    other.ask(OPEN, w.Unauthorized)
+    other.ask(OPEN, control.Unauthorized)
     rig.let_go()
-    waiting.reply(w.Ready)
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    waiting.reply(control.Ready)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
 
 
 @pytest.mark.parametrize(
@@ -128,16 +130,16 @@ def test_waiting_password_checks_are_bounded(
     clients = [Client(rig, Origin("here", f"{number}")) for number in range(at_once + 1)]
     late = Client(rig, Origin(address, "late"))
     for client in (*clients, late):
-        client.ask(OPEN, w.Unauthorized)
-    rig.hold(a.CheckPassword)
+        client.ask(OPEN, control.Unauthorized)
+    rig.hold(actions.CheckPassword)
     waiting = [client.begin(plainly("me", "secret")) for client in clients]
     refused = late.refused(plainly("me", "secret"))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     assert message in refused.message
     rig.let_go()
     for check in waiting:
-        check.reply(w.Ready)
-    late.ask(plainly("me", "secret"), w.Ready)
+        check.reply(control.Ready)
+    late.ask(plainly("me", "secret"), control.Ready)
 
 
 def test_addresses_take_turns_at_password_checks() -> None:
@@ -146,28 +148,28 @@ def test_addresses_take_turns_at_password_checks() -> None:
     guessers = [Client(rig, Origin("there", f"{number}")) for number in range(20)]
     client = Client(rig, Origin("here"))
     for peer in (*guessers, client):
-        peer.ask(OPEN, w.Unauthorized)
-    rig.hold(a.CheckPassword)
+        peer.ask(OPEN, control.Unauthorized)
+    rig.hold(actions.CheckPassword)
     for guesser in guessers:
         guesser.begin(plainly("you", "wrong"))
     waiting = client.begin(plainly("me", "secret"))
     for _ in range(broker_limits.PASSWORD_CHECKS_AT_ONCE + 2):
         rig.let_go(1)
-    waiting.reply(w.Ready)
+    waiting.reply(control.Ready)
 
 
 @pytest.mark.requirement("MTL-27")
 def test_plain_is_refused_on_an_unencrypted_connection() -> None:
     client = Client(rig_with(user("me", "secret")))
-    client.ask(OPEN, w.Unauthorized)
-    assert "PLAIN" not in client.ask(plainly("me", "secret"), w.Unauthorized).mechanisms
+    client.ask(OPEN, control.Unauthorized)
+    assert "PLAIN" not in client.ask(plainly("me", "secret"), control.Unauthorized).mechanisms
 
 
 def test_external_authenticates_the_owner_of_the_key() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
 
 
@@ -184,44 +186,44 @@ def test_granted_anonymous_has_only_its_grants() -> None:
     rig = rig_with(user("anonymous", None, "read public"), user("me", "secret"), anonymous="granted")
     client = Client(rig)
     login(client, Credentials())
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
-    assert client.refused(w.ResourceCreate(resource="public")).status == 403
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
+    assert client.refused(control.ResourceCreate(resource="public")).status == 403
 
 
 def test_a_user_without_a_grant_in_the_virtual_host_is_refused() -> None:
     rig = rig_with(user("me", "secret", "read x", vhost="elsewhere"))
     with pytest.raises(Refused) as caught:
         login(Client(rig), ME)
-    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+    assert (caught.value.status, caught.value.reason) == (403, control.NOT_AUTHORIZED)
 
 
 def test_another_mechanism_may_be_started_during_a_conversation() -> None:
     client = Client(rig_with(user("me", "secret"), protected=True))
-    client.ask(OPEN, w.Unauthorized)
-    client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), w.Challenged)
-    client.ask(plainly("me", "secret"), w.Ready)
+    client.ask(OPEN, control.Unauthorized)
+    client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), control.Challenged)
+    client.ask(plainly("me", "secret"), control.Ready)
 
 
 # --- failures -----------------------------------------------------------------------------------------------
 
 
-def attempt(client: Client, name: str, password: str) -> w.Unauthorized:
+def attempt(client: Client, name: str, password: str) -> control.Unauthorized:
     """SCRAM by hand, up to the broker's judgement."""
     scram = ScramClient(name, password)
-    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), w.Challenged)
+    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), control.Challenged)
     text = scram.next(decode(first.challenge).decode())
-    return client.ask(authorize("SCRAM-SHA-256", text.encode()), w.Unauthorized)
+    return client.ask(authorize("SCRAM-SHA-256", text.encode()), control.Unauthorized)
 
 
 @pytest.mark.requirement("MTL-27", "MTL-32")
 @pytest.mark.parametrize("name", ["me", "nobody", "keyed"])
 def test_wrong_password_and_unknown_user_get_the_same_answer(name: str) -> None:
     client = Client(rig_with(user("me", "secret"), user("keyed", keys=["k"])))
-    client.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
     assert (
         attempt(client, name, "wrong")
         == attempt(client, name, "wrong")
-        == w.Unauthorized(mechanisms=["SCRAM-SHA-256"])
+        == control.Unauthorized(mechanisms=["SCRAM-SHA-256"])
     )
 
 
@@ -230,21 +232,21 @@ def test_a_user_whose_record_cannot_be_read_gets_503_and_no_challenge() -> None:
     rig.store.damage("user", "me")
     rig.restart()
     client = Client(rig)
-    client.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
     refused = client.refused(plainly("me", "secret"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "user 'me'" in refused.message
 
 
 def test_from_the_third_failure_on_a_session_gets_403() -> None:
     client = Client(rig_with(user("me", "secret"), attempts=3))
-    client.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
     for _ in range(2):
         attempt(client, "me", "wrong")
     with pytest.raises(Refused) as caught:
         attempt(client, "me", "wrong")
-    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
-    unauthorized = client.ask(OPEN, w.Unauthorized)
+    assert (caught.value.status, caught.value.reason) == (403, control.NOT_AUTHORIZED)
+    unauthorized = client.ask(OPEN, control.Unauthorized)
     with pytest.raises(Refused) as caught:
         authenticate(client, ME, unauthorized)
     assert caught.value.status == 403, "also with the right password"
@@ -258,7 +260,7 @@ def test_failures_count_across_sessions_and_lock_out_a_right_password_too(
     rig = rig_with(user("me", "secret"), attempts=2)
     for _ in range(2):
         client = Client(rig, Origin("here"))
-        client.ask(OPEN, w.Unauthorized)
+        client.ask(OPEN, control.Unauthorized)
         attempt(client, "me", "wrong")
         with pytest.raises(Refused):
             attempt(client, "me", "wrong")
@@ -276,7 +278,7 @@ def test_wrong_passwords_for_other_names_do_not_lock_out_a_user() -> None:
     rig = rig_with(user("me", "secret"), user("you", "secret"))
     for number in range(200):
         client = Client(rig, Origin("here"))
-        client.ask(OPEN, w.Unauthorized)
+        client.ask(OPEN, control.Unauthorized)
         attempt(client, "you" if number % 20 == 0 else f"user {number}", "wrong")
     login(Client(rig, Origin("here")), ME)
 
@@ -286,7 +288,7 @@ def test_a_name_without_a_user_is_locked_out_like_a_user(monkeypatch: pytest.Mon
     rig = rig_with(user("me", "secret"))
     for _ in range(2):
         client = Client(rig, Origin("here"))
-        client.ask(OPEN, w.Unauthorized)
+        client.ask(OPEN, control.Unauthorized)
         attempt(client, "nobody", "wrong")
     with pytest.raises(Refused) as caught:
         login(Client(rig, Origin("here")), Credentials("nobody", "wrong"))
@@ -299,7 +301,7 @@ def test_invented_names_do_not_displace_the_counts_of_users(monkeypatch: pytest.
     rig = rig_with(user("me", "secret"))
     for name in ("me", "me", "a", "b", "c", "d"):
         client = Client(rig, Origin("here"))
-        client.ask(OPEN, w.Unauthorized)
+        client.ask(OPEN, control.Unauthorized)
         attempt(client, name, "wrong")
     with pytest.raises(Refused) as caught:
         login(Client(rig, Origin("here")), ME)
@@ -311,7 +313,7 @@ def test_a_lock_out_does_not_concern_a_key(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 1)
     rig = rig_with(user("me", "secret", keys=["mine"]), protected=True)
     guesser = Client(rig, Origin("here"))
-    guesser.ask(OPEN, w.Unauthorized)
+    guesser.ask(OPEN, control.Unauthorized)
     attempt(guesser, "me", "wrong")
     login(Client(rig, Origin("here", "1 mine")), Credentials(key=True))
     with pytest.raises(Refused):
@@ -325,15 +327,15 @@ def test_a_lock_out_is_checked_before_the_proof(monkeypatch: pytest.MonkeyPatch,
     rig = rig_with(user("me", "secret"))
     client, other = Client(rig, Origin("here")), Client(rig, Origin("here"))
     scram = ScramClient("me", password)
-    client.ask(OPEN, w.Unauthorized)
-    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), w.Challenged)
-    other.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
+    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), control.Challenged)
+    other.ask(OPEN, control.Unauthorized)
     attempt(other, "me", "wrong")
 
     final = scram.next(decode(first.challenge).decode())
     assert client.refused(authorize("SCRAM-SHA-256", final.encode())).status == 403
     again = Client(rig, Origin("here"))
-    again.ask(OPEN, w.Unauthorized)
+    again.ask(OPEN, control.Unauthorized)
     begun = ScramClient("me", password).first()
     assert again.refused(authorize("SCRAM-SHA-256", begun.encode())).status == 403
 
@@ -341,7 +343,7 @@ def test_a_lock_out_is_checked_before_the_proof(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.requirement("MTL-21")
 def test_authorize_before_open() -> None:
     refused = Client(rig_with(user("me", "secret"))).refused(plainly("me", "secret"))
-    assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
+    assert (refused.status, refused.reason) == (400, control.NOT_OPEN)
 
 
 # --- tokens -------------------------------------------------------------------------------------------------
@@ -352,19 +354,19 @@ def test_every_log_in_makes_a_new_token() -> None:
     rig = rig_with(user("me", "secret", "read .*"), anonymous="granted")
     rig.broker.users([user("me", "secret"), user(ANONYMOUS_USER, None, "read .*")], rig.now())
     client = Client(rig)
-    client.ask(OPEN, w.Unauthorized)
-    anonymous = client.ask(authorize("ANONYMOUS"), w.Ready).session
-    unauthorized = client.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
+    anonymous = client.ask(authorize("ANONYMOUS"), control.Ready).session
+    unauthorized = client.ask(OPEN, control.Unauthorized)
     first = authenticate(client, ME, unauthorized).session
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
-    unauthorized = client.ask(OPEN, w.Unauthorized)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
+    unauthorized = client.ask(OPEN, control.Unauthorized)
     second = authenticate(client, ME, unauthorized).session
     assert len({anonymous, first, second}) == 3
     for old in (anonymous, first):
         thief = Client(rig)
         thief.session = old
-        assert thief.refused(w.ResourceList()).reason == w.NOT_OPEN
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+        assert thief.refused(control.ResourceList()).reason == control.NOT_OPEN
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
 
 
@@ -375,7 +377,7 @@ def test_leases_and_groups_outlive_the_token_they_were_granted_under() -> None:
     writer = client.flow(client.writer("a"))
     reader = client.flow(client.reader("a", group="g"))
     rig.broker.users([user("me", "changed")], rig.now())
-    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    unauthorized = client.ask(control.ResourceList(), control.Unauthorized)
     authenticate(client, Credentials("me", "changed"), unauthorized)
     writer.content(1, b"x")
     reader.summon("a")
@@ -395,14 +397,14 @@ def test_a_new_password_ends_leases_and_waiting_requests() -> None:
     lease, kept = client.writer("a"), other.writer("a")
     flow = client.flow(lease)
     flow.content(1, b"before")
-    state = client.ask(w.ResourceDescribe(), w.DescriptionList).state
-    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    state = client.ask(control.ResourceDescribe(), control.DescriptionList).state
+    asks = control.ResourceDescribe(resource="a", since=state, wait=20_000)
     waiting, others = client.begin(asks), other.begin(asks)
     changed = structs.replace(user("me", "changed"), generation=1)
     rig.broker.users([changed, user("you", "secret")], rig.now())
     rig.run()
     assert (waiting.answered, others.answered) == (True, False)
-    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    unauthorized = client.ask(control.ResourceList(), control.Unauthorized)
     flow.content(2, b"after")
     authenticate(client, Credentials("me", "changed"), unauthorized)
     assert client.describe("a").next == 2
@@ -414,14 +416,14 @@ def test_a_withdrawn_right_to_act_as_a_user_ends_its_waiting_requests() -> None:
     rig = rig_with(user("door", "secret", "act-as me"), user("me", "secret"))
     client = Client(rig)
     login(client, Credentials("door", "secret", acting_as="me"))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
-    state = client.ask(w.ResourceDescribe(), w.DescriptionList).state
-    waiting = client.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000))
+    state = client.ask(control.ResourceDescribe(), control.DescriptionList).state
+    waiting = client.begin(control.ResourceDescribe(resource="a", since=state, wait=20_000))
     rig.broker.users([user("door", "secret", "read x"), user("me", "secret")], rig.now())
     rig.run()
     assert waiting.answered
-    client.ask(w.ResourceList(), w.Unauthorized)
+    client.ask(control.ResourceList(), control.Unauthorized)
 
 
 def test_a_password_that_is_changed_with_kept_sessions_keeps_profile_and_leases() -> None:
@@ -431,7 +433,7 @@ def test_a_password_that_is_changed_with_kept_sessions_keeps_profile_and_leases(
     flow = client.flow(client.writer("a"))
     flow.content(1, b"before")
     rig.broker.users([user("me", "changed")], rig.now())
-    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    unauthorized = client.ask(control.ResourceList(), control.Unauthorized)
     flow.content(2, b"meanwhile")
     authenticate(client, Credentials("me", "changed"), unauthorized)
     flow.content(3, b"after")
@@ -448,21 +450,21 @@ def test_a_client_authenticates_in_every_state_after_open(
     """Each log-in makes a new token. Only a client with a profile keeps it."""
     monkeypatch.setattr(broker_limits, "MAX_PASSWORD_CHECKS", 1)
     client = Client(rig_with(user("me", "secret"), protected=True))
-    client.ask(OPEN, w.Unauthorized)
+    client.ask(OPEN, control.Unauthorized)
     if state == "failed":
-        client.ask(plainly("me", "wrong"), w.Unauthorized)
+        client.ask(plainly("me", "wrong"), control.Unauthorized)
     elif state == "challenged":
-        client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), w.Challenged)
+        client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), control.Challenged)
     else:
         authenticate(client, ME, unauthorized_with("SCRAM-SHA-256"))
     if state == "profiled":
-        client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+        client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     for _ in range(2):
         former = client.session
         assert authenticate(client, ME, unauthorized_with("PLAIN")).session != former
     if state != "profiled":
-        assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
-        client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+        assert client.refused(control.ResourceList()).reason == control.NO_PROFILE
+        client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
 
 
@@ -473,7 +475,7 @@ def test_a_failed_log_in_of_an_authenticated_client_requires_another_one() -> No
     client.create("a")
     flow = client.flow(client.writer("a"))
     attempt(client, "me", "wrong")
-    client.ask(w.ResourceList(), w.Unauthorized)
+    client.ask(control.ResourceList(), control.Unauthorized)
     flow.content(1, b"x")
     authenticate(client, ME, unauthorized_with("SCRAM-SHA-256"))
     assert client.describe("a").next == 2
@@ -487,10 +489,10 @@ def test_a_removed_user_loses_session_and_leases() -> None:
     lease, kept = client.writer("a"), other.writer("a")
     rig.broker.users([user("you", "secret")], rig.now())
     assert client.flow(kept).lease(lease.lease) == 403
-    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    unauthorized = client.ask(control.ResourceList(), control.Unauthorized)
     with pytest.raises(Refused):
         authenticate(client, ME, unauthorized)
-    other.ask(w.ResourceList(), w.DescriptionList)
+    other.ask(control.ResourceList(), control.DescriptionList)
 
 
 @pytest.mark.requirement("MTL-29")
@@ -500,20 +502,20 @@ def test_a_session_of_another_principal_inherits_no_profile_or_leases() -> None:
     client.create("a")
     lease = client.writer("a")
     authenticate(client, Credentials("you", "secret"), unauthorized_with("SCRAM-SHA-256"))
-    assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+    assert client.refused(control.ResourceList()).reason == control.NO_PROFILE
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 404
 
 
 def test_a_revoked_key_ends_session_and_leases() -> None:
     rig = rig_with(user("me", keys=["mine"]), protected=True)
     client = Client(rig, Origin("here", "1 mine"))
     login(client, Credentials(key=True))
-    client.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="log"), control.Ok)
     client.create("a")
     lease = client.writer("a")
     rig.broker.users([user("me", "secret")], rig.now())
-    assert client.ask(w.ResourceList(), w.Unauthorized).mechanisms == ["SCRAM-SHA-256", "PLAIN"]
+    assert client.ask(control.ResourceList(), control.Unauthorized).mechanisms == ["SCRAM-SHA-256", "PLAIN"]
     assert rig.broker.parts.leases.find(lease.lease) is None
 
 
@@ -521,7 +523,7 @@ def test_a_key_given_to_another_user_ends_the_session() -> None:
     rig = rig_with(user("me", "secret"), protected=True)
     client = logged_in(rig, "me", origin=Origin("here", "1 key"))
     rig.broker.users([user("me", "secret"), user("you", keys=["key"])], rig.now())
-    assert "EXTERNAL" in client.ask(w.ResourceList(), w.Unauthorized).mechanisms
+    assert "EXTERNAL" in client.ask(control.ResourceList(), control.Unauthorized).mechanisms
 
 
 # --- ownership of sessions ----------------------------------------------------------------------------------
@@ -531,17 +533,17 @@ def test_an_identity_without_token_is_refused_for_a_user_without_encryption() ->
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")
     token, client.session = client.session, None
-    assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
-    client.ask(OPEN, w.Unauthorized)
+    assert client.refused(control.ResourceList()).reason == control.NOT_OPEN
+    client.ask(OPEN, control.Unauthorized)
     client.session = token
-    client.ask(w.ResourceList(), w.DescriptionList)
+    client.ask(control.ResourceList(), control.DescriptionList)
 
 
 @pytest.mark.parametrize("setting", ["protected", "sessions_by_identity"])
 def test_an_identity_without_token_is_accepted_if_encrypted_or_configured(setting: str) -> None:
     client = logged_in(rig_with(user("me", "secret"), **{setting: True}), "me")
     client.session = None
-    client.ask(w.ResourceList(), w.DescriptionList)
+    client.ask(control.ResourceList(), control.DescriptionList)
 
 
 @pytest.mark.parametrize("token", [True, False])
@@ -549,9 +551,9 @@ def test_behind_curve_a_session_belongs_to_the_key_that_opened_it(*, token: bool
     client = logged_in(rig_with(user("me", "secret"), protected=True), "me", origin=Origin("here", "1 key"))
     if not token:
         client.session = None
-    client.ask(w.ResourceList(), w.DescriptionList)
+    client.ask(control.ResourceList(), control.DescriptionList)
     client.origin = Origin("here", "1 another")
-    assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
+    assert client.refused(control.ResourceList()).reason == control.NOT_OPEN
 
 
 def test_behind_curve_a_lease_belongs_to_the_key_that_requested_it() -> None:
@@ -573,14 +575,14 @@ def test_unauthenticated_sessions_are_evicted_first(monkeypatch: pytest.MonkeyPa
     client = logged_in(rig, "me")
     for _ in range(10):
         rig.sleep(1)
-        Client(rig).ask(OPEN, w.Unauthorized)
-    client.ask(w.ResourceList(), w.DescriptionList)
+        Client(rig).ask(OPEN, control.Unauthorized)
+    client.ask(control.ResourceList(), control.DescriptionList)
 
 
 # --- log-ins through a door ---------------------------------------------------------------------------------
 
 
-def through_door(rig: Rig, name: str, password: str, peer: str) -> w.Ready:
+def through_door(rig: Rig, name: str, password: str, peer: str) -> control.Ready:
     """Log in as the user `door`, then as the user of its peer."""
     client = Client(rig, Origin("the door"))
     login(client, Credentials("door", "secret"))
@@ -608,8 +610,8 @@ def test_only_a_door_names_the_address_of_a_peer() -> None:
     rig = rig_with(user("door", "secret", "read .*"), user("me", "secret"))
     with pytest.raises(Refused) as caught:
         through_door(rig, "me", "secret", "10.0.0.9")
-    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+    assert (caught.value.status, caught.value.reason) == (403, control.NOT_AUTHORIZED)
     client = Client(rig)
-    client.ask(OPEN, w.Unauthorized)
-    request = w.ConnectionAuthorize(mechanism="SCRAM-SHA-256", response="", peer="10.0.0.9")
+    client.ask(OPEN, control.Unauthorized)
+    request = control.ConnectionAuthorize(mechanism="SCRAM-SHA-256", response="", peer="10.0.0.9")
     assert client.refused(request).status == 403

@@ -10,7 +10,7 @@ import pytest
 from mtl.broker.access.accounts import ON_RESOURCES, Right
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.users import logged_in, login, rig_with, user
 
@@ -25,76 +25,87 @@ def client_with(*grants: str) -> tuple[Client, Client]:
     return logged_in(rig, "me"), admin
 
 
-STAGE = w.StageSpec(application="app", version=1)
+STAGE = control.StageSpec(application="app", version=1)
 
 
 @pytest.mark.parametrize(
     ("grants", "profile", "request_"),
     [
-        (["read a"], "log", w.ConnectionReader(resources=["a"])),
-        (["read a"], "log", w.ResourceLocate(resource="a", timestamp=0)),
+        (["read a"], "log", control.ConnectionReader(resources=["a"])),
+        (["read a"], "log", control.ResourceLocate(resource="a", timestamp=0)),
         (
             ["read a", "group g"],
             "log",
-            w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"),
+            control.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"),
         ),
         (
             ["read a", "group g"],
             "log",
-            w.ConnectionReader(resources=["a"], confirm="full", group="g", epoch=1),
+            control.ConnectionReader(resources=["a"], confirm="full", group="g", epoch=1),
         ),
-        (["read a", "group g"], "log", w.CursorOpen(group="g", resource="a")),
-        (["read a", "group g"], "log", w.CursorReset(group="g", resource="a", to="latest")),
-        (["read a", "group g"], "log", w.CursorDelete(group="g", resource="a")),
-        (["read a", "queue default"], "queue", w.ConnectionReader(resources=["a"])),
-        (["read a", "queue g"], "queue", w.ConnectionReader(resources=["a"], group="g")),
+        (["read a", "group g"], "log", control.CursorOpen(group="g", resource="a")),
+        (["read a", "group g"], "log", control.CursorReset(group="g", resource="a", to="latest")),
+        (["read a", "group g"], "log", control.CursorDelete(group="g", resource="a")),
+        (["read a", "queue default"], "queue", control.ConnectionReader(resources=["a"])),
+        (["read a", "queue g"], "queue", control.ConnectionReader(resources=["a"], group="g")),
         (
             ["read a", "queue g", "write a.dead"],
             "queue",
-            w.ConnectionReader(resources=["a"], confirm="full", group="g"),
+            control.ConnectionReader(resources=["a"], confirm="full", group="g"),
         ),
-        (["read a", "queue default"], "log", w.QueueDelete(group="default", resource="a")),
-        (["write a"], "log", w.ConnectionWriter(resources=["a"])),
-        (["write a", "writer w"], "log", w.ConnectionWriter(resources=["a"], confirm="full", writer="w")),
+        (["read a", "queue default"], "log", control.QueueDelete(group="default", resource="a")),
+        (["write a"], "log", control.ConnectionWriter(resources=["a"])),
+        (
+            ["write a", "writer w"],
+            "log",
+            control.ConnectionWriter(resources=["a"], confirm="full", writer="w"),
+        ),
         (
             ["write a", "application app"],
             "log",
-            w.ConnectionWriter(resources=["a"], confirm="full", stage=STAGE),
+            control.ConnectionWriter(resources=["a"], confirm="full", stage=STAGE),
         ),
-        (["application app"], "log", w.StageCommit(application="app", version=1, stages=[])),
-        (["write a", "application done"], "log", w.StageCommit(application="done", version=2, stages=[])),
-        (["write a", "application done"], "log", w.StageForget(application="done")),
-        (["manage a"], "log", w.ResourceCreate(resource="a", exist_ok=True)),
-        (["manage a"], "log", w.ResourceDelete(resource="a")),
+        (["application app"], "log", control.StageCommit(application="app", version=1, stages=[])),
+        (
+            ["write a", "application done"],
+            "log",
+            control.StageCommit(application="done", version=2, stages=[]),
+        ),
+        (["write a", "application done"], "log", control.StageForget(application="done")),
+        (["manage a"], "log", control.ResourceCreate(resource="a", exist_ok=True)),
+        (["manage a"], "log", control.ResourceDelete(resource="a")),
     ],
-    ids=lambda x: x.command if isinstance(x, w.Request) else None,
+    ids=lambda x: x.command if isinstance(x, control.Request) else None,
 )
 def test_a_command_needs_each_of_its_rights_on_its_names(
-    grants: list[str], profile: str, request_: w.Request
+    grants: list[str], profile: str, request_: control.Request
 ) -> None:
     """A command that lacks one of its rights is refused, whatever other grants exist."""
     client, admin = client_with("read other")
     rig = client.rig
-    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
+    client.ask(control.ConnectionProfile(profile=profile), control.Ok)
     admin.commit("done", 1, admin.staged("done", 1, "a", [b"x"]))
-    if isinstance(request_, w.CursorReset | w.CursorDelete):
-        admin.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    if isinstance(request_, w.ConnectionReader) and request_.epoch is not None:
-        admin.ask(w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease)
-    if isinstance(request_, w.QueueDelete):
-        admin.ask(w.ConnectionProfile(profile="queue"), w.Ok)
-        admin.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
+    if isinstance(request_, control.CursorReset | control.CursorDelete):
+        admin.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
+    if isinstance(request_, control.ConnectionReader) and request_.epoch is not None:
+        admin.ask(
+            control.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"),
+            control.DataLease,
+        )
+    if isinstance(request_, control.QueueDelete):
+        admin.ask(control.ConnectionProfile(profile="queue"), control.Ok)
+        admin.ask(control.ConnectionReader(resources=["a"]), control.DataLease)
     for missing in grants:
         right, name = missing.split(" ")
         others = [f"{r} .*" for r in Right if r != right]
         rig.broker.users([ADMIN, user("me", "secret", *others, f"{right} b")], rig.now())
         refused = client.refused(request_)
-        assert (refused.status, refused.reason) == (403, w.NOT_AUTHORIZED), missing
+        assert (refused.status, refused.reason) == (403, control.NOT_AUTHORIZED), missing
         assert refused.members["right"] == right
         assert refused.members["resources" if right in ON_RESOURCES else "names"] == [name]
         assert f"`mtl grant me --{right} {shlex.quote(name.replace('.', chr(92) + '.'))}`" in refused.message
     rig.broker.users([ADMIN, user("me", "secret", *grants, "read other")], rig.now())
-    client.ask(request_, w.Reply)
+    client.ask(request_, control.Reply)
 
 
 @pytest.mark.parametrize(
@@ -103,28 +114,28 @@ def test_a_command_needs_each_of_its_rights_on_its_names(
         (
             "read a",
             "log",
-            lambda own: w.ConnectionReader(resources=["a"], confirm="full", group=own, holder="h"),
+            lambda own: control.ConnectionReader(resources=["a"], confirm="full", group=own, holder="h"),
         ),
-        ("read a", "log", lambda own: w.CursorOpen(group=own, resource="a")),
-        ("read a", "queue", lambda own: w.ConnectionReader(resources=["a"], group=own)),
-        ("write a", "log", lambda own: w.ConnectionWriter(resources=["a"], confirm="full", writer=own)),
+        ("read a", "log", lambda own: control.CursorOpen(group=own, resource="a")),
+        ("read a", "queue", lambda own: control.ConnectionReader(resources=["a"], group=own)),
+        ("write a", "log", lambda own: control.ConnectionWriter(resources=["a"], confirm="full", writer=own)),
         (
             "write a",
             "log",
-            lambda own: w.ConnectionWriter(
-                resources=["a"], confirm="full", stage=w.StageSpec(application=own, version=1)
+            lambda own: control.ConnectionWriter(
+                resources=["a"], confirm="full", stage=control.StageSpec(application=own, version=1)
             ),
         ),
-        ("write a", "log", lambda own: w.StageCommit(application=own, version=1, stages=[])),
+        ("write a", "log", lambda own: control.StageCommit(application=own, version=1, stages=[])),
     ],
     ids=["holder", "cursor", "queue", "writer", "stage", "commit"],
 )
 def test_names_that_begin_with_the_users_name_need_no_grant(
-    grant: str, profile: str, make: Callable[[str], w.Request]
+    grant: str, profile: str, make: Callable[[str], control.Request]
 ) -> None:
     client, _ = client_with(grant)
-    client.ask(w.ConnectionProfile(profile=profile), w.Ok)
-    client.ask(make("me.x"), w.Reply)
+    client.ask(control.ConnectionProfile(profile=profile), control.Ok)
+    client.ask(make("me.x"), control.Reply)
     for other in ("me", "mex", "you.x", "admin.x", ".me.x", "ME.x"):
         refused = client.refused(make(other))
         assert (refused.status, refused.members["names"]) == (403, [other])
@@ -134,10 +145,10 @@ def test_names_that_begin_with_the_users_name_need_no_grant(
 def test_a_broker_without_users_allows_every_name() -> None:
     client = Rig().client()
     client.create("a")
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
+    client.ask(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"), control.DataLease)
     client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
-    assert client.ask(w.ConnectionOpen(protocol=w.Protocol()), w.Ready).user is None
+    assert client.ask(control.ConnectionOpen(protocol=control.Protocol()), control.Ready).user is None
 
 
 def test_the_201_names_the_user() -> None:
@@ -151,11 +162,16 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
     client, admin = client_with("read a", "group g", "write a", "writer w")
     rig = client.rig
     granted = [
-        client.ask(w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease),
-        client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease),
+        client.ask(
+            control.ConnectionReader(resources=["a"], confirm="full", group="g", holder="h"),
+            control.DataLease,
+        ),
+        client.ask(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"), control.DataLease),
         client.reader("a"),
         client.writer("a"),
-        admin.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="admins"), w.DataLease),
+        admin.ask(
+            control.ConnectionWriter(resources=["a"], confirm="full", writer="admins"), control.DataLease
+        ),
     ]
     rig.broker.users([ADMIN, user("me", "secret", "read a", "write a")], rig.now())
     alive = [rig.broker.parts.leases.find(x.lease) is not None for x in granted]
@@ -164,23 +180,27 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
 
 def test_resuming_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client, admin = client_with("write a", "application app")
-    spec = w.StageSpec(application="app", version=1)
-    stage = admin.ask(w.ConnectionWriter(resources=["a", "b"], confirm="full", stage=spec), w.DataLease).stage
-    again = w.StageSpec(application="app", version=1, id=stage)
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=again))
+    spec = control.StageSpec(application="app", version=1)
+    stage = admin.ask(
+        control.ConnectionWriter(resources=["a", "b"], confirm="full", stage=spec), control.DataLease
+    ).stage
+    again = control.StageSpec(application="app", version=1, id=stage)
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=again))
     assert (refused.status, refused.members["resources"]) == (403, ["b"])
 
 
 def test_a_right_on_a_resource_does_not_affect_other_users_names() -> None:
     """One grant on an unrelated resource once allowed to fence, to block and to forget them."""
     client, admin = client_with("read b", "write b")
-    writer = admin.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    writer = admin.ask(
+        control.ConnectionWriter(resources=["a"], confirm="full", writer="w"), control.DataLease
+    )
     admin.commit("app", 1, admin.staged("app", 1, "a", [b"x"]))
     for request in (
-        w.ConnectionWriter(resources=["b"], confirm="full", writer="w", holder="thief"),
-        w.StageCommit(application="app", version=1 << 60, stages=[]),
-        w.StageCommit(application="new", version=1 << 60, stages=[]),
-        w.StageForget(application="app"),
+        control.ConnectionWriter(resources=["b"], confirm="full", writer="w", holder="thief"),
+        control.StageCommit(application="app", version=1 << 60, stages=[]),
+        control.StageCommit(application="new", version=1 << 60, stages=[]),
+        control.StageForget(application="app"),
     ):
         assert client.refused(request).status == 403
     assert admin.rig.broker.parts.leases.find(writer.lease) is not None
@@ -191,25 +211,25 @@ def test_a_right_on_a_resource_does_not_affect_other_users_names() -> None:
 def test_a_consumer_of_all_resources_consumes_only_readable_ones() -> None:
     client, admin = client_with("read a", "read c", "queue default", "write a.dead")
     admin.create("c")
-    client.ask(w.ConnectionProfile(profile="queue"), w.Ok)
+    client.ask(control.ConnectionProfile(profile="queue"), control.Ok)
     for name in ("a", "b", "c"):
         admin.fill(name, [name.encode()])
-    assert client.refused(w.ConnectionReader(resources=["a", "b"])).status == 403
-    flow = client.flow(client.ask(w.ConnectionReader(resources=[], confirm="full"), w.DataLease))
+    assert client.refused(control.ConnectionReader(resources=["a", "b"])).status == 403
+    flow = client.flow(client.ask(control.ConnectionReader(resources=[], confirm="full"), control.DataLease))
     assert flow.summon("b") == 400
     assert flow.summon("c") == 400, "its rejected contents would be written to c.dead"
     assert flow.summon("a") == 200
     assert flow.bodies() == [b"a"]
-    admin.ask(w.ConnectionProfile(profile="queue"), w.Ok)
-    admin.ask(w.ConnectionReader(resources=["b"]), w.DataLease)
-    assert [q.resource for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == ["a"]
-    assert client.refused(w.QueueDescribe(resource="b")).status == 403
+    admin.ask(control.ConnectionProfile(profile="queue"), control.Ok)
+    admin.ask(control.ConnectionReader(resources=["b"]), control.DataLease)
+    assert [q.resource for q in client.ask(control.QueueDescribe(), control.QueueList).queues] == ["a"]
+    assert client.refused(control.QueueDescribe(resource="b")).status == 403
 
 
 def test_naming_a_dead_letter_resource_needs_the_right_to_manage_it() -> None:
     client, _ = client_with("manage mine.*")
     client.create("mine", dead_letter="mine.failed")
-    refused = client.refused(w.ResourceCreate(resource="mine2", dead_letter="a"))
+    refused = client.refused(control.ResourceCreate(resource="mine2", dead_letter="a"))
     assert (refused.status, refused.members["resources"]) == (403, ["a"])
 
 
@@ -217,27 +237,32 @@ def test_naming_a_dead_letter_resource_needs_the_right_to_manage_it() -> None:
 def test_any_right_on_a_resource_makes_it_visible(right: str) -> None:
     client, _ = client_with(f"{right} a")
     assert client.describe("a").resource == "a"
-    assert client.refused(w.ResourceDescribe(resource="b")).status == 403
-    assert client.refused(w.ResourceDescribe(resource="none")).status == 403, "nor whether there is one"
-    assert client.refused(w.ResourceDescribe(resources=["a", "b"])).status == 403
+    assert client.refused(control.ResourceDescribe(resource="b")).status == 403
+    assert client.refused(control.ResourceDescribe(resource="none")).status == 403, "nor whether there is one"
+    assert client.refused(control.ResourceDescribe(resources=["a", "b"])).status == 403
 
 
 def test_lists_contain_only_visible_names() -> None:
     client, admin = client_with("read a", "application [ab]")
     for name in ("a", "b"):
-        admin.ask(w.CursorOpen(group="g", resource=name), w.CursorOpened)
+        admin.ask(control.CursorOpen(group="g", resource=name), control.CursorOpened)
         admin.commit(name, 1, admin.staged(name, 1, name, [b"x"]))
         admin.staged(name, 2, name, [b"x"])
-    assert [r.resource for r in client.ask(w.ResourceList(), w.DescriptionList).resources] == ["a"]
+    assert [r.resource for r in client.ask(control.ResourceList(), control.DescriptionList).resources] == [
+        "a"
+    ]
     assert [
-        r.resource for r in client.ask(w.ResourceDescribe(pattern=".*"), w.DescriptionList).resources
+        r.resource
+        for r in client.ask(control.ResourceDescribe(pattern=".*"), control.DescriptionList).resources
     ] == ["a"]
-    assert [r.resource for r in client.ask(w.ResourceDescribe(), w.DescriptionList).resources] == ["a"]
-    assert [x.resource for x in client.ask(w.CursorDescribe(), w.CursorList).cursors] == ["a"]
-    stages = client.ask(w.StageDescribe(), w.StageList)
+    assert [
+        r.resource for r in client.ask(control.ResourceDescribe(), control.DescriptionList).resources
+    ] == ["a"]
+    assert [x.resource for x in client.ask(control.CursorDescribe(), control.CursorList).cursors] == ["a"]
+    stages = client.ask(control.StageDescribe(), control.StageList)
     assert [s.application for s in stages.stages] == ["a"]
     assert [x.application for x in stages.applications] == ["a"]
-    assert len(admin.ask(w.StageDescribe(), w.StageList).stages) == 2
+    assert len(admin.ask(control.StageDescribe(), control.StageList).stages) == 2
 
 
 def test_stages_and_applications_are_visible_with_the_right_on_the_application() -> None:
@@ -246,12 +271,12 @@ def test_stages_and_applications_are_visible_with_the_right_on_the_application()
     for name in ("nightly-1", "etl", "me.copy", "admin.x"):
         admin.commit(name, 1)
         admin.staged(name, 2, "a", [b"x"])
-    found = client.ask(w.StageDescribe(), w.StageList)
+    found = client.ask(control.StageDescribe(), control.StageList)
     assert [x.application for x in found.applications] == ["me.copy", "nightly-1"]
     assert [x.application for x in found.stages] == ["me.copy", "nightly-1"]
-    (hidden,) = admin.ask(w.StageDescribe(application="etl"), w.StageList).stages
-    for request in (w.StageDescribe(application="etl"), w.StageDescribe(stage=hidden.stage)):
-        found = client.ask(request, w.StageList)
+    (hidden,) = admin.ask(control.StageDescribe(application="etl"), control.StageList).stages
+    for request in (control.StageDescribe(application="etl"), control.StageDescribe(stage=hidden.stage)):
+        found = client.ask(request, control.StageList)
         assert (found.stages, found.applications) == ([], [])
 
 
@@ -259,10 +284,10 @@ def test_the_right_on_an_application_of_another_user_allows_to_forget_it() -> No
     client, admin = client_with("write b", r"application admin\..*")
     for name, resource in (("admin.old", "b"), ("admin.other", "a"), ("etl", "b")):
         admin.commit(name, 1, admin.staged(name, 1, resource, [b"x"]))
-    client.ask(w.StageForget(application="admin.old"), w.Ok)
-    assert client.refused(w.StageForget(application="admin.other")).members["resources"] == ["a"]
-    assert client.refused(w.StageForget(application="etl")).members["names"] == ["etl"]
-    found = admin.ask(w.StageDescribe(), w.StageList)
+    client.ask(control.StageForget(application="admin.old"), control.Ok)
+    assert client.refused(control.StageForget(application="admin.other")).members["resources"] == ["a"]
+    assert client.refused(control.StageForget(application="etl")).members["names"] == ["etl"]
+    found = admin.ask(control.StageDescribe(), control.StageList)
     assert [x.application for x in found.applications] == ["admin.other", "etl"]
 
 
@@ -270,48 +295,52 @@ def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client, admin = client_with("write a", "application .*")
     stage = admin.staged("app", 1, "b", [b"x"])
     for request in (
-        w.StageCommit(application="app", version=1, stages=[stage]),
-        w.StageAbort(stages=[stage]),
+        control.StageCommit(application="app", version=1, stages=[stage]),
+        control.StageAbort(stages=[stage]),
     ):
         assert client.refused(request).status == 403
     admin.commit("app", 1, stage)
-    assert client.refused(w.StageForget(application="app")).status == 403
-    assert client.refused(w.StageCommit(application="app", version=1, stages=[])).status == 403
+    assert client.refused(control.StageForget(application="app")).status == 403
+    assert client.refused(control.StageCommit(application="app", version=1, stages=[])).status == 403
     mine = client.staged("mine", 1, "a", [b"x"])
     client.commit("mine", 1, mine)
-    client.ask(w.StageForget(application="mine"), w.Ok)
+    client.ask(control.StageForget(application="mine"), control.Ok)
 
 
 def test_a_truncating_commit_needs_the_right_to_manage_the_resource() -> None:
     client, admin = client_with("write a", "manage b", "application app")
     admin.fill("a", [b"x"])
     stage = client.staged("app", 1, "a", [b"y"])
-    refused = client.refused(w.StageCommit(application="app", version=1, stages=[stage], truncate=["a"]))
+    refused = client.refused(
+        control.StageCommit(application="app", version=1, stages=[stage], truncate=["a"])
+    )
     assert (refused.status, refused.members["resources"]) == (403, ["a"])
     assert admin.read("a") == [b"x"]
-    client.ask(w.StageCommit(application="app", version=1, stages=[stage], truncate=["b"]), w.Committed)
+    client.ask(
+        control.StageCommit(application="app", version=1, stages=[stage], truncate=["b"]), control.Committed
+    )
     assert admin.read("a") == [b"x", b"y"]
 
 
 def test_a_long_poll_reports_only_visible_resources() -> None:
     client, admin = client_with("read a", "read later")
-    state = client.ask(w.ResourceDescribe(), w.DescriptionList).state
-    waiting = client.begin(w.ResourceDescribe(since=state, wait=20_000))
+    state = client.ask(control.ResourceDescribe(), control.DescriptionList).state
+    waiting = client.begin(control.ResourceDescribe(since=state, wait=20_000))
     admin.fill("b", [b"x"])
     admin.create("another")
     assert not waiting.answered
     admin.create("later")
-    assert [r.resource for r in waiting.reply(w.DescriptionList).resources] == ["later"]
+    assert [r.resource for r in waiting.reply(control.DescriptionList).resources] == ["later"]
 
 
 def test_a_long_poll_is_refused_when_its_right_is_revoked() -> None:
     client, _ = client_with("read a")
-    state = client.ask(w.ResourceDescribe(resource="a"), w.DescriptionList).state
-    waiting = client.begin(w.ResourceDescribe(resource="a", since=state, wait=2_000))
+    state = client.ask(control.ResourceDescribe(resource="a"), control.DescriptionList).state
+    waiting = client.begin(control.ResourceDescribe(resource="a", since=state, wait=2_000))
     client.rig.broker.users([ADMIN, user("me", "secret", "read b")], client.rig.now())
     client.rig.sleep(3)
     with pytest.raises(Refused, match="may not"):
-        waiting.reply(w.DescriptionList)
+        waiting.reply(control.DescriptionList)
 
 
 def test_a_writer_of_all_resources_writes_only_to_permitted_ones() -> None:
@@ -333,10 +362,10 @@ def test_a_lease_ends_when_its_right_is_revoked() -> None:
     rig.broker.users([ADMIN, user("me", "secret", "write b")], rig.now())
     alive = [rig.broker.parts.leases.find(x.lease) is not None for x in (both, kept, any_, reader, others)]
     assert alive == [False, True, False, False, True]
-    client.ask(w.ResourceList(), w.DescriptionList)
+    client.ask(control.ResourceList(), control.DescriptionList)
 
 
 def test_the_lease_of_another_user_cannot_be_closed() -> None:
     client, admin = client_with("read a")
     lease = admin.writer("a")
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 404

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mtl.broker.commands.bookmarks import Bookmarks
 from mtl.errors import Refused
 from mtl.limits import MAX_SHORT_STRING
-from mtl.wire import control as w
+from mtl.wire import control
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=MAX_SHORT_STRING)
 
@@ -21,14 +21,16 @@ def test_a_bookmark_is_opened_by_its_broker_only(place: list[str]) -> None:
     assert Bookmarks(b"secret", os.urandom).open(bookmark) == place
     with pytest.raises(Refused) as caught:
         Bookmarks(b"another", os.urandom).open(bookmark)
-    assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
+    assert (caught.value.status, caught.value.reason) == (400, control.BAD_ARGUMENTS)
 
 
 def test_a_bookmark_fits_a_request() -> None:
     longest = ["\N{SNOWMAN}" * (MAX_SHORT_STRING // 3)] * 3
-    w.ResourceList(continue_=Bookmarks(b"secret", os.urandom).seal(longest))
-    _, body = w.encode_request(w.ResourceList(continue_=Bookmarks(b"secret", os.urandom).seal(longest)))
-    w.decode_request([b"Resource.List", body])
+    control.ResourceList(continue_=Bookmarks(b"secret", os.urandom).seal(longest))
+    _, body = control.encode_request(
+        control.ResourceList(continue_=Bookmarks(b"secret", os.urandom).seal(longest))
+    )
+    control.decode_request([b"Resource.List", body])
 
 
 def test_a_bookmark_tells_neither_the_name_nor_its_length() -> None:

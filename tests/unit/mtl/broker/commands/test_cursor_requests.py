@@ -8,7 +8,7 @@ import pytest
 
 from mtl.errors import DataLoss, Fenced
 from mtl.storage.api import Save
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import START_US, Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
@@ -21,20 +21,20 @@ def resource(rig: Rig, client: Client) -> None:
     for first in (1, 4, 7):
         flow.pack(first, [b"x"] * 3)
         rig.sleep(10)
-    client.ask(w.CursorOpen(group="g", resource="a", from_=4), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a", from_=4), control.CursorOpened)
 
 
-def hold(client: Client, **more: Any) -> w.DataLease:
+def hold(client: Client, **more: Any) -> control.DataLease:
     return client.reader("a", group="g", holder="driver", start=more.pop("start", None), **more)
 
 
-def cursor(client: Client) -> w.CursorInfo:
-    (found,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
+def cursor(client: Client) -> control.CursorInfo:
+    (found,) = client.ask(control.CursorDescribe(group="g"), control.CursorList).cursors
     return found
 
 
-def reset(to: Any = None, **more: Any) -> w.CursorReset:
-    return w.CursorReset(group="g", resource="a", to=to, **more)
+def reset(to: Any = None, **more: Any) -> control.CursorReset:
+    return control.CursorReset(group="g", resource="a", to=to, **more)
 
 
 def at(seconds: int) -> int:
@@ -48,17 +48,17 @@ def at(seconds: int) -> int:
 def test_describe_gives_the_lag_in_contents_octets_and_seconds(
     client: Client, position: int, behind: int, age: int
 ) -> None:
-    client.ask(reset(position), w.CursorWasReset)
+    client.ask(reset(position), control.CursorWasReset)
     found = cursor(client)
     assert found.behind == behind
     assert found.seconds_behind == pytest.approx(age, abs=1)
-    located = client.ask(w.ResourceLocate(resource="a", start=position), w.Located)
+    located = client.ask(control.ResourceLocate(resource="a", start=position), control.Located)
     assert found.bytes_behind == located.bytes
     assert located.timestamp == pytest.approx(at(30 - age), abs=1_000_000)
 
 
 def test_a_group_at_the_end_has_no_lag(rig: Rig, client: Client) -> None:
-    client.ask(reset("latest"), w.CursorWasReset)
+    client.ask(reset("latest"), control.CursorWasReset)
     rig.sleep(100)
     found = cursor(client)
     assert (found.behind, found.bytes_behind, found.seconds_behind) == (0, 0, 0.0)
@@ -78,10 +78,10 @@ def test_a_group_at_the_end_has_no_lag(rig: Rig, client: Client) -> None:
     ],
 )
 def test_a_reset_position_survives_a_crash(
-    rig: Rig, client: Client, request_: w.CursorReset, position: int
+    rig: Rig, client: Client, request_: control.CursorReset, position: int
 ) -> None:
     found = client.describe("a")
-    assert client.ask(request_, w.CursorWasReset) == w.CursorWasReset(
+    assert client.ask(request_, control.CursorWasReset) == control.CursorWasReset(
         position=position,
         log_epoch=found.log_epoch if position > 1 else None,
         before=4,
@@ -95,15 +95,15 @@ def test_a_reset_position_survives_a_crash(
 @pytest.mark.parametrize(
     ("request_", "status", "reason"),
     [
-        (w.CursorReset(group="x", resource="a", to=1), 404, w.UNKNOWN_CURSOR),
-        (w.CursorReset(group="g", resource="x", to=1), 404, w.UNKNOWN_RESOURCE),
-        (reset(0), 400, w.BAD_ARGUMENTS),
-        (reset(11), 409, w.DATA_LOSS),
-        (reset(1, incarnation="another"), 409, w.INCARNATION),
+        (control.CursorReset(group="x", resource="a", to=1), 404, control.UNKNOWN_CURSOR),
+        (control.CursorReset(group="g", resource="x", to=1), 404, control.UNKNOWN_RESOURCE),
+        (reset(0), 400, control.BAD_ARGUMENTS),
+        (reset(11), 409, control.DATA_LOSS),
+        (reset(1, incarnation="another"), 409, control.INCARNATION),
     ],
 )
 def test_a_refused_reset_does_not_move_the_cursor(
-    client: Client, request_: w.CursorReset, status: int, reason: str
+    client: Client, request_: control.CursorReset, status: int, reason: str
 ) -> None:
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (status, reason)
@@ -113,18 +113,20 @@ def test_a_refused_reset_does_not_move_the_cursor(
 def test_a_reset_to_removed_contents_is_data_loss() -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
-    client.create("a", retention=w.Retention(contents=1))
+    client.create("a", retention=control.Retention(contents=1))
     client.fill("a", [bytes(1_000)] * 5)
-    client.ask(w.CursorOpen(group="g", resource="a", from_="latest"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a", from_="latest"), control.CursorOpened)
     rig.sleep(6)
     assert isinstance(client.refused(reset(1)), DataLoss)
-    assert client.ask(reset(timestamp=0), w.CursorWasReset).position == client.describe("a").earliest > 1
+    assert (
+        client.ask(reset(timestamp=0), control.CursorWasReset).position == client.describe("a").earliest > 1
+    )
 
 
 def test_a_reset_of_a_held_cursor_is_refused(client: Client) -> None:
     flow = client.flow(hold(client))
     refused = client.refused(reset("earliest"))
-    assert (refused.status, refused.reason) == (409, w.IN_USE)
+    assert (refused.status, refused.reason) == (409, control.IN_USE)
     assert "held by 'driver'; stop it, or reset with force" in refused.message
     flow.confirm(6)
     assert cursor(client).position == 7
@@ -135,15 +137,17 @@ def test_a_forced_reset_fences_the_holder(rig: Rig, client: Client) -> None:
     flow = client.flow(lease)
     flow.confirm(6)
     other = rig.client()
-    assert other.ask(reset("earliest", force=True), w.CursorWasReset).before == 7
+    assert other.ask(reset("earliest", force=True), control.CursorWasReset).before == 7
     flow.confirm(8)
     assert not flow.ponged()
-    fenced = client.refused(w.CursorOpen(group="g", resource="a"))
+    fenced = client.refused(control.CursorOpen(group="g", resource="a"))
     assert isinstance(fenced, Fenced)
     assert fenced.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
     for lost in (
-        w.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
-        w.ConnectionReader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
+        control.ConnectionReader(
+            resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"
+        ),
+        control.ConnectionReader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
     ):
         refused = other.refused(lost)
         assert isinstance(refused, Fenced)
@@ -155,23 +159,25 @@ def test_a_forced_reset_fences_the_holder(rig: Rig, client: Client) -> None:
 
 def test_a_cursor_can_be_reset_after_its_holders_lease_is_closed(client: Client) -> None:
     client.close_lease(hold(client))
-    assert client.ask(reset(2), w.CursorWasReset).position == 2
+    assert client.ask(reset(2), control.CursorWasReset).position == 2
 
 
 def test_a_reset_after_the_resource_was_recreated_finds_no_cursor(client: Client) -> None:
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     client.create("a")
-    assert client.refused(reset(1)).reason == w.UNKNOWN_CURSOR  # it went with its resource
+    assert client.refused(reset(1)).reason == control.UNKNOWN_CURSOR  # it went with its resource
 
 
 def test_a_lease_requested_during_a_reset_starts_at_the_new_position(rig: Rig, client: Client) -> None:
     rig.hold(Save)
     asked = client.begin(reset("earliest"))
-    holding = rig.client().begin(w.ConnectionReader(resources=["a"], group="g", holder="d", confirm="full"))
+    holding = rig.client().begin(
+        control.ConnectionReader(resources=["a"], group="g", holder="d", confirm="full")
+    )
     assert not asked.answered
     rig.let_go()
-    assert asked.reply(w.CursorWasReset).position == 1
-    assert holding.reply(w.DataLease).from_ == 1
+    assert asked.reply(control.CursorWasReset).position == 1
+    assert holding.reply(control.DataLease).from_ == 1
 
 
 def test_a_reset_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
@@ -181,7 +187,7 @@ def test_a_reset_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
     rig.store.hook = full
     assert client.refused(reset("earliest")).status == 503
     rig.store.hook = FaultyStore().hook
-    assert client.ask(reset("earliest"), w.CursorWasReset).position == 1
+    assert client.ask(reset("earliest"), control.CursorWasReset).position == 1
 
 
 def test_a_reset_needs_exactly_one_of_position_and_timestamp() -> None:

@@ -12,13 +12,12 @@ from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.storage.records import GrantRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import Client, Flow, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 from tests.support.users import authenticate, logged_in, login, user
 
-OPEN = w.ConnectionOpen(protocol=w.Protocol())
+OPEN = control.ConnectionOpen(protocol=control.Protocol())
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +53,8 @@ def test_close_of_an_unknown_or_closed_lease_is_refused(client: Client, token: s
         lease = client.writer("a")
         client.close_lease(lease)
         token = lease.lease
-    refused = client.refused(w.LeaseClose(lease=token))
-    assert (refused.status, refused.reason) == (404, w.UNKNOWN_LEASE)
+    refused = client.refused(control.LeaseClose(lease=token))
+    assert (refused.status, refused.reason) == (404, control.UNKNOWN_LEASE)
 
 
 def test_a_lease_may_be_closed_from_another_session_by_its_token(rig: Rig, client: Client) -> None:
@@ -72,7 +71,7 @@ def test_a_lease_cannot_be_closed_from_another_virtual_host() -> None:
     client = rig.client()
     client.create("a")
     lease = client.writer("a")
-    assert rig.client(virtual_host="other").refused(w.LeaseClose(lease=lease.lease)).status == 404
+    assert rig.client(virtual_host="other").refused(control.LeaseClose(lease=lease.lease)).status == 404
     client.close_lease(lease)
 
 
@@ -94,7 +93,7 @@ def test_a_repeated_close_of_a_stage_gets_the_same_answer(client: Client) -> Non
     assert client.close_lease(lease) == client.close_lease(lease)
     assert lease.stage is not None
     client.commit("app", 1, lease.stage)
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 404
 
 
 def test_a_stage_is_not_sealed_before_its_contents_are_durable(rig: Rig, client: Client) -> None:
@@ -102,8 +101,8 @@ def test_a_stage_is_not_sealed_before_its_contents_are_durable(rig: Rig, client:
     flow = client.flow(lease)
     rig.hold(Append)
     flow.content(1, b"x")
-    refused = client.refused(w.LeaseClose(lease=lease.lease))
-    assert (refused.status, refused.reason) == (409, w.UNSEALED)
+    refused = client.refused(control.LeaseClose(lease=lease.lease))
+    assert (refused.status, refused.reason) == (409, control.UNSEALED)
     rig.let_go()
     assert client.close_lease(lease).stage is not None
 
@@ -115,11 +114,11 @@ def test_contents_that_arrive_while_a_stage_is_sealed_are_dropped(rig: Rig, clie
     flow.content(1, b"x")
     flow.sent()
     rig.hold(Save)
-    closed = client.begin(w.LeaseClose(lease=lease.lease))
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 503
+    closed = client.begin(control.LeaseClose(lease=lease.lease))
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 503
     flow.content(2, b"late")
     rig.let_go()
-    sealed = closed.reply(w.LeaseClosed).stage
+    sealed = closed.reply(control.LeaseClosed).stage
     assert sealed is not None
     assert sealed.contents == {"a": 1}
     assert flow.sent() == []
@@ -134,10 +133,10 @@ def test_a_failed_seal_leaves_the_lease_usable(rig: Rig, client: Client) -> None
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 503
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 503
     rig.store.hook = FaultyStore().hook
     flow.content(2, b"y")
-    assert flow.sent() == [c.Confirm(1, True), c.Confirm(2, True)]
+    assert flow.sent() == [commands.Confirm(1, True), commands.Confirm(2, True)]
     assert client.close_lease(lease).stage is not None
 
 
@@ -145,10 +144,10 @@ def test_close_of_the_lease_of_an_aborted_stage_is_refused(rig: Rig, client: Cli
     lease = client.stage("app", 1, "a")
     rig.hold(Save)
     assert lease.stage is not None
-    aborted = client.begin(w.StageAbort(stages=[lease.stage]))
-    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+    aborted = client.begin(control.StageAbort(stages=[lease.stage]))
+    assert client.refused(control.LeaseClose(lease=lease.lease)).status == 404
     rig.let_go()
-    aborted.reply(w.Ok)
+    aborted.reply(control.Ok)
 
 
 def test_grants_announce_the_limits(client: Client) -> None:
@@ -159,15 +158,15 @@ def test_grants_announce_the_limits(client: Client) -> None:
 # --- requests that wait -------------------------------------------------------------------------------------
 
 
-def waiting_request(kind: str) -> w.Request:
+def waiting_request(kind: str) -> control.Request:
     """A request that waits for the disk before its grant: it makes a resource, a cursor, a name, a stage or a queue."""
     return {
-        "created reader": w.ConnectionReader(resources=["new"], confirm="full", from_="earliest"),
-        "created writer": w.ConnectionWriter(resources=["new"], confirm="full"),
-        "group": w.ConnectionReader(resources=["a"], confirm="full", group="me.g"),
-        "name": w.ConnectionWriter(resources=["a"], confirm="full", writer="me.w"),
-        "stage": w.ConnectionWriter(
-            resources=["a"], confirm="full", stage=w.StageSpec(application="me.app", version=1)
+        "created reader": control.ConnectionReader(resources=["new"], confirm="full", from_="earliest"),
+        "created writer": control.ConnectionWriter(resources=["new"], confirm="full"),
+        "group": control.ConnectionReader(resources=["a"], confirm="full", group="me.g"),
+        "name": control.ConnectionWriter(resources=["a"], confirm="full", writer="me.w"),
+        "stage": control.ConnectionWriter(
+            resources=["a"], confirm="full", stage=control.StageSpec(application="me.app", version=1)
         ),
     }[kind]
 
@@ -185,7 +184,7 @@ def rig_of_two() -> Rig:
     rig.broker.users([also, owner], rig.now())
     finance = Client(rig)
     login(finance, Credentials("owner", "secret"), vhost="/finance")
-    finance.ask(w.ConnectionProfile(profile="log"), w.Ok)
+    finance.ask(control.ConnectionProfile(profile="log"), control.Ok)
     finance.create("a", "new")
     finance.fill("a", [b"theirs"])
     logged_in(rig, "me").create("a")
@@ -200,9 +199,11 @@ def test_a_pending_request_keeps_its_virtual_host(kind: str) -> None:
     rig.hold(Save, CreateLog)
     waiting = client.begin(waiting_request(kind))
     assert not waiting.answered
-    client.begin(w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
+    client.begin(control.ConnectionOpen(protocol=control.Protocol(), virtual_host="/finance")).reply(
+        control.Unauthorized
+    )
     rig.let_go()
-    lease = waiting.reply(w.DataLease)
+    lease = waiting.reply(control.DataLease)
     granted = rig.broker.parts.leases.find(lease.lease)
     assert granted is not None
     assert granted.terms.vhost == "/"
@@ -211,8 +212,8 @@ def test_a_pending_request_keeps_its_virtual_host(kind: str) -> None:
 def test_an_open_changes_nothing_before_its_201() -> None:
     rig = rig_of_two()
     client = logged_in(rig, "me")
-    waiting = client.begin(w.ConnectionOpen(protocol=w.Protocol(), virtual_host="/finance"))
-    waiting.reply(w.Unauthorized)
+    waiting = client.begin(control.ConnectionOpen(protocol=control.Protocol(), virtual_host="/finance"))
+    waiting.reply(control.Unauthorized)
     (session,) = [s for s in rig.broker.parts.sessions._by_id.values() if s.token == client.session]
     assert session.vhost == "/"
 
@@ -233,11 +234,11 @@ def test_a_pending_request_is_authorised_again_before_its_grant(kind: str, chang
         case "the right is taken":
             rig.broker.users([*others, user("me", "secret", "read other", "write other")], rig.now())
         case _:
-            authenticate(client, Credentials("you", "secret"), client.ask(OPEN, w.Unauthorized))
+            authenticate(client, Credentials("you", "secret"), client.ask(OPEN, control.Unauthorized))
     rig.let_go()
     with pytest.raises(Refused) as caught:
-        waiting.reply(w.DataLease)
-    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+        waiting.reply(control.DataLease)
+    assert (caught.value.status, caught.value.reason) == (403, control.NOT_AUTHORIZED)
     assert len(rig.broker.parts.leases) == 0
     assert not rig.broker.parts.readers.of(rig.broker.parts.resources.need("/", "a"))
 

@@ -9,8 +9,7 @@ from msgspec import ValidationError, json
 
 from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import Client, Rig
 from tests.support.core_client import Flow
 from tests.support.users import logged_in, rig_with, user
@@ -26,23 +25,23 @@ def filled(client: Client) -> Client:
     return client
 
 
-def holder_of(client: Client, *names: str, at: int = 1, **more: Any) -> w.ConnectionReader:
-    positions = {name: w.HeldFrom(from_=at) for name in names}
+def holder_of(client: Client, *names: str, at: int = 1, **more: Any) -> control.ConnectionReader:
+    positions = {name: control.HeldFrom(from_=at) for name in names}
     wanted: dict[str, Any] = {"holder": "me", "confirm": "full", "positions": positions, **more}
-    return w.ConnectionReader(resources=list(names), **wanted)
+    return control.ConnectionReader(resources=list(names), **wanted)
 
 
-def hold(client: Client, *names: str, **more: Any) -> w.DataLease:
-    return client.ask(holder_of(client, *names, **more), w.DataLease)
+def hold(client: Client, *names: str, **more: Any) -> control.DataLease:
+    return client.ask(holder_of(client, *names, **more), control.DataLease)
 
 
 def position(client: Client, resource: str, group: str = "g") -> int:
-    [cursor] = client.ask(w.CursorDescribe(group=group, resource=resource), w.CursorList).cursors
+    [cursor] = client.ask(control.CursorDescribe(group=group, resource=resource), control.CursorList).cursors
     return cursor.position
 
 
 def confirm(flow: Flow, resource: str, sequence: int) -> None:
-    flow.send(c.Confirm(sequence, multiple=True, resource=resource))
+    flow.send(commands.Confirm(sequence, multiple=True, resource=resource))
 
 
 def test_a_confirm_moves_the_cursor_of_the_resource_in_its_body(filled: Client) -> None:
@@ -55,7 +54,7 @@ def test_a_confirm_moves_the_cursor_of_the_resource_in_its_body(filled: Client) 
     confirm(flow, "none", 1)
     flow.confirm(2)  # without a resource
     assert [position(filled, name) for name in NAMES] == [3, 1, 4]
-    assert flow.pong() == c.Pong()
+    assert flow.pong() == commands.Pong()
 
 
 def test_nothing_is_sent_to_a_holder(filled: Client) -> None:
@@ -69,19 +68,21 @@ def test_nothing_is_sent_to_a_holder(filled: Client) -> None:
 
 def test_a_resource_that_cannot_be_held_does_not_hinder_the_others(filled: Client) -> None:
     positions = {
-        "a": w.HeldFrom(from_=2),
-        "b": w.HeldFrom(from_=9),
-        "c": w.HeldFrom(from_=1, incarnation="another"),
-        "none": w.HeldFrom(from_=1),
+        "a": control.HeldFrom(from_=2),
+        "b": control.HeldFrom(from_=9),
+        "c": control.HeldFrom(from_=1, incarnation="another"),
+        "none": control.HeldFrom(from_=1),
     }
-    request = w.ConnectionReader(resources=list(positions), holder="me", confirm="full", positions=positions)
-    lease = filled.ask(request, w.DataLease)
+    request = control.ConnectionReader(
+        resources=list(positions), holder="me", confirm="full", positions=positions
+    )
+    lease = filled.ask(request, control.DataLease)
     assert lease.held == {"a": 0}
     unheld = {name: found.error(name) for name, found in (lease.unheld or {}).items()}
     assert {name: error.reason for name, error in unheld.items()} == {
-        "b": w.DATA_LOSS,
-        "c": w.INCARNATION,
-        "none": w.UNKNOWN_RESOURCE,
+        "b": control.DATA_LOSS,
+        "c": control.INCARNATION,
+        "none": control.UNKNOWN_RESOURCE,
     }
     loss = unheld["b"]
     assert isinstance(loss, DataLoss)
@@ -93,7 +94,7 @@ def test_retention_keeps_what_is_held(group: str | None) -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
     groups = () if group is None else (group,)
-    client.create(*NAMES, retention=w.Retention(contents=1, groups=groups))
+    client.create(*NAMES, retention=control.Retention(contents=1, groups=groups))
     flow = client.flow(hold(client, "a", "b", group=group))
     for name in NAMES:
         client.fill(name, [bytes(1_000)] * 1)
@@ -113,7 +114,7 @@ def test_another_holder_fences_the_lease_of_all_resources(rig: Rig, filled: Clie
     assert taken.held == {"b": 2, "c": 1}
     assert not flow.ponged()
     refused = filled.refused(holder_of(filled, "a", "b", group="g"))
-    assert (refused.status, refused.reason) == (409, w.FENCED)
+    assert (refused.status, refused.reason) == (409, control.FENCED)
 
 
 def test_leases_of_one_holder_share_its_holdings(rig: Rig, filled: Client) -> None:
@@ -129,14 +130,14 @@ def test_leases_of_one_holder_share_its_holdings(rig: Rig, filled: Client) -> No
 
 def test_the_deletion_of_a_resource_leaves_the_others_held(rig: Rig, filled: Client) -> None:
     flow = filled.flow(hold(filled, *NAMES, group="g"))
-    filled.ask(w.ResourceDelete(resource="a"), w.Ok)
+    filled.ask(control.ResourceDelete(resource="a"), control.Ok)
     filled.create("a")
     confirm(flow, "a", 1)
     confirm(flow, "b", 2)
     assert position(filled, "b") == 3
-    assert filled.ask(w.CursorDescribe(resource="a"), w.CursorList).cursors == []
+    assert filled.ask(control.CursorDescribe(resource="a"), control.CursorList).cursors == []
     for name in ("b", "c"):
-        filled.ask(w.ResourceDelete(resource=name), w.Ok)
+        filled.ask(control.ResourceDelete(resource=name), control.Ok)
     assert not flow.ponged()
     assert len(rig.broker.parts.leases) == 0
 
@@ -152,8 +153,8 @@ def test_a_repeated_request_replaces_the_lease(rig: Rig, filled: Client) -> None
 def test_members_have_the_epoch_of_their_resource(filled: Client) -> None:
     lease = hold(filled, "a", "b", group="g")
     member = filled.ask(
-        w.ConnectionReader(resources=["a"], confirm="full", group="g", epoch=(lease.held or {})["a"]),
-        w.DataLease,
+        control.ConnectionReader(resources=["a"], confirm="full", group="g", epoch=(lease.held or {})["a"]),
+        control.DataLease,
     )
     assert member.epoch == 1
 
@@ -177,7 +178,7 @@ def test_a_closed_lease_leaves_no_state(rig: Rig, filled: Client) -> None:
 )
 def test_positions_belong_to_the_resources_of_a_holder(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        json.decode(json.encode(wrong), type=w.ConnectionReader)
+        json.decode(json.encode(wrong), type=control.ConnectionReader)
 
 
 def test_profiles_without_groups_have_no_holders(rig: Rig, filled: Client) -> None:

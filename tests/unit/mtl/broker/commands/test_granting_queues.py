@@ -10,7 +10,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
 from mtl.errors import DataLoss, Refused, StorageFailed
 from mtl.storage.api import Read, Save
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
 from tests.support.logs import files
@@ -27,18 +27,19 @@ def client(rig: Rig) -> Client:
 @pytest.mark.requirement("MTL-48")
 def test_the_202_has_group_window_and_incarnations(client: Client) -> None:
     lease = client.ask(
-        w.ConnectionReader(
-            resources=["a", "b"], confirm="full", group="g", packed=True, window=w.Window(contents=7)
+        control.ConnectionReader(
+            resources=["a", "b"], confirm="full", group="g", packed=True, window=control.Window(contents=7)
         ),
-        w.DataLease,
+        control.DataLease,
     )
     assert (lease.group, lease.packed, lease.from_) == ("g", False, None)
-    assert lease.window == w.Window(contents=7, bytes=broker_limits.WINDOW_OCTETS)
+    assert lease.window == control.Window(contents=7, bytes=broker_limits.WINDOW_OCTETS)
     assert set(lease.incarnations or {}) == {"a", "b"}
-    plain = client.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
+    plain = client.ask(control.ConnectionReader(resources=["a"]), control.DataLease)
     assert (plain.group, plain.window) == (queue_limits.DEFAULT_QUEUE, None)
     huge = client.ask(
-        w.ConnectionReader(resources=["a"], confirm="full", window=w.Window(contents=1 << 40)), w.DataLease
+        control.ConnectionReader(resources=["a"], confirm="full", window=control.Window(contents=1 << 40)),
+        control.DataLease,
     )
     assert huge.window is not None
     assert huge.window.contents == queue_limits.MAX_QUEUE_WINDOW_CONTENTS
@@ -46,12 +47,15 @@ def test_the_202_has_group_window_and_incarnations(client: Client) -> None:
 
 @pytest.mark.requirement("MTL-49")
 def test_refusals(client: Client) -> None:
-    assert client.refused(w.ConnectionReader(resources=["a"], confirm="half")).status == 501
-    assert client.refused(w.ConnectionReader(resources=["a", "none"])).status == 404
-    assert client.refused(w.ConnectionReader(resources=["a"], from_="group")).status == 400
-    assert client.refused(w.ConnectionReader(resources=["a"], incarnation="other")).reason == w.INCARNATION
+    assert client.refused(control.ConnectionReader(resources=["a"], confirm="half")).status == 501
+    assert client.refused(control.ConnectionReader(resources=["a", "none"])).status == 404
+    assert client.refused(control.ConnectionReader(resources=["a"], from_="group")).status == 400
+    assert (
+        client.refused(control.ConnectionReader(resources=["a"], incarnation="other")).reason
+        == control.INCARNATION
+    )
     with pytest.raises(DataLoss):
-        client.ask(w.ConnectionReader(resources=["a"], from_=5), w.DataLease)
+        client.ask(control.ConnectionReader(resources=["a"], from_=5), control.DataLease)
 
 
 def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: Client) -> None:
@@ -67,10 +71,10 @@ def test_from_applies_to_a_new_queue_and_is_ignored_by_an_existing_one(client: C
 def test_a_queue_that_starts_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
     rig.hold(Save)
-    waiting = client.begin(w.ConnectionReader(resources=["a", "b"], confirm="full", from_="latest"))
+    waiting = client.begin(control.ConnectionReader(resources=["a", "b"], confirm="full", from_="latest"))
     assert not waiting.answered
     rig.let_go()
-    assert waiting.reply(w.DataLease).group == queue_limits.DEFAULT_QUEUE
+    assert waiting.reply(control.DataLease).group == queue_limits.DEFAULT_QUEUE
     client.fill("a", bodies(2, 4))
     rig.kill()
     flow = consumer(rig.client("queue"), "a")
@@ -89,17 +93,17 @@ def test_the_202_waits_for_new_queues_and_for_reads_that_failed_before(
     if not readable:
         rig.disk.fail("read", count=100, when=lambda path: path.endswith(".segment"))
     rig.hold(Save, Read)
-    waiting = rig.client("queue").begin(w.ConnectionReader(resources=["a", "b"], confirm="full"))
+    waiting = rig.client("queue").begin(control.ConnectionReader(resources=["a", "b"], confirm="full"))
     rig.held = deque(sorted(rig.held, key=lambda action: order.index(type(action))))
     assert [type(action) for action in rig.held] == list(order)
     rig.let_go(1)
     assert not waiting.answered
     rig.let_go()
     if readable:
-        assert waiting.reply(w.DataLease).group == queue_limits.DEFAULT_QUEUE
+        assert waiting.reply(control.DataLease).group == queue_limits.DEFAULT_QUEUE
     else:
         with pytest.raises(Refused, match="resource 'a' cannot be read from 1"):
-            waiting.reply(w.DataLease)
+            waiting.reply(control.DataLease)
 
 
 def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
@@ -107,7 +111,7 @@ def test_a_queue_whose_record_cannot_be_saved_is_refused(rig: Rig, client: Clien
         raise refuse(full=True)
 
     rig.store.hook = fail
-    assert client.refused(w.ConnectionReader(resources=["a", "b"])).reason == w.STORAGE
+    assert client.refused(control.ConnectionReader(resources=["a", "b"])).reason == control.STORAGE
     rig.store.hook = lambda _: None
     client.fill("a", bodies(1))
     assert len(consumer(client, "a", "b").contents()) == 1
@@ -122,16 +126,16 @@ def test_a_consumer_of_a_stopped_resource_is_refused_although_its_queue_exists(
     rig.stop()
     rig.disk.flip(f"{directory}/{files(rig.disk, directory)[-1]}", 64 + 70)
     rig.start()
-    refused = rig.client("queue").refused(w.ConnectionReader(resources=["a"], confirm="full"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = rig.client("queue").refused(control.ConnectionReader(resources=["a"], confirm="full"))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "damaged" in refused.message
 
 
 def test_delete_of_the_resource_while_its_queue_is_saved_refuses_the_lease(rig: Rig, client: Client) -> None:
     rig.hold(Save)
-    waiting = client.begin(w.ConnectionReader(resources=["a"]))
-    client.begin(w.ResourceDelete(resource="a"))
+    waiting = client.begin(control.ConnectionReader(resources=["a"]))
+    client.begin(control.ResourceDelete(resource="a"))
     rig.let_go()
-    assert client.refused(w.ConnectionReader(resources=["a"])).status == 404
+    assert client.refused(control.ConnectionReader(resources=["a"])).status == 404
     with pytest.raises(Refused):
-        waiting.reply(w.DataLease)
+        waiting.reply(control.DataLease)

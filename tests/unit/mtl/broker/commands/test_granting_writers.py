@@ -15,8 +15,7 @@ from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
 from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append, CreateLog, Save
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import PORTS, Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
@@ -54,28 +53,30 @@ def test_the_202_has_port_token_and_limits(client: Client) -> None:
 @pytest.mark.parametrize(
     ("request_", "status", "reason"),
     [
-        (w.ConnectionWriter(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
-        (w.ConnectionWriter(resources=["a", "x", "y"]), 404, w.UNKNOWN_RESOURCE),
-        (w.ConnectionWriter(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
-        (w.ConnectionWriter(resources=["a"], incarnations={"a": "another"}), 409, w.INCARNATION),
+        (control.ConnectionWriter(resources=["nowhere"]), 404, control.UNKNOWN_RESOURCE),
+        (control.ConnectionWriter(resources=["a", "x", "y"]), 404, control.UNKNOWN_RESOURCE),
+        (control.ConnectionWriter(resources=["a"], confirm="half"), 501, control.UNSUPPORTED),
+        (control.ConnectionWriter(resources=["a"], incarnations={"a": "another"}), 409, control.INCARNATION),
         (
-            w.ConnectionWriter(resources=[], confirm="full", stage=w.StageSpec(application="x", version=1)),
-            400,
-            w.BAD_ARGUMENTS,
-        ),
-        (
-            w.ConnectionWriter(
-                resources=["a"], confirm="none", stage=w.StageSpec(application="x", version=1)
+            control.ConnectionWriter(
+                resources=[], confirm="full", stage=control.StageSpec(application="x", version=1)
             ),
             400,
-            w.BAD_ARGUMENTS,
+            control.BAD_ARGUMENTS,
+        ),
+        (
+            control.ConnectionWriter(
+                resources=["a"], confirm="none", stage=control.StageSpec(application="x", version=1)
+            ),
+            400,
+            control.BAD_ARGUMENTS,
         ),
     ],
 )
-def test_refusals(client: Client, request_: w.ConnectionWriter, status: int, reason: str) -> None:
+def test_refusals(client: Client, request_: control.ConnectionWriter, status: int, reason: str) -> None:
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (status, reason)
-    if reason == w.UNKNOWN_RESOURCE:
+    if reason == control.UNKNOWN_RESOURCE:
         assert refused.members["missing"] == [n for n in request_.resources if n != "a"]
 
 
@@ -84,9 +85,9 @@ def test_a_writer_for_a_stopped_resource_is_refused(rig: Rig, client: Client, ch
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     found.intake.stop(refuse(full=True))
-    request = w.ConnectionWriter(resources=["a"], confirm="full")
+    request = control.ConnectionWriter(resources=["a"], confirm="full")
     refused = client.refused(msgspec.structs.replace(request, **change))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
 
 
 # --- named writers ------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def test_the_numbers_of_a_name_survive_a_restart(rig: Rig, client: Client, how: 
     flow = client.flow(lease)
     flow.content(1, b"x")  # its Confirm was lost
     flow.content(2, b"y")
-    assert flow.sent() == [c.Confirm(1, True), c.Confirm(2, True)]
+    assert flow.sent() == [commands.Confirm(1, True), commands.Confirm(2, True)]
     assert client.read("a") == [b"x", b"y"]
 
 
@@ -124,7 +125,7 @@ def test_a_resumed_flow_may_begin_at_or_after_its_unconfirmed_numbers(client: Cl
     again = client.flow(client.writer("a", "b", writer="w"))
     for number in range(first, 6):
         again.content(number, b"%d" % number, "b" if number == 2 else "a")
-    assert again.sent() == [c.Confirm(n, True) for n in range(first, 6)]
+    assert again.sent() == [commands.Confirm(n, True) for n in range(first, 6)]
     assert (client.read("a"), client.read("b")) == ([b"1", b"3", b"4", b"5"], [b"2"])
 
 
@@ -132,7 +133,7 @@ def test_a_gap_in_a_resumed_flow_is_rejected(client: Client) -> None:
     client.flow(client.writer("a", writer="w")).content(1, b"x")
     flow = client.flow(client.writer("a", writer="w"))
     flow.content(3, b"z")
-    assert flow.sent() == [c.Reject(3, False, True)]
+    assert flow.sent() == [commands.Reject(3, False, True)]
 
 
 def test_a_name_for_any_resource_continues_with_its_last_numbers(client: Client) -> None:
@@ -143,7 +144,7 @@ def test_a_name_for_any_resource_continues_with_its_last_numbers(client: Client)
     assert lease.last == {"a": 1, "b": 2}
     again = client.flow(lease)
     again.content(3, b"z", "a")
-    assert again.sent() == [c.Confirm(3, True)]
+    assert again.sent() == [commands.Confirm(3, True)]
 
 
 def test_a_grant_awaits_writes_in_progress_and_drops_pending_contents(rig: Rig, client: Client) -> None:
@@ -152,14 +153,14 @@ def test_a_grant_awaits_writes_in_progress_and_drops_pending_contents(rig: Rig, 
     rig.hold(Append)
     flow.content(1, b"with the disk")
     flow.content(2, b"waits")
-    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
+    asked = client.begin(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     assert not asked.answered
     rig.let_go()
-    lease = asked.reply(w.DataLease)
+    lease = asked.reply(control.DataLease)
     assert lease.last == {"a": 1}
     again = client.flow(lease)
     again.content(2, b"new")
-    assert again.sent() == [c.Confirm(2, True)]
+    assert again.sent() == [commands.Confirm(2, True)]
     assert client.read("a") == [b"with the disk", b"new"]
 
 
@@ -167,10 +168,10 @@ def test_a_grant_awaits_a_write_in_progress_that_fails(rig: Rig, client: Client)
     flow = client.flow(client.writer("a", writer="w"))
     rig.hold(Append)
     flow.content(1, b"x")
-    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
+    asked = client.begin(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     rig.disk.fail("write")
     rig.let_go()
-    assert asked.reply(w.DataLease).last == {"a": 0}
+    assert asked.reply(control.DataLease).last == {"a": 0}
 
 
 def test_the_same_session_replaces_its_lease(client: Client) -> None:
@@ -179,7 +180,7 @@ def test_the_same_session_replaces_its_lease(client: Client) -> None:
     former.content(1, b"x")
     assert not former.ponged()
     later.content(1, b"x")
-    assert later.sent() == [c.Confirm(1, True)]
+    assert later.sent() == [commands.Confirm(1, True)]
 
 
 def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -> None:
@@ -187,7 +188,7 @@ def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -
     other = rig.client()
     other.writer("a", writer="w")
     assert not flow.ponged()
-    assert isinstance(client.refused(w.ConnectionWriter(resources=["a"], writer="w")), Fenced)
+    assert isinstance(client.refused(control.ConnectionWriter(resources=["a"], writer="w")), Fenced)
     assert client.writer("a", writer="another").epoch == 1
     assert other.writer("a", writer="w").epoch == 2
 
@@ -207,27 +208,30 @@ def test_an_older_holder_is_fenced_after_a_restart(rig: Rig, client: Client, how
     newer = rig.client().writer("a", writer="w", holder="new")
     getattr(rig, how)()
     client = rig.client()
-    back = w.ConnectionWriter(resources=["a"], confirm="full", writer="w", holder="old", epoch=former.epoch)
+    back = control.ConnectionWriter(
+        resources=["a"], confirm="full", writer="w", holder="old", epoch=former.epoch
+    )
     assert isinstance(client.refused(back), Fenced)
     assert client.writer("a", writer="w", holder="new", epoch=newer.epoch).epoch == newer.epoch == 2
 
 
 def test_a_holder_of_an_expired_name_is_refused(client: Client) -> None:
-    back = w.ConnectionWriter(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
+    back = control.ConnectionWriter(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
     refused = client.refused(back)
-    assert (refused.status, refused.reason) == (404, w.UNKNOWN_WRITER)
+    assert (refused.status, refused.reason) == (404, control.UNKNOWN_WRITER)
 
 
 def test_of_two_concurrent_requests_the_later_gets_the_name(rig: Rig, client: Client) -> None:
     other = rig.client()
     rig.hold(Save)
     asked = [
-        x.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w")) for x in (client, other)
+        x.begin(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
+        for x in (client, other)
     ]
     rig.let_go()
     with pytest.raises(Fenced):
-        asked[0].reply(w.DataLease)
-    assert asked[1].reply(w.DataLease).epoch == 2
+        asked[0].reply(control.DataLease)
+    assert asked[1].reply(control.DataLease).epoch == 2
 
 
 def test_a_name_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
@@ -235,8 +239,8 @@ def test_a_name_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     rig.store.hook = FaultyStore().hook
     assert client.writer("a", writer="w").last == {"a": 0}
 
@@ -255,7 +259,7 @@ def test_retention_of_segments_keeps_the_numbers_of_writers() -> None:
     """Each segment begins with the table of writers, so retention removes none (PROTOCOL.md 5.4)."""
     rig = Rig(segment_bytes=2_000)
     client = rig.client()
-    client.create("a", retention=w.Retention(bytes=1))
+    client.create("a", retention=control.Retention(bytes=1))
     client.flow(client.writer("a", writer="w")).content(1, b"x")
     other = client.flow(client.writer("a"))
     for number in range(1, 20):
@@ -284,7 +288,7 @@ def test_a_resumed_stage_continues_with_its_last_number(rig: Rig, client: Client
     flow = client.flow(again)
     for number, resource in ((1, "a"), (2, "b"), (3, "a")):
         flow.content(number, b"%d" % number, resource)
-    assert flow.sent() == [c.Confirm(n, True) for n in (1, 2, 3)]
+    assert flow.sent() == [commands.Confirm(n, True) for n in (1, 2, 3)]
     client.close_lease(again)
     assert again.stage is not None
     client.commit("app", 1, again.stage)
@@ -298,27 +302,31 @@ def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, c
     rig.hold(Append)
     flow.content(2, b"2")
     flow.content(3, b"3")
-    spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    asked = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
+    spec = control.StageSpec(application="app", version=1, id=lease.stage)
+    asked = client.begin(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert not asked.answered
     assert not flow.ponged()
     rig.let_go()
-    assert asked.reply(w.DataLease).last == {"a": 2}
+    assert asked.reply(control.DataLease).last == {"a": 2}
 
 
 @pytest.mark.parametrize(
     ("spec", "status", "reason"),
     [
-        (w.StageSpec(application="app", version=1, id="unknown"), 404, w.UNKNOWN_STAGE),
-        (w.StageSpec(application="app", version=2, id="open"), 400, w.BAD_ARGUMENTS),
-        (w.StageSpec(application="other", version=1, id="open"), 400, w.BAD_ARGUMENTS),
-        (w.StageSpec(application="app", version=1, id="sealed"), 409, w.CLOSED),
+        (control.StageSpec(application="app", version=1, id="unknown"), 404, control.UNKNOWN_STAGE),
+        (control.StageSpec(application="app", version=2, id="open"), 400, control.BAD_ARGUMENTS),
+        (control.StageSpec(application="other", version=1, id="open"), 400, control.BAD_ARGUMENTS),
+        (control.StageSpec(application="app", version=1, id="sealed"), 409, control.CLOSED),
     ],
 )
-def test_stages_that_cannot_be_resumed(client: Client, spec: w.StageSpec, status: int, reason: str) -> None:
+def test_stages_that_cannot_be_resumed(
+    client: Client, spec: control.StageSpec, status: int, reason: str
+) -> None:
     ids = {"open": client.stage("app", 1, "a").stage, "sealed": client.staged("app", 1, "a", [b"x"])}
-    spec = w.StageSpec(application=spec.application, version=spec.version, id=ids.get(spec.id or "", spec.id))
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
+    spec = control.StageSpec(
+        application=spec.application, version=spec.version, id=ids.get(spec.id or "", spec.id)
+    )
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
     assert (refused.status, refused.reason) == (status, reason)
 
 
@@ -327,7 +335,7 @@ def test_a_stage_accepts_only_resources_of_its_record(client: Client) -> None:
     again = client.stage("app", 1, "a", "b", id=lease.stage)
     flow = client.flow(again)
     flow.content(1, b"x", "b")
-    assert flow.sent() == [c.Reject(1, False, False)]
+    assert flow.sent() == [commands.Reject(1, False, False)]
 
 
 @pytest.mark.parametrize("op", ["create", "fsync_dir", "rename"])
@@ -336,9 +344,9 @@ def test_a_staged_log_whose_creation_failed_is_created_on_retry(rig: Rig, client
     flow = client.flow(lease)
     rig.disk.fail(op, when=lambda path: "/stages" in path)
     flow.content(1, b"x")
-    assert flow.sent() == [c.Reject(1, False, True)]
+    assert flow.sent() == [commands.Reject(1, False, True)]
     flow.content(1, b"x")
-    assert flow.sent() == [c.Confirm(1, True)]
+    assert flow.sent() == [commands.Confirm(1, True)]
     client.close_lease(lease)
     assert lease.stage is not None
     client.commit("app", 1, lease.stage)
@@ -359,7 +367,7 @@ def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) 
     rig.held.clear()
     rig.held.extend(order)
     rig.let_go()
-    assert flow.sent()[-1] == c.Confirm(5, True)
+    assert flow.sent()[-1] == commands.Confirm(5, True)
     rig.crash()
     assert rig.client().stage("app", 1, *names, id=lease.stage).last == {n: i for i, n in enumerate(names, 1)}
 
@@ -375,13 +383,13 @@ def broke() -> Lent:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-def local(request: w.ConnectionWriter, lend: Callable[[], Lent] = lend) -> w.SharedMemory | None:
+def local(request: control.ConnectionWriter, lend: Callable[[], Lent] = lend) -> control.SharedMemory | None:
     client = Rig(local_writes=LocalWrites("here", lend)).client()
     client.create("a")
-    return client.ask(request, w.DataLease).memory
+    return client.ask(request, control.DataLease).memory
 
 
-HERE = w.ConnectionWriter(resources=["a"], confirm="full", packed=True, local="here")
+HERE = control.ConnectionWriter(resources=["a"], confirm="full", packed=True, local="here")
 
 
 @pytest.mark.parametrize(
@@ -389,7 +397,7 @@ HERE = w.ConnectionWriter(resources=["a"], confirm="full", packed=True, local="h
     [
         ({}, True),
         ({"writer": "me"}, True),
-        ({"stage": w.StageSpec(application="app", version=1)}, True),
+        ({"stage": control.StageSpec(application="app", version=1)}, True),
         ({"local": "elsewhere"}, False),
         ({"local": None}, False),
         ({"packed": False}, False),
@@ -407,14 +415,14 @@ def test_a_writer_is_granted_without_shared_memory_if_it_cannot_be_allocated() -
 
 
 def test_without_local_writes_no_shared_memory_is_granted(client: Client) -> None:
-    assert client.ask(HERE, w.DataLease).memory is None
+    assert client.ask(HERE, control.DataLease).memory is None
 
 
 def test_shared_memory_ends_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 2)
     client = Rig(local_writes=LocalWrites("here", lend)).client()
     client.create("a")
-    first, second, third = (client.ask(HERE, w.DataLease) for _ in range(3))
+    first, second, third = (client.ask(HERE, control.DataLease) for _ in range(3))
     assert first.memory is not None
     assert second.memory is not None
     assert third.memory is None
@@ -424,8 +432,8 @@ def test_shared_memory_ends_with_its_lease_and_is_bounded(monkeypatch: pytest.Mo
 
     assert borrow(first.memory) is None
     assert borrow(second.memory) is not None
-    assert client.ask(HERE, w.DataLease).memory is not None
-    assert client.ask(HERE, w.DataLease).memory is None
+    assert client.ask(HERE, control.DataLease).memory is not None
+    assert client.ask(HERE, control.DataLease).memory is None
 
 
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
@@ -443,11 +451,11 @@ def test_a_writer_with_an_epoch_unknown_to_the_log_is_refused(
     assert lease.log_epochs is not None
     incarnation, epoch = lease.log_epochs["a"]
     assert (incarnation, epoch) == (client.describe("a").incarnation, client.describe("a").log_epoch)
-    again = w.ConnectionWriter(
+    again = control.ConnectionWriter(
         resources=["a"], confirm="full", writer=name, holder="me", log_epochs=lease.log_epochs
     )
     rig.restart()
-    assert rig.client().ask(again, w.DataLease).lease, "the same log, after a restart"
+    assert rig.client().ask(again, control.DataLease).lease, "the same log, after a restart"
     rig.put_back(copy)
     client = rig.client()
     client.writer("a", writer=name)
@@ -456,4 +464,4 @@ def test_a_writer_with_an_epoch_unknown_to_the_log_is_refused(
     assert isinstance(refused, DataLoss)
     assert refused.resource == "a"
     other_life = {"a": ("another", epoch)}
-    assert client.ask(msgspec.structs.replace(again, log_epochs=other_life), w.DataLease).lease
+    assert client.ask(msgspec.structs.replace(again, log_epochs=other_life), control.DataLease).lease

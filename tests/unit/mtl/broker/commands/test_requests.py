@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import START_US, Client, Rig
 
 OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
@@ -61,15 +61,20 @@ def test_names_are_case_insensitive_and_unknown_members_ignored(rig: Rig, name: 
 @pytest.mark.requirement("MTL-52")
 def test_unknown_commands(rig: Rig, client: Client) -> None:
     ((*_, code, text),) = rig.control(b"id", b"", b"Queue.Purge", b"{}")
-    assert (code, json.loads(text)["reason"]) == (b"501", w.UNKNOWN_COMMAND)
+    assert (code, json.loads(text)["reason"]) == (b"501", control.UNKNOWN_COMMAND)
 
 
 @pytest.mark.requirement("MTL-40", "MTL-52")
 def test_request_classes_are_allowed_by_profile(rig: Rig) -> None:
     client = rig.client("test")
-    for request in (w.ResourceList(), w.LeaseClose(lease="x"), w.StageDescribe(), w.CursorDescribe()):
+    for request in (
+        control.ResourceList(),
+        control.LeaseClose(lease="x"),
+        control.StageDescribe(),
+        control.CursorDescribe(),
+    ):
         refused = client.refused(request)
-        assert (refused.status, refused.reason) == (501, w.UNKNOWN_COMMAND)
+        assert (refused.status, refused.reason) == (501, control.UNKNOWN_COMMAND)
 
 
 # --- Describe -----------------------------------------------------------------------------------------------
@@ -84,14 +89,14 @@ def filled(client: Client) -> Client:
 
 def test_describe_by_name_names_pattern_or_without_argument(filled: Client) -> None:
     for request, expected in (
-        (w.ResourceDescribe(resource="a"), ["a"]),
-        (w.ResourceDescribe(resources=["c", "a"]), ["a", "c"]),
-        (w.ResourceDescribe(pattern="[bc]"), ["b", "c"]),
-        (w.ResourceDescribe(pattern="x"), []),
-        (w.ResourceDescribe(), ["a", "b", "c"]),
+        (control.ResourceDescribe(resource="a"), ["a"]),
+        (control.ResourceDescribe(resources=["c", "a"]), ["a", "c"]),
+        (control.ResourceDescribe(pattern="[bc]"), ["b", "c"]),
+        (control.ResourceDescribe(pattern="x"), []),
+        (control.ResourceDescribe(), ["a", "b", "c"]),
     ):
-        assert [x.resource for x in filled.ask(request, w.DescriptionList).resources] == expected
-    refused = filled.refused(w.ResourceDescribe(resources=["a", "x", "y"]))
+        assert [x.resource for x in filled.ask(request, control.DescriptionList).resources] == expected
+    refused = filled.refused(control.ResourceDescribe(resources=["a", "x", "y"]))
     assert (refused.status, refused.members["missing"]) == (404, ["x", "y"])
 
 
@@ -100,11 +105,11 @@ def test_describe_works_while_the_disk_fails_to_read(rig: Rig, filled: Client) -
     client = small.client()
     client.create("a")
     client.fill("a", [bytes(1_000)] * 4)
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     small.restart()
     client = small.client()
     small.disk.fail("read", count=100)
     assert client.describe("a").oldest_time is None
-    assert client.ask(w.CursorDescribe(), w.CursorList).cursors[0].bytes_behind == 0
-    refused = client.refused(w.ResourceLocate(resource="a", timestamp=START_US))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert client.ask(control.CursorDescribe(), control.CursorList).cursors[0].bytes_behind == 0
+    refused = client.refused(control.ResourceLocate(resource="a", timestamp=START_US))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)

@@ -13,12 +13,12 @@ from mtl.broker.commands.command import Command
 from mtl.broker.commands.table import COMMANDS
 from mtl.cli.main import app
 from mtl.profiles import LOG, PROFILES, QUEUE, TEST, CommandClass
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Rig
 
 ROWS = pytest.mark.parametrize("command", COMMANDS.values(), ids=[x.__name__ for x in COMMANDS])
 
-BY_NAME = {kind.command: COMMANDS[kind] for kind in w.REQUESTS.values()}
+BY_NAME = {kind.command: COMMANDS[kind] for kind in control.REQUESTS.values()}
 
 
 def command_lines() -> set[str]:
@@ -35,7 +35,7 @@ def command_lines() -> set[str]:
 
 
 def test_every_request_has_a_row() -> None:
-    assert set(COMMANDS) == set(w.REQUESTS.values())
+    assert set(COMMANDS) == set(control.REQUESTS.values())
 
 
 @ROWS
@@ -76,7 +76,7 @@ def test_every_client_method_that_sends_a_command_is_in_a_row() -> None:
 
 
 def test_the_session_itself_carries_out_the_commands_that_change_it() -> None:
-    changing = {w.ConnectionOpen, w.ConnectionAuthorize, w.ConnectionProfile}
+    changing = {control.ConnectionOpen, control.ConnectionAuthorize, control.ConnectionProfile}
     assert {kind for kind, command in COMMANDS.items() if command.session} == changing
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mtl.broker.commands.usage import USAGE_CHECK_S
 from mtl.broker.quotas.quotas import DEFAULTS, Quota, QuotaSettings
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.users import logged_in, rig_with, user
 
@@ -35,8 +35,8 @@ def check_usage(rig: Rig) -> None:
 
 
 def refusal(client: Client, *resources: str) -> dict[str, object]:
-    refused = client.refused(w.ConnectionWriter(resources=list(resources), confirm="full"))
-    assert (refused.status, refused.reason) == (403, w.QUOTA)
+    refused = client.refused(control.ConnectionWriter(resources=list(resources), confirm="full"))
+    assert (refused.status, refused.reason) == (403, control.QUOTA)
     return refused.members
 
 
@@ -81,7 +81,7 @@ def test_a_user_is_below_its_quota_again_after_contents_are_deleted(rig: Rig) ->
     check_usage(rig)
     me = logged_in(rig, "me")
     refusal(me, "small")
-    me.ask(w.ResourceDelete(resource="mine"), w.Ok)
+    me.ask(control.ResourceDelete(resource="mine"), control.Ok)
     check_usage(rig)
     me.writer("small")
 
@@ -90,17 +90,17 @@ def test_octets_of_stages_count(rig: Rig) -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     you.create("a")
     stages = [me.staged("app", 1, "a", [BODY] * 3) for _ in range(2)]
-    spec = w.StageSpec(application="app", version=1)
-    filling = me.ask(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec), w.DataLease)
+    spec = control.StageSpec(application="app", version=1)
+    filling = me.ask(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec), control.DataLease)
     check_usage(rig)
     assert rig.broker.parts.leases.find(filling.lease) is None
-    refused = me.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
-    assert (refused.reason, refused.members["quota"]) == (w.QUOTA, "stage-bytes")
+    refused = me.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
+    assert (refused.reason, refused.members["quota"]) == (control.QUOTA, "stage-bytes")
     you.staged("other", 1, "a", [b"x"])
     me.writer("a")
     me.commit("app", 1, *stages)
     check_usage(rig)
-    you.ask(w.ResourceDelete(resource="a"), w.Ok)  # they are its maker's octets now
+    you.ask(control.ResourceDelete(resource="a"), control.Ok)  # they are its maker's octets now
     check_usage(rig)
     you.create("a")
     me.staged("app", 2, "a", [b"x"])
@@ -124,8 +124,8 @@ def test_dead_letters_count_for_the_owner_of_the_source_resource() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     me.fill("a", [b"x"])
-    you.ask(w.ConnectionProfile(profile="queue"), w.Ok)
-    flow = you.flow(you.ask(w.ConnectionReader(resources=["a"], confirm="full"), w.DataLease))
+    you.ask(control.ConnectionProfile(profile="queue"), control.Ok)
+    flow = you.flow(you.ask(control.ConnectionReader(resources=["a"], confirm="full"), control.DataLease))
     flow.summon("a")
     flow.reject(1)
     rig.sleep(2)

@@ -6,8 +6,7 @@ import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import Client, Rig
 
 T2 = broker_limits.LEASE_UNBOUND_S
@@ -38,7 +37,7 @@ def test_a_bound_lease_stays_alive_while_its_peer_sends(rig: Rig, client: Client
     flow = client.flow(lease)
     for _ in range(40):
         rig.sleep(5)
-        flow.send(c.Pong())
+        flow.send(commands.Pong())
     assert rig.broker.parts.leases.find(lease.lease) is not None
 
 
@@ -60,7 +59,7 @@ def test_timers_run_after_received_frames_are_handled(rig: Rig, client: Client) 
     flow = client.flow(lease)
     rig.sleep(5)
     rig.mono += 3_600
-    flow.queue(*c.encode(c.Pong()))
+    flow.queue(*commands.encode(commands.Pong()))
     rig.tick()
     assert rig.broker.parts.leases.find(lease.lease) is not None
     assert flow.ponged()
@@ -72,12 +71,12 @@ def test_leases_are_limited_in_all_and_per_session(
 ) -> None:
     monkeypatch.setattr(broker_limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
     leases = [client.reader("a") for _ in range(3)]
-    for request in (w.ConnectionReader(resources=["a"]), w.ConnectionWriter(resources=["a"])):
+    for request in (control.ConnectionReader(resources=["a"]), control.ConnectionWriter(resources=["a"])):
         refused = client.refused(request)
-        assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+        assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     other = rig.client()
     if what == "all":
-        assert other.refused(w.ConnectionReader(resources=["a"])).status == 503
+        assert other.refused(control.ConnectionReader(resources=["a"])).status == 503
     else:
         other.reader("a")
     client.close_lease(leases[0])
@@ -98,8 +97,8 @@ def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: 
     client.create("b")
     lease = client.writer("a", "b")
     client.reader("a")
-    refused = rig.client().refused(w.ConnectionWriter(resources=["a"], confirm="full"))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    refused = rig.client().refused(control.ConnectionWriter(resources=["a"], confirm="full"))
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     assert "has 3 resources named in leases, and its limit MAX_LEASED_NAMES is 3" in refused.message
     client.writer()
     client.close_lease(lease)
@@ -108,12 +107,12 @@ def test_names_in_all_leases_are_limited(rig: Rig, client: Client, monkeypatch: 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_a_failed_lease_is_reported_to_clients_with_binding(rig: Rig, client: Client, binding: bool) -> None:
-    request = w.ConnectionReader(resources=["a"], confirm="full", from_="earliest", binding=binding)
-    reply = client.ask(request, w.DataLease)
+    request = control.ConnectionReader(resources=["a"], confirm="full", from_="earliest", binding=binding)
+    reply = client.ask(request, control.DataLease)
     flow = client.flow(reply)
     flow.sent()
     lease = rig.broker.parts.leases.find(reply.lease)
     assert lease is not None
     rig.broker.parts.leases.fail(lease)
     rig.run()
-    assert flow.sent() == ([c.Response(LEASE_ENDED, FORBIDDEN)] if binding else [])
+    assert flow.sent() == ([commands.Response(LEASE_ENDED, FORBIDDEN)] if binding else [])

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
@@ -21,7 +21,7 @@ class Rig:
         self.first, self.other = (SimpleNamespace(terms=SimpleNamespace(token=t)) for t in "ab")
 
     def at(self, seconds: float) -> None:
-        self.outbox.now = a.Now(seconds, 0)
+        self.outbox.now = actions.Now(seconds, 0)
 
     def paused(self, at: int) -> float:
         """The length in seconds of a pause at this position; the pause has ended on return."""

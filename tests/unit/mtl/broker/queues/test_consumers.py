@@ -13,8 +13,7 @@ from mtl.broker.queues import limits as queue_limits
 from mtl.log.reader import LogReader
 from mtl.storage.api import Read, Save
 from mtl.storage.records import QueueRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import decode_table
 from mtl.wire.packs import encode_pack
 from tests.support.core import Client, Flow, Rig
@@ -35,7 +34,7 @@ def bodies(count: int, start: int = 1) -> list[bytes]:
 def consumer(client: Client, *resources: str, summon: Sequence[str] = (), **more: Any) -> Flow:
     """A consumer that summoned every resource of its lease."""
     lease = client.ask(
-        w.ConnectionReader(resources=list(resources), **{"confirm": "full"} | more), w.DataLease
+        control.ConnectionReader(resources=list(resources), **{"confirm": "full"} | more), control.DataLease
     )
     flow = client.flow(lease)
     for name in summon or resources:
@@ -43,24 +42,26 @@ def consumer(client: Client, *resources: str, summon: Sequence[str] = (), **more
     return flow
 
 
-def window(contents: int) -> w.Window:
-    return w.Window(contents=contents)
+def window(contents: int) -> control.Window:
+    return control.Window(contents=contents)
 
 
-def deliveries_of(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
+def deliveries_of(contents: Sequence[commands.Content]) -> list[tuple[int, str, int, bool]]:
     """Per content: its number, its resource and sequence, and whether it is marked as redelivered."""
     found = []
     for content in contents:
         table = decode_table(content.properties)
-        place = table[c.SEQUENCE]
+        place = table[commands.SEQUENCE]
         assert isinstance(place, int)
-        assert isinstance(table[c.TIMESTAMP], int)
-        found.append((content.sequence, content.resource, place, table.get(c.REDELIVERED, False) is True))
+        assert isinstance(table[commands.TIMESTAMP], int)
+        found.append(
+            (content.sequence, content.resource, place, table.get(commands.REDELIVERED, False) is True)
+        )
     return found
 
 
-def position(client: Client, resource: str = "a") -> w.QueueInfo:
-    return client.ask(w.QueueDescribe(resource=resource), w.QueueList).queues[0]
+def position(client: Client, resource: str = "a") -> control.QueueInfo:
+    return client.ask(control.QueueDescribe(resource=resource), control.QueueList).queues[0]
 
 
 # --- one consumer -------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def test_confirms_and_rejects_of_unsent_numbers_are_ignored(client: Client) -> N
 
 def test_a_window_in_octets_admits_at_least_one_content(client: Client) -> None:
     client.fill("a", [b"x" * 1_000] * 3)
-    flow = consumer(client, "a", window=w.Window(bytes=10))
+    flow = consumer(client, "a", window=control.Window(bytes=10))
     assert flow.numbers() == [1]
     flow.confirm(1)
     assert flow.numbers() == [2]
@@ -180,7 +181,7 @@ def test_contents_sent_before_a_dismiss_may_be_confirmed_or_are_redelivered(clie
 def test_a_window_in_octets_counts_a_content_as_its_share_of_the_pack(client: Client, size: int) -> None:
     contents = [bytes(size)] * 8
     client.flow(client.writer("a", packed=True)).pack(1, contents)
-    flow = consumer(client, "a", window=w.Window(bytes=3 * (len(encode_pack(contents)) // 8)))
+    flow = consumer(client, "a", window=control.Window(bytes=3 * (len(encode_pack(contents)) // 8)))
     assert flow.numbers() == [1, 2, 3]
     flow.confirm(2)
     assert flow.numbers() == [4, 5]
@@ -248,7 +249,7 @@ def test_named_queues_are_independent_and_a_log_reader_sees_everything(rig: Rig,
     default_queue, other = consumer(client, "a"), consumer(client, "a", group="audit")
     assert default_queue.bodies() == other.bodies() == bodies(3)
     default_queue.confirm(3)
-    assert [q.unsettled for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == [3, 0]
+    assert [q.unsettled for q in client.ask(control.QueueDescribe(), control.QueueList).queues] == [3, 0]
     assert rig.client().read("a") == bodies(3)
 
 
@@ -321,7 +322,7 @@ def test_a_recycled_content_returns_to_its_consumer_if_no_other_one_has_room_for
     """The other one has free octets in its window, but not enough for this content."""
     if not in_memory:
         monkeypatch.setattr(LogReader, "tail", lambda *_: None)
-    other = consumer(client, "a", window=w.Window(bytes=2_000))
+    other = consumer(client, "a", window=control.Window(bytes=2_000))
     client.fill("a", [bytes(1_000)])
     assert other.numbers() == [1]
     flow = consumer(client, "a")
@@ -464,7 +465,7 @@ def test_a_content_that_a_full_peer_did_not_take_goes_to_another_consumer_at_onc
 @pytest.mark.requirement("MTL-85")
 def test_without_confirmation_contents_are_settled_before_they_are_sent(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(5))
-    lease = client.ask(w.ConnectionReader(resources=["a"]), w.DataLease)
+    lease = client.ask(control.ConnectionReader(resources=["a"]), control.DataLease)
     assert lease.window is None
     flow = client.flow(lease)
     rig.hold(Save)
@@ -609,11 +610,11 @@ def test_without_confirmation_contents_for_a_consumer_that_returned_are_not_sett
     writer.content(1, b"3")
     claim.saved()
     flow = Flow(rig, claim.lease.port)
-    flow.queue(*c.encode(c.Lease(1, claim.lease.lease)))
-    flow.queue(*c.encode(c.Summon(2, "a")))
+    flow.queue(*commands.encode(commands.Lease(1, claim.lease.lease)))
+    flow.queue(*commands.encode(commands.Summon(2, "a")))
     flow.room(2)
     rig.run()
-    assert flow.sent() == [c.Response(1, 200), c.Response(2, 200)]
+    assert flow.sent() == [commands.Response(1, 200), commands.Response(2, 200)]
     flow.room(None)
     rig.sleep(0.1, 0.02)
     assert flow.bodies() == [b"3"]
@@ -666,7 +667,7 @@ def test_a_damaged_content_ends_the_lease_and_is_not_sent(rig: Rig, client: Clie
     assert flow.sent() == []
     assert not flow.ponged()
     assert rig.broker.statistics()["queues-unread"] == 1
-    assert client.refused(w.ConnectionReader(resources=["a"], confirm="full")).reason == w.STORAGE
+    assert client.refused(control.ConnectionReader(resources=["a"], confirm="full")).reason == control.STORAGE
     assert position(client).position == 2
     (queue,) = rig.broker.parts.queues.of(resource).values()
     assert queue.state.deliveries() == {}, "the consumer did not fail"
@@ -674,7 +675,7 @@ def test_a_damaged_content_ends_the_lease_and_is_not_sent(rig: Rig, client: Clie
 
 def test_contents_beyond_the_octets_of_a_turn_are_sent_in_later_turns(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x" * (3 << 20)] * 4)
-    flow = consumer(client, "a", window=w.Window(contents=10, bytes=broker_limits.MAX_WINDOW_OCTETS))
+    flow = consumer(client, "a", window=control.Window(contents=10, bytes=broker_limits.MAX_WINDOW_OCTETS))
     assert len(flow.contents()) == 4
     assert rig.broker.statistics()["queues-delivered"] == 4
 
@@ -717,7 +718,7 @@ def test_a_turn_is_bounded_and_the_broker_is_busy_until_the_last_one(
     client.fill("a", [bytes(1_000)] * 5)
     monkeypatch.setattr(broker_limits, limit, value)
     flow = client.flow(client.reader("a", start=None))
-    flow.queue(*c.encode(c.Summon(5, "a")))
+    flow.queue(*commands.encode(commands.Summon(5, "a")))
     rig.broker.advance()
     assert rig.broker.statistics()["queues-delivered"] == delivered
     busy = rig.broker.busy
@@ -734,7 +735,7 @@ def test_a_turn_counts_the_octets_of_all_contents_of_a_run(
     monkeypatch.setattr(broker_limits, "TURN_CONTENTS", 2)
     monkeypatch.setattr(broker_limits, "TURN_OCTETS", 3 * (len(encode_pack(contents)) // 6))
     flow = client.flow(client.reader("a", start=None))
-    flow.queue(*c.encode(c.Summon(5, "a")))
+    flow.queue(*commands.encode(commands.Summon(5, "a")))
     rig.broker.advance()
     assert rig.broker.statistics()["queues-delivered"] == 4
 

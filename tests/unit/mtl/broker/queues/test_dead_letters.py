@@ -11,7 +11,7 @@ import pytest
 from mtl import limits
 from mtl.errors import FieldError, Refused, StorageFailed
 from mtl.storage.api import Append
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import decode_table
 from tests.support.core import Client, Crashed, Rig
 from tests.support.faulty_disk import FaultyDisk
@@ -27,7 +27,7 @@ def client(rig: Rig) -> Client:
 
 def letters(rig: Rig, name: str = "a.dead") -> list[tuple[bytes, dict[str, Any]]]:
     client = rig.client()
-    flow = client.flow(client.reader(name, window=w.Window(contents=1_000)))
+    flow = client.flow(client.reader(name, window=control.Window(contents=1_000)))
     flow.summon(name)
     return [(bytes(x.body), decode_table(x.properties)) for x in flow.contents()]
 
@@ -74,9 +74,9 @@ def test_a_deleted_queue_writes_no_dead_letters(rig: Rig, client: Client) -> Non
     flow = consumer(client, "a")
     flow.reject(1)
     flow.dismiss("a")
-    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    client.ask(control.QueueDelete(group="default", resource="a"), control.Ok)
     rig.sleep(1, 0.1)
-    assert client.refused(w.ResourceDescribe(resource="a.dead")).reason == w.UNKNOWN_RESOURCE
+    assert client.refused(control.ResourceDescribe(resource="a.dead")).reason == control.UNKNOWN_RESOURCE
 
 
 @pytest.mark.requirement("MTL-96")
@@ -124,7 +124,7 @@ def test_dead_letters_of_several_resources_may_go_to_one(client: Client) -> None
 
 def test_a_resource_is_not_its_own_dead_letter_and_long_names_have_one(rig: Rig, client: Client) -> None:
     with pytest.raises(FieldError, match="its own dead-letter"):
-        w.ResourceCreate(resource="x", dead_letter="x")
+        control.ResourceCreate(resource="x", dead_letter="x")
     name = "n" * 253
     client.create(name)
     client.fill(name, bodies(1))
@@ -202,7 +202,7 @@ def test_dead_letters_of_contents_removed_by_retention_are_dropped(rig: Rig) -> 
     rig.settings["segment_bytes"] = 1_200
     rig.restart()
     client = rig.client("queue")
-    client.create("a", retention=w.Retention(contents=2))
+    client.create("a", retention=control.Retention(contents=2))
     client.create("a.dead")
     client.fill("a", [bytes(1_000)] * 9)
     flow = consumer(client, "a")

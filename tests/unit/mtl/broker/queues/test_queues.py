@@ -11,7 +11,7 @@ from mtl.broker.queues import limits as queue_limits
 from mtl.errors import Refused
 from mtl.storage.api import OpenLog, Save
 from mtl.storage.records import AnyRecord, QueueRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
 from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, deliveries_of, position, window
@@ -60,7 +60,7 @@ def test_a_content_with_an_unsaved_confirm_is_redelivered_marked(rig: Rig, clien
 
 def test_the_delivery_limit_is_durable_before_contents_are_sent(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 5))
-    flow = consumer(client, "a", window=w.Window(contents=2 * queue_limits.QUEUE_AHEAD))
+    flow = consumer(client, "a", window=control.Window(contents=2 * queue_limits.QUEUE_AHEAD))
     assert len(flow.contents()) == queue_limits.QUEUE_AHEAD + 5
     assert records(rig)[0].ahead > queue_limits.QUEUE_AHEAD + 5
     flow.confirm(queue_limits.QUEUE_AHEAD + 5)
@@ -224,10 +224,12 @@ def test_a_queue_at_the_limit_of_ranges_waits_for_its_oldest_content(
 def test_queues_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_QUEUES", 1)
     consumer(client, "a")
-    refused = client.refused(w.ConnectionReader(resources=["a"], group="other"))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    refused = client.refused(control.ConnectionReader(resources=["a"], group="other"))
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     assert (
-        client.flow(client.ask(w.ConnectionReader(resources=[], group="other"), w.DataLease)).summon("a")
+        client.flow(
+            client.ask(control.ConnectionReader(resources=[], group="other"), control.DataLease)
+        ).summon("a")
         == 400
     )
 
@@ -239,8 +241,8 @@ def test_retention_keeps_unsettled_contents_of_its_named_queues(rig: Rig) -> Non
     rig.settings["segment_bytes"] = 1_200
     rig.restart()
     client = rig.client("queue")
-    client.create("a", retention=w.Retention(contents=2, groups=("default",)))
-    client.create("free", retention=w.Retention(contents=2))
+    client.create("a", retention=control.Retention(contents=2, groups=("default",)))
+    client.create("free", retention=control.Retention(contents=2))
     for name in ("a", "free"):
         flow = consumer(client, name, window=window(2))
         client.fill(name, [bytes(1_000)] * 9)
@@ -274,7 +276,7 @@ def test_describe_counts_contents_per_state(rig: Rig, client: Client) -> None:
     )  # fmt: skip
     assert (info.position, info.next, info.unsettled) == (2, 11, 9)
     assert (info.ready, info.delivered, info.delayed, info.dead, info.consumers) == (2, 6, 1, 0, 1)
-    assert client.ask(w.QueueDescribe(group="none"), w.QueueList).queues == []
+    assert client.ask(control.QueueDescribe(group="none"), control.QueueList).queues == []
 
 
 def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> None:
@@ -283,12 +285,12 @@ def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> N
     flow = client.flow(lease)
     flow.summon("a")
     flow.confirm(2)
-    refused = client.refused(w.QueueDelete(group="default", resource="a"))
-    assert (refused.status, refused.reason) == (409, w.IN_USE)
+    refused = client.refused(control.QueueDelete(group="default", resource="a"))
+    assert (refused.status, refused.reason) == (409, control.IN_USE)
     client.close_lease(lease)
-    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    client.ask(control.QueueDelete(group="default", resource="a"), control.Ok)
     assert records(rig) == []
-    assert client.refused(w.QueueDelete(group="default", resource="a")).reason == w.UNKNOWN_QUEUE
+    assert client.refused(control.QueueDelete(group="default", resource="a")).reason == control.UNKNOWN_QUEUE
     assert deliveries_of(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
 
 
@@ -298,7 +300,7 @@ def test_a_deleted_queue_is_not_written_again(rig: Rig, client: Client) -> None:
     flow = consumer(client, "a")
     flow.contents()
     flow.dismiss("a")
-    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    client.ask(control.QueueDelete(group="default", resource="a"), control.Ok)
     flow.confirm(2)
     rig.sleep(0.2)
     assert records(rig) == []
@@ -315,10 +317,10 @@ def test_a_queue_that_is_being_deleted_cannot_be_summoned(rig: Rig, client: Clie
     assert flow.numbers() == [1]
     flow.dismiss("a")
     rig.hold(Save)
-    deletion = client.begin(w.QueueDelete(group="default", resource="a"))
+    deletion = client.begin(control.QueueDelete(group="default", resource="a"))
     assert flow.summon("a") == 400
     rig.let_go()
-    deletion.reply(w.Ok)
+    deletion.reply(control.Ok)
     assert flow.summon("a") == 200
     flow.confirm(1)
     assert deliveries_of(flow.contents()) == [(2, "a", 1, False)]
@@ -332,10 +334,10 @@ def test_a_queue_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
         raise refuse(full=False)
 
     rig.store.hook = fail
-    delete = w.QueueDelete(group="default", resource="a")
-    assert client.refused_in_time(delete).reason == w.STORAGE
-    assert client.refused(delete).reason == w.OVERLOADED
-    assert client.refused(w.ConnectionReader(resources=["a"])).reason == w.OVERLOADED, (
+    delete = control.QueueDelete(group="default", resource="a")
+    assert client.refused_in_time(delete).reason == control.STORAGE
+    assert client.refused(delete).reason == control.OVERLOADED
+    assert client.refused(control.ConnectionReader(resources=["a"])).reason == control.OVERLOADED, (
         "not certain to be there"
     )
     rig.store.hook = lambda _: None
@@ -354,14 +356,14 @@ def test_settlements_during_a_delete_that_fails_are_saved(rig: Rig, client: Clie
         raise refuse(full=False)
 
     rig.store.hook = fail
-    deletion = client.begin(w.QueueDelete(group="default", resource="a"))
+    deletion = client.begin(control.QueueDelete(group="default", resource="a"))
     flow.confirm(2)
     rig.sleep(0.2)
     assert not deletion.answered
     rig.store.hook = lambda _: None
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     with pytest.raises(Refused):
-        deletion.reply(w.Ok)
+        deletion.reply(control.Ok)
     rig.sleep(queue_limits.QUEUE_TICK_S)
     assert records(rig)[0].low == 3
 
@@ -372,10 +374,13 @@ def test_a_deleted_queue_leaves_room_for_another_one_and_keeps_others(
     monkeypatch.setattr(broker_limits, "MAX_QUEUES", 2)
     for group in ("one", "two"):
         client.close_lease(client.reader("a", start=None, group=group))
-    client.ask(w.QueueDelete(group="one", resource="a"), w.Ok)
+    client.ask(control.QueueDelete(group="one", resource="a"), control.Ok)
     client.close_lease(client.reader("a", start=None, group="three"))
-    assert [q.group for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == ["three", "two"]
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert [q.group for q in client.ask(control.QueueDescribe(), control.QueueList).queues] == [
+        "three",
+        "two",
+    ]
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     assert not rig.broker.parts.queues.has_queues
     assert not rig.broker.parts.queues._of, "nor is anything kept of its resource"
 
@@ -404,7 +409,7 @@ def test_a_queue_is_deleted_with_its_resource(rig: Rig, client: Client) -> None:
     client.fill("b", bodies(1))
     flow = consumer(client, summon=["a", "b"])
     assert len(flow.contents()) == 3
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     assert {x.resource for x in records(rig)} == {"b"}
     client.create("a")
     client.fill("a", bodies(2, 7))
@@ -421,7 +426,7 @@ def test_consumers_of_a_queue_that_is_being_deleted_get_no_further_contents(rig:
     flow = consumer(client, summon=["a"], window=window(1))
     assert flow.numbers() == [1]
     rig.hold(Save)
-    client.begin(w.ResourceDelete(resource="a"))
+    client.begin(control.ResourceDelete(resource="a"))
     flow.confirm(1)
     assert flow.sent() == []
     rig.let_go()
@@ -436,9 +441,9 @@ def test_contents_settled_for_a_consumer_of_a_queue_that_is_being_deleted_are_no
     assert flow.bodies() == bodies(1)
     rig.hold(Save)
     client.fill("a", bodies(1, 2))
-    deletion = client.begin(w.ResourceDelete(resource="a"))
+    deletion = client.begin(control.ResourceDelete(resource="a"))
     rig.let_go()
-    deletion.reply(w.Ok)
+    deletion.reply(control.Ok)
     assert flow.sent() == []
 
 

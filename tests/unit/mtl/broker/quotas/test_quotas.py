@@ -10,7 +10,7 @@ from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
 from mtl.storage.api import Save
 from mtl.storage.records import UserRecord
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig, Waiting
 from tests.support.users import logged_in, login, rig_with, user
 
@@ -25,18 +25,18 @@ def rig_of(quotas: dict[Quota, int], *users: UserRecord, **single: dict[Quota, i
     return rig
 
 
-def above(client: Client, request: w.Request, quota: Quota, limit: int) -> None:
+def above(client: Client, request: control.Request, quota: Quota, limit: int) -> None:
     """The request is refused, and the refusal says which quota it is and how much it allows."""
     refused = client.refused(request)
-    assert (refused.status, refused.reason) == (403, w.QUOTA)
+    assert (refused.status, refused.reason) == (403, control.QUOTA)
     assert refused.members == {"quota": quota.value, "limit": limit, "used": limit}
     assert f"its quota {quota.value} is {limit}" in refused.message
 
 
-def outcome(waiting: Waiting) -> w.Reply | Refused:
+def outcome(waiting: Waiting) -> control.Reply | Refused:
     """The reply or the refusal of a request."""
     try:
-        return waiting.reply(w.DataLease)
+        return waiting.reply(control.DataLease)
     except Refused as refused:
         return refused
 
@@ -79,7 +79,9 @@ def test_unlimited_users_have_no_quota() -> None:
     rig.sleep(10)
     client.fill("a", [b"x"])
     for number in range(3):
-        client.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer=f"w{number}"), w.DataLease)
+        client.ask(
+            control.ConnectionWriter(resources=["a"], confirm="full", writer=f"w{number}"), control.DataLease
+        )
 
 
 # --- each of them -------------------------------------------------------------------------------------------
@@ -90,8 +92,8 @@ def test_quota_of_leases() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     leases = [me.writer("a"), logged_in(rig, "me").reader("a")]
-    above(me, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)
-    above(me, w.ConnectionReader(resources=["a"]), Quota.LEASES, 2)
+    above(me, control.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)
+    above(me, control.ConnectionReader(resources=["a"]), Quota.LEASES, 2)
     you.writer("a")
     me.close_lease(leases[0])
     me.writer("a")
@@ -103,9 +105,9 @@ def test_quota_of_names_in_leases() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     for name in ("a", "b", "c"):
         me.create(name)
-    lease = me.ask(w.ConnectionWriter(resources=["a", "b"] * 400, request_id="r"), w.DataLease)
-    above(me, w.ConnectionReader(resources=["a"]), Quota.LEASED_NAMES, 2)
-    me.ask(w.ConnectionWriter(resources=["b", "c"], request_id="r"), w.DataLease)
+    lease = me.ask(control.ConnectionWriter(resources=["a", "b"] * 400, request_id="r"), control.DataLease)
+    above(me, control.ConnectionReader(resources=["a"]), Quota.LEASED_NAMES, 2)
+    me.ask(control.ConnectionWriter(resources=["b", "c"], request_id="r"), control.DataLease)
     me.writer()
     you.writer("a", "b")
     assert rig.broker.parts.leases.find(lease.lease) is None
@@ -116,16 +118,16 @@ def test_quota_of_names_in_waiting_requests() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     for name in ("a", "b"):
         me.create(name)
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    asks = w.ResourceDescribe(resources=["a", "b"], since=state, wait=20_000)
-    one = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    asks = control.ResourceDescribe(resources=["a", "b"], since=state, wait=20_000)
+    one = control.ResourceDescribe(resource="a", since=state, wait=20_000)
     waiting = [logged_in(rig, "me").begin(asks), logged_in(rig, "me").begin(one)]
     above(me, one, Quota.WAITING_NAMES, 3)
     assert not you.begin(asks).answered
     me.fill("a", [b"x"])
     assert all(request.answered for request in waiting)
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    assert not me.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    assert not me.begin(control.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
 
 
 def test_quota_of_patterns_in_waiting_requests() -> None:
@@ -133,16 +135,16 @@ def test_quota_of_patterns_in_waiting_requests() -> None:
     rig = rig_of({Quota.WAITING_PATTERNS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    everything = w.ResourceDescribe(since=state, wait=20_000)
-    pattern = w.ResourceDescribe(pattern="b.*", since=state, wait=20_000)
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    everything = control.ResourceDescribe(since=state, wait=20_000)
+    pattern = control.ResourceDescribe(pattern="b.*", since=state, wait=20_000)
     for asks in (everything, pattern, pattern):
         assert not logged_in(rig, "me").begin(asks).answered
-    above(me, w.ResourceDescribe(pattern="c.*", since=state, wait=20_000), Quota.WAITING_PATTERNS, 2)
-    assert not you.begin(w.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
+    above(me, control.ResourceDescribe(pattern="c.*", since=state, wait=20_000), Quota.WAITING_PATTERNS, 2)
+    assert not you.begin(control.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
     me.fill("a", [b"x"])
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    assert not me.begin(w.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    assert not me.begin(control.ResourceDescribe(pattern="c.*", since=state, wait=20_000)).answered
 
 
 def test_quota_of_resources() -> None:
@@ -150,14 +152,14 @@ def test_quota_of_resources() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     me.create("b")
-    above(me, w.ResourceCreate(resource="c"), Quota.RESOURCES, 2)
-    me.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
+    above(me, control.ResourceCreate(resource="c"), Quota.RESOURCES, 2)
+    me.ask(control.ResourceCreate(resource="a", exist_ok=True), control.ResourceCreated)
     you.create("c")
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     me = logged_in(rig, "me")
-    above(me, w.ResourceCreate(resource="d"), Quota.RESOURCES, 2)
-    me.ask(w.ResourceDelete(resource="a"), w.Ok)
+    above(me, control.ResourceCreate(resource="d"), Quota.RESOURCES, 2)
+    me.ask(control.ResourceDelete(resource="a"), control.Ok)
     me.create("d")
 
 
@@ -165,34 +167,34 @@ def test_quota_of_cursors() -> None:
     rig = rig_of({Quota.CURSORS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    me.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    me.ask(w.ConnectionReader(resources=["a"], group="h", confirm="full"), w.DataLease)
-    above(me, w.CursorOpen(group="i", resource="a"), Quota.CURSORS, 2)
-    above(me, w.ConnectionReader(resources=["a"], group="i", confirm="full"), Quota.CURSORS, 2)
-    me.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    you.ask(w.CursorOpen(group="i", resource="a"), w.CursorOpened)
+    me.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
+    me.ask(control.ConnectionReader(resources=["a"], group="h", confirm="full"), control.DataLease)
+    above(me, control.CursorOpen(group="i", resource="a"), Quota.CURSORS, 2)
+    above(me, control.ConnectionReader(resources=["a"], group="i", confirm="full"), Quota.CURSORS, 2)
+    me.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
+    you.ask(control.CursorOpen(group="i", resource="a"), control.CursorOpened)
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     me = logged_in(rig, "me")
-    above(me, w.CursorOpen(group="j", resource="a"), Quota.CURSORS, 2)
-    me.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
-    me.ask(w.CursorOpen(group="j", resource="a"), w.CursorOpened)
+    above(me, control.CursorOpen(group="j", resource="a"), Quota.CURSORS, 2)
+    me.ask(control.CursorDelete(group="g", resource="a"), control.Ok)
+    me.ask(control.CursorOpen(group="j", resource="a"), control.CursorOpened)
 
 
 def test_quota_of_queues() -> None:
     rig = rig_of({Quota.QUEUES: 1})
     me, you = logged_in(rig, "me", profile="queue"), logged_in(rig, "you", profile="queue")
     me.create("a")
-    first = me.ask(w.ConnectionReader(resources=["a"], group="q", confirm="full"), w.DataLease)
-    above(me, w.ConnectionReader(resources=["a"], group="r", confirm="full"), Quota.QUEUES, 1)
-    you.ask(w.ConnectionReader(resources=["a"], group="r", confirm="full"), w.DataLease)
+    first = me.ask(control.ConnectionReader(resources=["a"], group="q", confirm="full"), control.DataLease)
+    above(me, control.ConnectionReader(resources=["a"], group="r", confirm="full"), Quota.QUEUES, 1)
+    you.ask(control.ConnectionReader(resources=["a"], group="r", confirm="full"), control.DataLease)
     rig.sleep(1)
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     me = logged_in(rig, "me", profile="queue")
-    above(me, w.ConnectionReader(resources=["a"], group="s", confirm="full"), Quota.QUEUES, 1)
-    me.ask(w.QueueDelete(resource="a", group="q"), w.Ok)
-    me.ask(w.ConnectionReader(resources=["a"], group="s", confirm="full"), w.DataLease)
+    above(me, control.ConnectionReader(resources=["a"], group="s", confirm="full"), Quota.QUEUES, 1)
+    me.ask(control.QueueDelete(resource="a", group="q"), control.Ok)
+    me.ask(control.ConnectionReader(resources=["a"], group="s", confirm="full"), control.DataLease)
     assert first.lease
 
 
@@ -202,14 +204,14 @@ def test_quota_of_applications() -> None:
     me.create("a")
     me.commit("one", 1)
     me.commit("two", 1)
-    above(me, w.StageCommit(application="three", version=1, stages=[]), Quota.APPLICATIONS, 2)
+    above(me, control.StageCommit(application="three", version=1, stages=[]), Quota.APPLICATIONS, 2)
     me.commit("two", 2)
     you.commit("three", 1)
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     me = logged_in(rig, "me")
-    above(me, w.StageCommit(application="four", version=1, stages=[]), Quota.APPLICATIONS, 2)
-    me.ask(w.StageForget(application="one"), w.Ok)
+    above(me, control.StageCommit(application="four", version=1, stages=[]), Quota.APPLICATIONS, 2)
+    me.ask(control.StageForget(application="one"), control.Ok)
     me.commit("four", 1)
 
 
@@ -217,7 +219,7 @@ def test_a_refused_first_commit_does_not_count() -> None:
     rig = rig_of({Quota.APPLICATIONS: 1})
     me = logged_in(rig, "me")
     for _ in range(2):
-        assert me.refused(w.StageCommit(application="one", version=1, stages=["none"])).status == 404
+        assert me.refused(control.StageCommit(application="one", version=1, stages=["none"])).status == 404
     me.commit("two", 1)
 
 
@@ -229,7 +231,7 @@ def test_a_repeated_lease_request_counts_once() -> None:
     lost = me.writer("a", request_id="r")
     again = me.writer("a", request_id="r")
     assert [rig.broker.parts.leases.find(x.lease) is not None for x in (lost, again)] == [False, True]
-    above(me, w.ConnectionWriter(resources=["a"], request_id="s"), Quota.LEASES, 1)
+    above(me, control.ConnectionWriter(resources=["a"], request_id="s"), Quota.LEASES, 1)
 
 
 def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
@@ -238,14 +240,14 @@ def test_pending_leases_are_checked_against_the_quota_when_granted() -> None:
     rig.hold(Save)
     names = [f"me.w{number}" for number in range(4)]
     waiting = [
-        logged_in(rig, "me").begin(w.ConnectionWriter(resources=["a"], confirm="full", writer=name))
+        logged_in(rig, "me").begin(control.ConnectionWriter(resources=["a"], confirm="full", writer=name))
         for name in names
     ]
     rig.let_go()
     outcomes = [outcome(request) for request in waiting]
-    assert sum(isinstance(x, w.DataLease) for x in outcomes) == 2
+    assert sum(isinstance(x, control.DataLease) for x in outcomes) == 2
     refused = [x for x in outcomes if isinstance(x, Refused)]
-    assert [x.reason for x in refused] == [w.QUOTA] * 2
+    assert [x.reason for x in refused] == [control.QUOTA] * 2
     assert len(rig.broker.parts.leases) == 2
 
 
@@ -253,29 +255,29 @@ def test_quota_of_requests_under_way() -> None:
     rig = rig_of({Quota.REQUESTS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    asks = control.ResourceDescribe(resource="a", since=state, wait=20_000)
     waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
-    above(me, w.ResourceDescribe(), Quota.REQUESTS, 2)
+    above(me, control.ResourceDescribe(), Quota.REQUESTS, 2)
     you.fill("a", [b"x"])
     assert all(request.answered for request in waiting)
-    me.ask(w.ResourceDescribe(), w.DescriptionList)
+    me.ask(control.ResourceDescribe(), control.DescriptionList)
 
 
 def test_quota_of_waits() -> None:
     rig = rig_of({Quota.WAITS: 2})
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    asks = w.ResourceDescribe(resource="a", since=state, wait=20_000)
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    asks = control.ResourceDescribe(resource="a", since=state, wait=20_000)
     waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
     assert not any(request.answered for request in waiting)
     above(me, asks, Quota.WAITS, 2)
     you.begin(asks)
     me.fill("a", [b"x"])
     assert all(request.answered for request in waiting)
-    state = me.ask(w.ResourceDescribe(), w.DescriptionList).state
-    assert not me.begin(w.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
+    state = me.ask(control.ResourceDescribe(), control.DescriptionList).state
+    assert not me.begin(control.ResourceDescribe(resource="a", since=state, wait=20_000)).answered
 
 
 def test_quota_of_writer_names() -> None:
@@ -283,19 +285,21 @@ def test_quota_of_writer_names() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     for name in ("v", "w", "v"):
-        me.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer=name), w.DataLease)
-    above(me, w.ConnectionWriter(resources=["a"], confirm="full", writer="x"), Quota.WRITER_NAMES, 2)
-    you.ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="x"), w.DataLease)
+        me.ask(control.ConnectionWriter(resources=["a"], confirm="full", writer=name), control.DataLease)
+    above(me, control.ConnectionWriter(resources=["a"], confirm="full", writer="x"), Quota.WRITER_NAMES, 2)
+    you.ask(control.ConnectionWriter(resources=["a"], confirm="full", writer="x"), control.DataLease)
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     above(
         logged_in(rig, "me"),
-        w.ConnectionWriter(resources=["a"], confirm="full", writer="y"),
+        control.ConnectionWriter(resources=["a"], confirm="full", writer="y"),
         Quota.WRITER_NAMES,
         2,
     )
     rig.sleep(broker_limits.WRITER_NAME_IDLE_S + 2 * broker_limits.NAMES_CHECK_S, 300.0)
-    logged_in(rig, "me").ask(w.ConnectionWriter(resources=["a"], confirm="full", writer="y"), w.DataLease)
+    logged_in(rig, "me").ask(
+        control.ConnectionWriter(resources=["a"], confirm="full", writer="y"), control.DataLease
+    )
 
 
 def test_quota_of_stages() -> None:
@@ -303,8 +307,8 @@ def test_quota_of_stages() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     stage, _ = me.staged("app", 1, "a", [b"x"]), me.staged("app", 1, "a", [b"y"])
-    again = w.ConnectionWriter(
-        resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=1)
+    again = control.ConnectionWriter(
+        resources=["a"], confirm="full", stage=control.StageSpec(application="app", version=1)
     )
     above(me, again, Quota.STAGES, 2)
     you.staged("other", 1, "a", [b"z"])
@@ -324,9 +328,9 @@ def test_quota_of_sessions_evicts_the_longest_silent_one() -> None:
     rig.sleep(1)
     first.create("a")
     third = logged_in(rig, "me")
-    assert second.refused(w.ResourceList()).reason == w.NOT_OPEN
+    assert second.refused(control.ResourceList()).reason == control.NOT_OPEN
     for client in (first, third, other):
-        client.ask(w.ResourceList(), w.DescriptionList)
+        client.ask(control.ResourceList(), control.DescriptionList)
 
 
 def test_sessions_with_leases_are_not_evicted_and_a_new_session_is_refused() -> None:
@@ -336,7 +340,7 @@ def test_sessions_with_leases_are_not_evicted_and_a_new_session_is_refused() -> 
     leases = [client.writer("a") for client in clients]
     with pytest.raises(Refused) as caught:
         login(Client(rig), Credentials("me", "secret"))
-    assert (caught.value.status, caught.value.reason) == (403, w.QUOTA)
+    assert (caught.value.status, caught.value.reason) == (403, control.QUOTA)
     assert caught.value.members == {"quota": "sessions", "limit": 2, "used": 2}
     logged_in(rig, "you")
     clients[0].close_lease(leases[0])
@@ -356,7 +360,7 @@ def test_a_quota_may_be_raised_for_one_user() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.create("a")
     me.writer("a")
-    above(me, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 1)
+    above(me, control.ConnectionWriter(resources=["a"]), Quota.LEASES, 1)
     you.writer("a")
     you.writer("a")
-    above(you, w.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)
+    above(you, control.ConnectionWriter(resources=["a"]), Quota.LEASES, 2)

@@ -10,8 +10,7 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.storage.api import Save
 from mtl.storage.records import CursorRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
@@ -22,12 +21,14 @@ def resource(client: Client) -> None:
     client.fill("a", [b"%d" % n for n in range(1, 21)])
 
 
-def hold(client: Client, holder: str | None = "driver", group: str | None = "g", **more: Any) -> w.DataLease:
+def hold(
+    client: Client, holder: str | None = "driver", group: str | None = "g", **more: Any
+) -> control.DataLease:
     return client.reader("a", group=group, holder=holder, start=more.pop("start", None), **more)
 
 
-def cursor(client: Client, group: str = "g") -> w.CursorInfo:
-    (found,) = client.ask(w.CursorDescribe(group=group), w.CursorList).cursors
+def cursor(client: Client, group: str = "g") -> control.CursorInfo:
+    (found,) = client.ask(control.CursorDescribe(group=group), control.CursorList).cursors
     return found
 
 
@@ -41,26 +42,26 @@ def saved(rig: Rig) -> int:
 
 @pytest.mark.parametrize(("start", "position"), [("earliest", 1), ("latest", 21), (7, 7), (21, 21)])
 def test_open_creates_a_cursor_or_finds_an_existing_one(client: Client, start: Any, position: int) -> None:
-    opened = client.ask(w.CursorOpen(group="g", resource="a", from_=start), w.CursorOpened)
+    opened = client.ask(control.CursorOpen(group="g", resource="a", from_=start), control.CursorOpened)
     assert (opened.position, opened.created) == (position, True)
     assert opened.incarnation == client.describe("a").incarnation
-    again = client.ask(w.CursorOpen(group="g", resource="a", from_=3), w.CursorOpened)
+    again = client.ask(control.CursorOpen(group="g", resource="a", from_=3), control.CursorOpened)
     assert (again.position, again.created) == (position, False)
 
 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (w.CursorOpen(group="g", resource="x"), 404),
-        (w.CursorOpen(group="g", resource="a", incarnation="another"), 409),
-        (w.CursorOpen(group="g", resource="a", from_=0), 400),
-        (w.CursorOpen(group="g", resource="a", from_=22), 409),
-        (w.CursorDelete(group="g", resource="a"), 404),
+        (control.CursorOpen(group="g", resource="x"), 404),
+        (control.CursorOpen(group="g", resource="a", incarnation="another"), 409),
+        (control.CursorOpen(group="g", resource="a", from_=0), 400),
+        (control.CursorOpen(group="g", resource="a", from_=22), 409),
+        (control.CursorDelete(group="g", resource="a"), 404),
     ],
 )
-def test_refusals(client: Client, request_: w.Request, status: int) -> None:
+def test_refusals(client: Client, request_: control.Request, status: int) -> None:
     assert client.refused(request_).status == status
-    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
+    assert client.ask(control.CursorDescribe(), control.CursorList).cursors == []
 
 
 def test_describe_gives_position_holder_and_epoch(client: Client) -> None:
@@ -96,10 +97,10 @@ def test_describe_waits_for_a_save_in_progress(rig: Rig, client: Client) -> None
     rig.hold(Save)
     flow.confirm(5)
     rig.sleep(broker_limits.CURSOR_FLUSH_S, step=broker_limits.CURSOR_FLUSH_S)
-    asked = client.begin(w.CursorDescribe(group="g"))
+    asked = client.begin(control.CursorDescribe(group="g"))
     assert not asked.answered
     rig.let_go()
-    assert asked.reply(w.CursorList).cursors[0].position == 6
+    assert asked.reply(control.CursorList).cursors[0].position == 6
 
 
 def test_a_failed_save_is_a_refusal_and_is_retried(rig: Rig, client: Client) -> None:
@@ -109,7 +110,7 @@ def test_a_failed_save_is_a_refusal_and_is_retried(rig: Rig, client: Client) -> 
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused(w.CursorDescribe()).status == 503
+    assert client.refused(control.CursorDescribe()).status == 503
     rig.store.hook = FaultyStore().hook
     rig.sleep(1, step=broker_limits.CURSOR_FLUSH_S)
     assert saved(rig) == 6
@@ -118,23 +119,23 @@ def test_a_failed_save_is_a_refusal_and_is_retried(rig: Rig, client: Client) -> 
 def test_delete_removes_the_cursor_and_ends_its_holder(rig: Rig, client: Client) -> None:
     flow = client.flow(hold(client))
     flow.confirm(5)
-    assert client.refused(w.CursorDelete(group="g", resource="a", incarnation="another")).status == 409
-    client.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
+    assert client.refused(control.CursorDelete(group="g", resource="a", incarnation="another")).status == 409
+    client.ask(control.CursorDelete(group="g", resource="a"), control.Ok)
     assert not flow.ponged()
-    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
+    assert client.ask(control.CursorDescribe(), control.CursorList).cursors == []
     rig.sleep(1)
     rig.restart()
-    assert rig.client().ask(w.CursorDescribe(), w.CursorList).cursors == []
+    assert rig.client().ask(control.CursorDescribe(), control.CursorList).cursors == []
 
 
 def test_open_during_a_delete_of_the_cursor_is_refused(rig: Rig, client: Client) -> None:
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     rig.hold(Save)
-    deleted = client.begin(w.CursorDelete(group="g", resource="a"))
-    assert client.refused(w.CursorOpen(group="g", resource="a")).status == 503
+    deleted = client.begin(control.CursorDelete(group="g", resource="a"))
+    assert client.refused(control.CursorOpen(group="g", resource="a")).status == 503
     rig.let_go()
-    deleted.reply(w.Ok)
-    assert client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened).created
+    deleted.reply(control.Ok)
+    assert client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened).created
 
 
 def test_a_cursor_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
@@ -144,8 +145,8 @@ def test_a_cursor_whose_delete_fails_remains(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused_in_time(w.CursorDelete(group="g", resource="a")).reason == w.STORAGE
-    assert client.refused(w.CursorOpen(group="g", resource="a")).reason == w.OVERLOADED
+    assert client.refused_in_time(control.CursorDelete(group="g", resource="a")).reason == control.STORAGE
+    assert client.refused(control.CursorOpen(group="g", resource="a")).reason == control.OVERLOADED
     rig.store.hook = FaultyStore().hook
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert cursor(client).position == 6
@@ -192,7 +193,7 @@ def test_confirm_multiple_moves_the_cursor_of_a_holder_without_summon(
 def test_a_reader_without_holder_name_holds_its_own_cursor(
     client: Client, confirms: list[tuple[int, bool]], position: int
 ) -> None:
-    flow = client.flow(hold(client, holder=None, window=w.Window(contents=5)))
+    flow = client.flow(hold(client, holder=None, window=control.Window(contents=5)))
     flow.summon("a")
     flow.sent()
     for sequence, multiple in confirms:
@@ -201,7 +202,7 @@ def test_a_reader_without_holder_name_holds_its_own_cursor(
 
 
 def test_a_confirm_above_the_sent_contents_credits_only_the_sent_ones(client: Client) -> None:
-    flow = client.flow(hold(client, window=w.Window(contents=3)))
+    flow = client.flow(hold(client, window=control.Window(contents=3)))
     flow.summon("a")
     assert flow.numbers() == [1, 2, 3]
     flow.confirm(10)
@@ -246,24 +247,26 @@ def test_a_single_confirm_does_not_move_the_cursor_past_skipped_contents(client:
 def test_cursors_are_limited(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_CURSORS", 2)
     for group in ("one", "two"):
-        client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
-    refused = client.refused(w.CursorOpen(group="three", resource="a"))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+        client.ask(control.CursorOpen(group=group, resource="a"), control.CursorOpened)
+    refused = client.refused(control.CursorOpen(group="three", resource="a"))
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     assert "has 2 cursors, and its limit MAX_CURSORS is 2" in refused.message
-    assert client.refused(w.ConnectionReader(resources=["a"], group="three", confirm="full")).status == 503
+    assert (
+        client.refused(control.ConnectionReader(resources=["a"], group="three", confirm="full")).status == 503
+    )
     assert hold(client, group="two").epoch == 1
-    client.ask(w.CursorDelete(group="one", resource="a"), w.Ok)
-    client.ask(w.CursorOpen(group="three", resource="a"), w.CursorOpened)
+    client.ask(control.CursorDelete(group="one", resource="a"), control.Ok)
+    client.ask(control.CursorOpen(group="three", resource="a"), control.CursorOpened)
 
 
 def test_a_cursor_below_earliest_is_data_loss() -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
-    client.create("a", retention=w.Retention(contents=1))
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.create("a", retention=control.Retention(contents=1))
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     client.fill("a", [bytes(1_000)] * 5)
     rig.sleep(6)
-    refused = client.refused(w.ConnectionReader(resources=["a"], group="g", confirm="full"))
+    refused = client.refused(control.ConnectionReader(resources=["a"], group="g", confirm="full"))
     assert isinstance(refused, DataLoss)
     assert client.reader("a", group="g", start="earliest").from_ == client.describe("a").earliest
 
@@ -273,7 +276,7 @@ def test_a_cursor_below_earliest_is_data_loss() -> None:
 
 def test_confirm_of_a_member_does_not_move_the_cursor(client: Client) -> None:
     lease = hold(client)
-    member = client.reader("a", group="g", epoch=lease.epoch, start=1, window=w.Window(contents=3))
+    member = client.reader("a", group="g", epoch=lease.epoch, start=1, window=control.Window(contents=3))
     assert (member.epoch, member.position) == (1, None)
     flow = client.flow(member)
     flow.summon("a")
@@ -288,13 +291,13 @@ def test_a_member_of_an_older_epoch_is_fenced(rig: Rig, client: Client) -> None:
     other = rig.client()
     assert hold(other, "another").epoch == 2
     for asking in (client, rig.client()):
-        refused = asking.refused(w.ConnectionReader(resources=["a"], group="g", epoch=epoch, from_=1))
+        refused = asking.refused(control.ConnectionReader(resources=["a"], group="g", epoch=epoch, from_=1))
         assert isinstance(refused, Fenced)
 
 
 def test_a_member_without_a_holder_is_refused(client: Client) -> None:
     assert isinstance(
-        client.refused(w.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
+        client.refused(control.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
     )
 
 
@@ -322,8 +325,8 @@ def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
     assert not flow.ponged(), "no Pong: that is how it learns"
     assert flow.lease(lease.lease) == 403
     for request in (
-        w.ConnectionReader(resources=["a"], group="g", holder="driver", confirm="full"),
-        w.CursorOpen(group="g", resource="a"),
+        control.ConnectionReader(resources=["a"], group="g", holder="driver", confirm="full"),
+        control.CursorOpen(group="g", resource="a"),
     ):
         assert isinstance(client.refused(request), Fenced), "fenced for good, in every request"
     assert cursor(other).position == 4
@@ -342,23 +345,23 @@ def test_an_older_holder_is_fenced_under_a_new_session(rig: Rig, client: Client)
     epoch = hold(client).epoch
     hold(rig.client(), "another")
     rig.restart()
-    again = w.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=epoch, confirm="full")
+    again = control.ConnectionReader(resources=["a"], group="g", holder="driver", epoch=epoch, confirm="full")
     assert isinstance(rig.client().refused(again), Fenced)
 
 
 def test_of_two_concurrent_holders_the_later_holds(rig: Rig, client: Client) -> None:
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     clients = [rig.client(), rig.client()]
     rig.hold(Save)
     asked = [
-        x.begin(w.ConnectionReader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
+        x.begin(control.ConnectionReader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
         for n, x in enumerate(clients)
     ]
     rig.let_go()
-    former, later = (x.reply(w.DataLease) for x in asked)
+    former, later = (x.reply(control.DataLease) for x in asked)
     assert (former.epoch, later.epoch) == (1, 2)
     assert isinstance(
-        clients[0].refused(w.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
+        clients[0].refused(control.ConnectionReader(resources=["a"], group="g", epoch=1, from_=1)), Fenced
     )
     assert cursor(client).holder == "d1"
 
@@ -381,23 +384,23 @@ def test_a_lease_replaced_after_a_lost_202_does_not_hold_back_the_cursor(rig: Ri
     hold(client, request_id="r")
     flow = rig.client().flow(hold(rig.client(), request_id="r"))
     flow.confirm(5)
-    assert flow.pong() == c.Pong(6)
+    assert flow.pong() == commands.Pong(6)
     assert cursor(client).position == 6
 
 
 def test_the_pong_to_a_holder_has_the_position_of_the_cursor(client: Client) -> None:
     flow, other = client.flow(hold(client)), client.flow(hold(client))
     flow.confirm(5)
-    assert flow.pong() == c.Pong(1), "the other lease of the holder has confirmed nothing"
+    assert flow.pong() == commands.Pong(1), "the other lease of the holder has confirmed nothing"
     other.confirm(3)
-    assert (other.pong(), flow.pong()) == (c.Pong(4), c.Pong(4))
+    assert (other.pong(), flow.pong()) == (commands.Pong(4), commands.Pong(4))
 
 
 def test_the_pong_to_a_member_or_nameless_holder_has_no_position(client: Client) -> None:
     lease = hold(client)
     member = client.flow(client.reader("a", group="g", epoch=lease.epoch))
     nameless = client.flow(client.reader("a", holder="driver"))
-    assert (member.pong(), nameless.pong()) == (c.Pong(), c.Pong())
+    assert (member.pong(), nameless.pong()) == (commands.Pong(), commands.Pong())
 
 
 def test_the_cursor_is_the_lowest_position_of_its_holders_leases(rig: Rig, client: Client) -> None:
@@ -458,7 +461,7 @@ def test_a_nameless_group_ends_with_its_lease(rig: Rig, client: Client) -> None:
     flow = client.flow(lease)
     flow.confirm(9)
     assert flow.ponged()
-    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
+    assert client.ask(control.CursorDescribe(), control.CursorList).cursors == []
     found = rig.broker.parts.leases.find(lease.lease)
     assert found.pinned == 10  # type: ignore[union-attr]
     assert hold(client, group=None, start=5).position == 5
@@ -469,8 +472,8 @@ def test_a_holder_without_summon_is_sent_no_contents(client: Client) -> None:
     flow.confirm(3)
     client.fill("a", [b"new"])
     assert flow.sent() == []
-    flow.send(c.Ping())
-    assert flow.sent() == [c.Pong(4)]
+    flow.send(commands.Ping())
+    assert flow.sent() == [commands.Pong(4)]
 
 
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
@@ -504,10 +507,10 @@ def test_a_cursor_has_the_epoch_of_its_position(client: Client) -> None:
 
 def test_a_group_whose_position_is_lost_is_refused_with_data_loss(rig: Rig, behind: Client) -> None:
     found = cursor(behind)
-    assert (found.position, found.lost, found.behind) == (21, w.Lost(first=11, end=21), 5)
+    assert (found.position, found.lost, found.behind) == (21, control.Lost(first=11, end=21), 5)
     for request_ in (
-        w.ConnectionReader(resources=["b"], confirm="full", group="g", holder="driver"),
-        w.CursorOpen(group="g", resource="b"),
+        control.ConnectionReader(resources=["b"], confirm="full", group="g", holder="driver"),
+        control.CursorOpen(group="g", resource="b"),
     ):
         refused = behind.refused(request_)
         assert isinstance(refused, DataLoss)
@@ -522,13 +525,15 @@ def test_a_group_whose_position_is_lost_is_refused_with_data_loss(rig: Rig, behi
 
 
 def test_cursor_open_moves_a_lost_cursor_only_to_a_sequence(behind: Client) -> None:
-    opened = behind.ask(w.CursorOpen(group="g", resource="b", from_=11), w.CursorOpened)
+    opened = behind.ask(control.CursorOpen(group="g", resource="b", from_=11), control.CursorOpened)
     assert (opened.position, opened.created) == (11, True)
-    assert behind.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened).position == 11
+    assert (
+        behind.ask(control.CursorOpen(group="g", resource="b", from_=3), control.CursorOpened).position == 11
+    )
 
 
 def test_a_reset_resolves_a_lost_position(behind: Client) -> None:
-    moved = behind.ask(w.CursorReset(group="g", resource="b", to="earliest"), w.CursorWasReset)
+    moved = behind.ask(control.CursorReset(group="g", resource="b", to="earliest"), control.CursorWasReset)
     assert (moved.before, moved.position) == (21, 1)
     assert cursor(behind).lost is None
 

@@ -14,8 +14,7 @@ from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
 from mtl.broker.reading.fanout import OVERHEAD, PROBE, TURN, Fanout, FanoutLease
 from mtl.net.ports import Port
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, encode_table, join_tables
 from tests.support.core import Client, Flow, Rig
 
@@ -26,14 +25,14 @@ def client(rig: Rig) -> Client:
 
 
 def reading(client: Client, *resources: str) -> Flow:
-    lease = client.ask(w.ConnectionReader(resources=list(resources)), w.DataLease)
+    lease = client.ask(control.ConnectionReader(resources=list(resources)), control.DataLease)
     flow = client.flow(lease)
     assert flow.summon("resource") == 200
     return flow
 
 
 def writing(client: Client, *resources: str) -> Flow:
-    return client.flow(client.ask(w.ConnectionWriter(resources=list(resources)), w.DataLease))
+    return client.flow(client.ask(control.ConnectionWriter(resources=list(resources)), control.DataLease))
 
 
 # --- the profile --------------------------------------------------------------------------------------------
@@ -55,9 +54,9 @@ def test_contents_go_from_all_writers_to_all_readers(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-114")
-@pytest.mark.parametrize("kind", [w.ConnectionReader, w.ConnectionWriter])
+@pytest.mark.parametrize("kind", [control.ConnectionReader, control.ConnectionWriter])
 def test_a_lease_for_a_second_resource_is_refused(
-    client: Client, kind: type[w.ConnectionReader | w.ConnectionWriter]
+    client: Client, kind: type[control.ConnectionReader | control.ConnectionWriter]
 ) -> None:
     refused = client.refused(kind(resources=["resource", "other"]))
     assert (refused.status, refused.members["missing"]) == (404, ["other"])
@@ -70,12 +69,12 @@ def test_summon_of_another_name_is_refused(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-49", "MTL-115")
-@pytest.mark.parametrize("kind", [w.ConnectionReader, w.ConnectionWriter])
+@pytest.mark.parametrize("kind", [control.ConnectionReader, control.ConnectionWriter])
 def test_leases_with_confirmation_are_refused(
-    client: Client, kind: type[w.ConnectionReader | w.ConnectionWriter]
+    client: Client, kind: type[control.ConnectionReader | control.ConnectionWriter]
 ) -> None:
     refused = client.refused(kind(resources=["resource"], confirm="full"))
-    assert (refused.status, refused.reason) == (501, w.UNSUPPORTED)
+    assert (refused.status, refused.reason) == (501, control.UNSUPPORTED)
 
 
 @pytest.mark.requirement("MTL-46", "MTL-79")
@@ -90,19 +89,19 @@ def test_the_name_of_the_resource_is_optional(client: Client, named: list[str], 
 @pytest.mark.parametrize(
     "content",
     [
-        c.Content(5, "other", EMPTY, b""),
-        c.Content(5, "", EMPTY, bytes(limits.MAX_CONTENT + 1)),
-        c.Content(
+        commands.Content(5, "other", EMPTY, b""),
+        commands.Content(5, "", EMPTY, bytes(limits.MAX_CONTENT + 1)),
+        commands.Content(
             5, "", join_tables(encode_table({"a": bytes(limits.MAX_TABLE - 20)}), encode_table({"b": 1})), b""
         ),
-        c.Content(5, "", encode_table({"mtl-sequence": 7}), b""),
+        commands.Content(5, "", encode_table({"mtl-sequence": 7}), b""),
     ],
     ids=["name", "size", "table", "reserved"],
 )
-def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: c.Content) -> None:
+def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: commands.Content) -> None:
     writer = writing(client)
     writer.send(content)
-    assert writer.sent() == [c.Reject(5, False, False)]
+    assert writer.sent() == [commands.Reject(5, False, False)]
     assert rig.broker.statistics()["test-refused"] == 1
 
 
@@ -117,7 +116,7 @@ def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: c.Cont
 )
 def test_contents_of_the_largest_size_are_delivered(client: Client, properties: bytes, body: bytes) -> None:
     reader, writer = reading(client), writing(client)
-    writer.send(c.Content(5, "", properties, body))
+    writer.send(commands.Content(5, "", properties, body))
     assert writer.sent() == []
     assert [(x.properties, len(x.body)) for x in reader.contents()] == [(properties, len(body))]
 
@@ -125,7 +124,7 @@ def test_contents_of_the_largest_size_are_delivered(client: Client, properties: 
 def test_only_summoned_readers_are_sent_contents(client: Client) -> None:
     reader = reading(client)
     reader.dismiss("resource")
-    idle = client.flow(client.ask(w.ConnectionReader(resources=[]), w.DataLease))
+    idle = client.flow(client.ask(control.ConnectionReader(resources=[]), control.DataLease))
     writing(client).content(1, b"x")
     assert (reader.contents(), idle.contents()) == ([], [])
     reader.summon("resource")
@@ -194,12 +193,12 @@ def test_a_slow_reader_gets_a_whole_burst_of_small_contents(rig: Rig, client: Cl
     slow, writer = reading(client), writing(client)
     slow.room(0)
     for number in range(1, 20_001):
-        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
+        writer.queue(*commands.encode(commands.Content(number, "", EMPTY, b"")))
     rig.run()
     received: list[int] = []
     while len(received) < 20_000:
         slow.room(1_000)
-        slow.send(c.Pong())
+        slow.send(commands.Pong())
         came = [x.sequence for x in slow.contents()]
         assert came, f"nothing after {received[-1:]}"
         received += came
@@ -214,21 +213,21 @@ def test_a_reader_without_room_is_probed_with_few_contents(
     slow, writer = reading(client), writing(client)
     slow.room(0)
     for number in range(1, 5_001):
-        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
+        writer.queue(*commands.encode(commands.Content(number, "", EMPTY, b"")))
     rig.run()
     lease = next(x for x in rig.broker.parts.leases if isinstance(x, FanoutLease))
     take = lease.pop_unsent
 
-    def taken(most: int) -> list[c.Content]:
+    def taken(most: int) -> list[commands.Content]:
         tried.append(most)
         return take(most)
 
     monkeypatch.setattr(lease, "pop_unsent", taken)
     for _ in range(3):
-        slow.send(c.Pong())
+        slow.send(commands.Pong())
     slow.room(None)
     for _ in range(5):
-        slow.send(c.Pong())
+        slow.send(commands.Pong())
     assert tried == [TURN, PROBE, PROBE, PROBE, TURN, TURN, TURN, TURN]
     assert [x.sequence for x in slow.contents()] == list(range(1, 5_001))
 
@@ -238,7 +237,7 @@ def test_a_frame_of_a_blocked_reader_resumes_sending(client: Client) -> None:
     slow.room(0)
     writing(client).content(1, b"x")
     slow.room(None)
-    slow.send(c.Pong())
+    slow.send(commands.Pong())
     assert slow.bodies() == [b"x"]
 
 
@@ -246,10 +245,10 @@ def test_order_is_kept_in_a_burst(rig: Rig, client: Client) -> None:
     slow, writer = reading(client), writing(client)
     slow.room(1)
     for number in range(1, 6):
-        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"%d" % number)))
+        writer.queue(*commands.encode(commands.Content(number, "", EMPTY, b"%d" % number)))
     rig.run()
     slow.room(2)
-    slow.send(c.Pong())
+    slow.send(commands.Pong())
     slow.room(None)
     writer.content(6, b"6")
     rig.sleep(1)
@@ -262,7 +261,7 @@ def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> N
     lease.flow = cast(Any, SimpleNamespace(peer=(Port.PLAIN, b"peer")))
 
     def dropped_for(number: int, octets: int) -> int:
-        lease.append(c.Content(number, "resource", EMPTY, bytes(octets)))
+        lease.append(commands.Content(number, "resource", EMPTY, bytes(octets)))
         return lease.trim(0)
 
     assert [dropped_for(n, 300 - OVERHEAD) for n in range(5)] == [0, 0, 0, 1, 1]
@@ -277,7 +276,9 @@ def test_the_rings_of_a_user_are_bounded_together(
 ) -> None:
     most = 10 * (120 + OVERHEAD)
     monkeypatch.setattr(broker_limits, "FANOUT_OCTETS", most)
-    slow = [client.flow(client.ask(w.ConnectionReader(resources=[]), w.DataLease)) for _ in range(4)]
+    slow = [
+        client.flow(client.ask(control.ConnectionReader(resources=[]), control.DataLease)) for _ in range(4)
+    ]
     for flow in slow:
         flow.summon("resource")
         flow.room(0)
@@ -294,7 +295,7 @@ def test_the_rings_of_a_user_are_bounded_together(
 
 
 def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None:
-    lease = client.ask(w.ConnectionReader(resources=[]), w.DataLease)
+    lease = client.ask(control.ConnectionReader(resources=[]), control.DataLease)
     slow = client.flow(lease)
     slow.summon("resource")
     slow.room(0)
@@ -313,7 +314,7 @@ def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None
 
 
 def test_a_rebound_reader_gets_no_contents_before_its_next_summon(client: Client) -> None:
-    lease = client.ask(w.ConnectionReader(resources=[]), w.DataLease)
+    lease = client.ask(control.ConnectionReader(resources=[]), control.DataLease)
     assert client.flow(lease).summon("resource") == 200
     again = client.flow(lease)
     writing(client).content(1, b"x", "resource")
@@ -324,6 +325,6 @@ def test_a_blocked_content_of_a_dismissed_summon_is_dropped() -> None:
     outbox = Outbox()
     fanout = Fanout(outbox, Pool(Quotas(QuotaSettings(), lambda _: False), Quota.FANOUT_BYTES))
     lease = FanoutLease(cast(Any, SimpleNamespace(principal="me", token="a lease")))
-    fanout.blocked(lease, c.Content(1, "resource", EMPTY, b""))
+    fanout.blocked(lease, commands.Content(1, "resource", EMPTY, b""))
     fanout.flush(lease)
     assert outbox.pop_actions() == []

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS
@@ -15,15 +15,14 @@ from mtl.broker.reading.readers import ReaderLease
 from mtl.broker.steps import begin
 from mtl.log.reader import LogReader
 from mtl.storage.api import Chunk, Contents, Read, Trim
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import decode_table
 from mtl.wire.places import Place
 from tests.support.core import START_US, Client, Flow, Rig, unpacked
 
 
-def window(contents: int | None = None, octets: int | None = None) -> w.Window:
-    return w.Window(contents=contents, bytes=octets)
+def window(contents: int | None = None, octets: int | None = None) -> control.Window:
+    return control.Window(contents=contents, bytes=octets)
 
 
 def reading(client: Client, **more: Any) -> Flow:
@@ -51,13 +50,13 @@ def test_a_plain_reader_gets_single_contents_with_their_timestamp(rig: Rig, clie
     assert [x.sequence for x in contents] == list(range(1, 11))
     assert [x.body for x in contents] == [b"%d" % n for n in range(1, 11)]
     assert {x.resource for x in contents} == {"a"}
-    assert {decode_table(x.properties)[c.TIMESTAMP] for x in contents} == {START_US}
+    assert {decode_table(x.properties)[commands.TIMESTAMP] for x in contents} == {START_US}
 
 
 def test_a_packed_reader_gets_chunks(client: Client) -> None:
     contents = reading(client, packed=True).contents()
-    assert [(x.sequence, c.packed_count(x.properties)) for x in contents] == [(1, 5), (6, 5)]
-    assert {c.delivery_timestamp(x.properties) for x in contents} == {START_US}
+    assert [(x.sequence, commands.packed_count(x.properties)) for x in contents] == [(1, 5), (6, 5)]
+    assert {commands.delivery_timestamp(x.properties) for x in contents} == {START_US}
     assert [b for x in contents for b in unpacked(x)] == [b"%d" % n for n in range(1, 11)]
 
 
@@ -67,7 +66,7 @@ def test_properties_are_read_as_they_were_written(client: Client) -> None:
     flow = client.flow(client.reader("p"))
     flow.summon("p")
     (content,) = flow.contents()
-    assert decode_table(content.properties) == {"kind": "test", "n": 7, c.TIMESTAMP: START_US}
+    assert decode_table(content.properties) == {"kind": "test", "n": 7, commands.TIMESTAMP: START_US}
 
 
 @pytest.mark.parametrize("start", [1, 3, 5, 6, 10, 11])
@@ -129,7 +128,7 @@ def test_the_window_bounds_stored_octets(client: Client) -> None:
 
 def test_large_packs_in_local_files_count_only_their_contents_in_the_window() -> None:
     """They use no memory of the reader. A small pack is sent, and its octets count."""
-    client = Rig(local_reads=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
+    client = Rig(local_reads=LocalReads("here", control.LocalFiles(directory="/data", key="secret"))).client()
     client.create("a")
     size = limits.LOCAL_FROM // 2
     small, large = [bytes(size - 1_000)], [bytes(size), bytes(size)]
@@ -153,7 +152,7 @@ def test_the_smallest_window_admits_one_content_or_pack(client: Client, packed: 
         contents = flow.contents()
         assert len(contents) <= 1
         for content in contents:
-            count = c.packed_count(content.properties) or 1
+            count = commands.packed_count(content.properties) or 1
             sequences += list(range(content.sequence, content.sequence + count))
             flow.confirm(sequences[-1])
     assert sequences == list(range(1, 11))
@@ -219,7 +218,7 @@ def test_a_turn_of_a_reader_is_bounded_in_octets(
     monkeypatch.setattr(broker_limits, "TURN_OCTETS", 1)
     flows = [client.flow(client.reader("a", packed=True)) for _ in range(2)]
     for flow in flows:
-        flow.queue(*c.encode(c.Summon(9, "a")))
+        flow.queue(*commands.encode(commands.Summon(9, "a")))
     rig.broker.advance()
     rig.carry_out(rig.broker.pop_actions())
     assert [len(flow.sent()) for flow in flows] == [2, 2]  # a Response and one chunk
@@ -236,15 +235,15 @@ def test_chunks_prepared_for_a_full_queue_are_bounded(rig: Rig, client: Client) 
     client.fill("a", [b"%d" % n for n in range(2 * broker_limits.TURN_SENDS)])  # each in a chunk of its own
     flow = client.flow(client.reader("a", packed=True, window=window(contents=10_000)))
     rig.sockets.room[flow.peer] = 1
-    flow.queue(*c.encode(c.Summon(99, "a")))
+    flow.queue(*commands.encode(commands.Summon(99, "a")))
     rig.broker.advance()
     made = rig.broker.pop_actions()
-    assert sum(isinstance(action, a.Deliver) for action in made) == broker_limits.TURN_SENDS
+    assert sum(isinstance(action, actions.Deliver) for action in made) == broker_limits.TURN_SENDS
     rig.carry_out(made)
     del rig.sockets.room[flow.peer]
     rig.run()
     rig.sleep(1)
-    assert sum(isinstance(x, c.Content) for x in flow.sent()) == 2 * broker_limits.TURN_SENDS + 2
+    assert sum(isinstance(x, commands.Content) for x in flow.sent()) == 2 * broker_limits.TURN_SENDS + 2
 
 
 @pytest.mark.requirement("MTL-88", "MTL-94", "MTL-95")
@@ -348,7 +347,7 @@ def test_a_frame_of_a_blocked_peer_resumes_sending(client: Client) -> None:
     flow.summon("a")
     assert flow.numbers() == [1, 2, 3]
     flow.room(None)
-    flow.send(c.Pong())
+    flow.send(commands.Pong())
     assert flow.numbers() == list(range(4, 11))
 
 
@@ -400,7 +399,7 @@ def test_a_peer_lost_during_delivery_gets_the_rest_after_its_rebind(
 def test_a_reader_behind_retention_continues_at_the_earliest_content() -> None:
     rig = Rig(segment_bytes=2_000)
     client = rig.client()
-    client.create("a", retention=w.Retention(contents=2))
+    client.create("a", retention=control.Retention(contents=2))
     client.fill("a", [bytes(600)] * 4)
     flow = reading(client, window=window(1))
     assert flow.numbers() == [1]
@@ -436,8 +435,8 @@ def test_a_damaged_chunk_ends_the_lease_and_refuses_the_next_with_the_cause(dama
     flow.summon("a")
     assert flow.numbers() == [1, 2]
     assert not flow.ponged()
-    refused = damaged.refused(w.ConnectionReader(resources=["a"], from_=3))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = damaged.refused(control.ConnectionReader(resources=["a"], from_=3))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "damaged" in refused.message
     behind = damaged.flow(damaged.reader("a", start=4))
     behind.summon("a")
@@ -457,8 +456,8 @@ def test_a_failed_read_ends_the_lease_and_refuses_the_next_with_the_cause(rig: R
     flow.summon("a")
     assert flow.numbers() == []
     assert not flow.ponged()
-    refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.ConnectionReader(resources=["a"], from_=1))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "Input/output error" in refused.message
     description = client.describe("a")
     assert description.state == "serving"
@@ -485,7 +484,7 @@ def test_a_failed_read_of_an_index_affects_only_its_reader(client: Client) -> No
     flow.summon("a")
     assert flow.numbers() == []
     assert client.describe("a").next == 5
-    assert client.refused(w.ConnectionReader(resources=["a"], from_=1)).reason == w.STORAGE
+    assert client.refused(control.ConnectionReader(resources=["a"], from_=1)).reason == control.STORAGE
     rig.disk.heal()
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
@@ -510,8 +509,8 @@ def test_a_stored_pack_that_does_not_decode_ends_only_its_reader(
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
     assert flow.contents() == []
-    refused = client.refused(w.ConnectionReader(resources=["a"], from_=1))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.ConnectionReader(resources=["a"], from_=1))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "contents 1 to 5 are stored as a pack that Arrow refuses" in refused.message
     assert client.read("b") == [b"x"], "others are served"
 
@@ -549,7 +548,7 @@ def test_a_slow_read_delays_only_its_reader(cold: Rig) -> None:
 
 def test_contents_are_read_ahead_during_sending(cold: Rig) -> None:
     client = cold.client()
-    flow = client.flow(client.reader("a", start=1, window=w.Window(contents=10, bytes=1 << 20)))
+    flow = client.flow(client.reader("a", start=1, window=control.Window(contents=10, bytes=1 << 20)))
     flow.summon("a")
     received = flow.numbers()
     cold.hold(Read)
@@ -572,7 +571,7 @@ def test_the_result_of_a_read_is_dropped_if_its_reader_is_closed(cold: Rig) -> N
     flow = client.flow(lease)
     cold.hold(Read)
     flow.summon("a")
-    client.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed)
+    client.ask(control.LeaseClose(lease=lease.lease), control.LeaseClosed)
     cold.let_go()
     assert flow.numbers() == []
     assert cold.broker.parts.readers.busy is False
@@ -580,7 +579,7 @@ def test_the_result_of_a_read_is_dropped_if_its_reader_is_closed(cold: Rig) -> N
 
 def test_a_rebound_reader_starts_with_its_unconfirmed_contents(cold: Rig) -> None:
     client = cold.client()
-    lease = client.reader("a", start=1, window=w.Window(contents=80, bytes=1 << 20))
+    lease = client.reader("a", start=1, window=control.Window(contents=80, bytes=1 << 20))
     flow = client.flow(lease)
     flow.summon("a")
     assert flow.numbers() == list(range(1, 81))
@@ -608,7 +607,7 @@ def test_local_readers_get_places_of_cold_chunks_and_of_the_tail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "LOCAL_FROM", 500)
-    rig = Rig(local_reads=LocalReads("m", w.LocalFiles(directory="/data", key="k")))
+    rig = Rig(local_reads=LocalReads("m", control.LocalFiles(directory="/data", key="k")))
     client = rig.client()
     client.create("a")
     client.fill("a", [bytes(1_000)])

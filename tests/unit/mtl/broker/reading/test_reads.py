@@ -9,7 +9,7 @@ from mtl.broker.steps import begin
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Contents, RangeFrom, Read, Trim
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Rig
 
 
@@ -87,7 +87,7 @@ def test_contents_that_could_not_be_read_are_read_again(rig: Rig, resource: Reso
     failed = begin(reads.check(resource, 1))
     rig.run()
     assert isinstance(failed.error, Refused)
-    assert (failed.error.status, failed.error.reason) == (503, w.STORAGE)
+    assert (failed.error.status, failed.error.reason) == (503, control.STORAGE)
     assert "cannot be read from 1" in failed.error.message
     assert resource.trouble is not None
     rig.disk.heal()

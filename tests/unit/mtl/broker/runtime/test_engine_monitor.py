@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.core import Broker
 from mtl.broker.runtime.engine_monitor import EngineMonitor
@@ -20,10 +20,10 @@ class Core:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    def room(self, free: int, total: int, _: a.Now) -> None:
+    def room(self, free: int, total: int, _: actions.Now) -> None:
         self.calls.append((free, total))
 
-    def users(self, records: Sequence[UserRecord], _: a.Now) -> None:
+    def users(self, records: Sequence[UserRecord], _: actions.Now) -> None:
         self.calls.append([r.name for r in records])
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker import limits as broker_limits
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
@@ -18,14 +18,14 @@ from mtl.net.limits import ZERO_COPY
 from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.storage.api import Chunk, ChunkRef
-from mtl.wire import commands as c
+from mtl.wire import commands
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_pack
 from mtl.wire.places import Place
 from tests.support.core import Sockets
 
-PEER: a.Peer = (Port.PLAIN, b"peer")
-OTHER: a.Peer = (Port.PACKED, b"other")
+PEER: actions.Peer = (Port.PLAIN, b"peer")
+OTHER: actions.Peer = (Port.PACKED, b"other")
 BODIES = [b"%d" % n for n in range(1, 6)]
 
 
@@ -44,25 +44,29 @@ class Desk:
         self.sockets = Sockets()
         self.core = Core()
         self.backlog = Pool(Quotas(QuotaSettings(), lambda _: False), Quota.WAITING_COMMANDS)
-        self.sender = LoopSender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0), self.backlog)
+        self.sender = LoopSender(
+            self.sockets, cast(Outcomes, self.core), lambda: actions.Now(0.0, 0), self.backlog
+        )
 
-    def command(self, command: c.Command, peer: a.Peer = PEER) -> None:
-        self.sender.send(a.Send(peer, *c.encode(command), "me"))
+    def command(self, command: commands.Command, peer: actions.Peer = PEER) -> None:
+        self.sender.send(actions.Send(peer, *commands.encode(command), "me"))
 
-    def sent(self, peer: a.Peer = PEER) -> list[c.Command]:
-        return [c.decode(*x) for x in self.sockets.sent.pop(peer, [])]
+    def sent(self, peer: actions.Peer = PEER) -> list[commands.Command]:
+        return [commands.decode(*x) for x in self.sockets.sent.pop(peer, [])]
 
-    def room(self, messages: int | None, peer: a.Peer = PEER) -> None:
+    def room(self, messages: int | None, peer: actions.Peer = PEER) -> None:
         if messages is None:
             self.sockets.room.pop(peer, None)
         else:
             self.sockets.room[peer] = messages
 
 
-def deliver(first: int = 11, last: int = 15, *, packed: bool = False, body: bytes | None = None) -> a.Deliver:
+def deliver(
+    first: int = 11, last: int = 15, *, packed: bool = False, body: bytes | None = None
+) -> actions.Deliver:
     """Contents of a chunk of five contents, 11 to 15."""
     pack = memoryview(bytes(encode_pack(BODIES)) if body is None else body)
-    return a.Deliver(PEER, "lease", "me", "a", Chunk(reference(len(pack)), pack), first, last, packed)
+    return actions.Deliver(PEER, "lease", "me", "a", Chunk(reference(len(pack)), pack), first, last, packed)
 
 
 def reference(size: int) -> ChunkRef:
@@ -74,39 +78,39 @@ def reference(size: int) -> ChunkRef:
 
 def test_a_command_is_sent_at_once() -> None:
     desk = Desk()
-    desk.command(c.Pong())
-    assert desk.sent() == [c.Pong()]
+    desk.command(commands.Pong())
+    assert desk.sent() == [commands.Pong()]
 
 
 def test_commands_wait_for_room_in_their_order() -> None:
     desk = Desk()
     desk.room(1)
-    commands = [c.Response(n, 200) for n in range(4)]
-    for command in commands:
+    responses = [commands.Response(n, 200) for n in range(4)]
+    for command in responses:
         desk.command(command)
-    desk.command(c.Pong(), OTHER)
-    assert (desk.sent(), desk.sent(OTHER)) == (commands[:1], [c.Pong()])
+    desk.command(commands.Pong(), OTHER)
+    assert (desk.sent(), desk.sent(OTHER)) == (responses[:1], [commands.Pong()])
     desk.room(2)
     desk.sender.flush()
-    assert desk.sent() == commands[1:3]
+    assert desk.sent() == responses[1:3]
     desk.room(None)
-    desk.command(c.Pong())
+    desk.command(commands.Pong())
     desk.sender.on_frame(PEER)
-    assert desk.sent() == [commands[3], c.Pong()]
+    assert desk.sent() == [responses[3], commands.Pong()]
 
 
 def test_contents_wait_behind_commands() -> None:
     """A Response is always before the contents that it announces."""
     desk = Desk()
     desk.room(0)
-    desk.command(c.Response(1, 200))
+    desk.command(commands.Response(1, 200))
     desk.room(None)
     desk.sender.send(deliver())
-    desk.sender.send(a.Relay(PEER, "relay", "me", c.Content(1, "resource", EMPTY, b"x")))
+    desk.sender.send(actions.Relay(PEER, "relay", "me", commands.Content(1, "resource", EMPTY, b"x")))
     assert desk.sent() == []
     assert [x[:2] for x in desk.core.reports] == [("blocked", "lease"), ("unsent", "relay")]
     desk.sender.flush()
-    assert desk.sent() == [c.Response(1, 200)]
+    assert desk.sent() == [commands.Response(1, 200)]
 
 
 def test_a_peer_with_a_full_backlog_is_reported_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +118,7 @@ def test_a_peer_with_a_full_backlog_is_reported_unreachable(monkeypatch: pytest.
     desk = Desk()
     desk.room(0)
     for _ in range(4):
-        desk.command(c.Ping())
+        desk.command(commands.Ping())
     assert desk.core.reports == [("unreachable", PEER)]
     desk.room(None)
     desk.sender.flush()
@@ -126,13 +130,13 @@ def test_a_vanished_peer_is_reported_unreachable(waiting: bool) -> None:
     desk = Desk()
     if waiting:
         desk.room(0)
-        desk.command(c.Ping())
-        desk.command(c.Ping())
+        desk.command(commands.Ping())
+        desk.command(commands.Ping())
     desk.sockets.gone.add(PEER)
     if waiting:
         desk.sender.flush()
     else:
-        desk.command(c.Ping())
+        desk.command(commands.Ping())
     assert desk.core.reports == [("unreachable", PEER)]
     desk.sender.on_frame(PEER)
     assert desk.sent() == []
@@ -140,7 +144,7 @@ def test_a_vanished_peer_is_reported_unreachable(waiting: bool) -> None:
 
 def test_replies_go_to_the_control_socket() -> None:
     desk = Desk()
-    desk.sender.send(a.SendReply((b"id", b""), (b"200", b"{}"), "me"))
+    desk.sender.send(actions.SendReply((b"id", b""), (b"200", b"{}"), "me"))
     assert desk.sockets.replies == [(b"id", b"", b"200", b"{}")]
 
 
@@ -151,19 +155,22 @@ def test_a_pack_is_sent_as_the_stored_chunk() -> None:
     desk = Desk()
     desk.sender.send(deliver(packed=True))
     (content,) = desk.sent()
-    assert isinstance(content, c.Content)
-    assert (content.sequence, content.properties) == (11, c.packed_properties(5, 77))
+    assert isinstance(content, commands.Content)
+    assert (content.sequence, content.properties) == (11, commands.packed_properties(5, 77))
     assert content.body == bytes(encode_pack(BODIES))
 
 
 def test_a_pack_with_a_place_in_a_local_file_is_sent_without_its_octets() -> None:
     desk = Desk()
     chunk = Chunk(reference(500), memoryview(b""), ("/data/1.segment", 4096))
-    desk.sender.send(a.Deliver(PEER, "lease", "me", "a", chunk, 11, 15, packed=True))
+    desk.sender.send(actions.Deliver(PEER, "lease", "me", "a", chunk, 11, 15, packed=True))
     (content,) = desk.sent()
-    assert isinstance(content, c.Content)
+    assert isinstance(content, commands.Content)
     assert (content.sequence, content.body) == (11, b"")
-    assert (c.packed_count(content.properties), c.delivery_timestamp(content.properties)) == (5, 77)
+    assert (commands.packed_count(content.properties), commands.delivery_timestamp(content.properties)) == (
+        5,
+        77,
+    )
     assert Place.of(content.properties) == Place("/data/1.segment", 4096, 500)
 
 
@@ -172,7 +179,7 @@ def test_a_run_of_plain_contents_is_sent(first: int, last: int) -> None:
     desk = Desk()
     desk.sender.send(deliver(first, last))
     contents = desk.sent()
-    assert [(x.sequence, x.body) for x in contents if isinstance(x, c.Content)] == [
+    assert [(x.sequence, x.body) for x in contents if isinstance(x, commands.Content)] == [
         (n, BODIES[n - 11]) for n in range(first, last + 1)
     ]
 
@@ -218,16 +225,16 @@ def test_a_chunk_that_does_not_decode_is_reported_as_damage() -> None:
 
 def test_relays_without_room_are_returned_in_order() -> None:
     desk = Desk()
-    contents = [c.Content(n, "resource", EMPTY, b"x") for n in (1, 2, 3)]
+    contents = [commands.Content(n, "resource", EMPTY, b"x") for n in (1, 2, 3)]
     desk.room(1)
     for content in contents:
-        desk.sender.send(a.Relay(PEER, "lease", "me", content))
+        desk.sender.send(actions.Relay(PEER, "lease", "me", content))
         desk.room(0 if content.sequence == 1 else None)
     assert desk.sent() == contents[:1]
     assert desk.core.reports == [("unsent", "lease", x) for x in contents[1:]]
     desk.sockets.gone.add(PEER)
     desk.sender.flush()
-    desk.sender.send(a.Relay(PEER, "lease", "me", contents[0]))
+    desk.sender.send(actions.Relay(PEER, "lease", "me", contents[0]))
     assert desk.core.reports[-1] == ("unreachable", PEER)
 
 
@@ -237,13 +244,13 @@ def test_commands_that_wait_for_room_are_bounded_for_each_user(monkeypatch: pyte
     monkeypatch.setattr(
         desk.backlog, "_quotas", Quotas(QuotaSettings(dict.fromkeys(Quota, 10)), lambda _: False)
     )
-    peers: list[a.Peer] = [(Port.PLAIN, b"%d" % n) for n in range(5)]
+    peers: list[actions.Peer] = [(Port.PLAIN, b"%d" % n) for n in range(5)]
     for peer in peers:
         desk.room(0, peer)
-        desk.command(c.Pong(), peer)
-        desk.command(c.Pong(), peer)
+        desk.command(commands.Pong(), peer)
+        desk.command(commands.Pong(), peer)
     assert (desk.backlog.used, desk.core.reports) == (10, [])
-    desk.command(c.Pong(), peers[0])
+    desk.command(commands.Pong(), peers[0])
     assert desk.core.reports == [("unreachable", peers[0])]
     assert desk.backlog.used == 8
     desk.room(None, peers[1])
@@ -256,7 +263,7 @@ def test_a_small_part_of_a_chunk_does_not_keep_the_chunk_in_memory(monkeypatch: 
     desk = Desk()
     taken: list[Any] = []
 
-    def take(_peer: a.Peer, _headers: Any, bodies: Any, _owner: str) -> tuple[int, SendOutcome]:
+    def take(_peer: actions.Peer, _headers: Any, bodies: Any, _owner: str) -> tuple[int, SendOutcome]:
         taken.extend(bodies)
         return len(bodies), SendOutcome.OK
 

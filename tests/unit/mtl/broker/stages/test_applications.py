@@ -6,7 +6,7 @@ import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.storage.records import record_key
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.commits import applications, commit, staged, visible
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -22,20 +22,20 @@ def test_applications_are_limited(client: Client, monkeypatch: pytest.MonkeyPatc
     for application in ("one", "two"):
         client.commit(application, 1)
     stage = client.staged("three", 1, "a", [b"x"])
-    refused = client.refused(w.StageCommit(application="three", version=1, stages=[stage]))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    refused = client.refused(control.StageCommit(application="three", version=1, stages=[stage]))
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)
     assert "has 2 applications, and its limit MAX_APPLICATIONS is 2" in refused.message
     assert client.commit("two", 2).already is False
-    client.ask(w.StageForget(application="one"), w.Ok)
+    client.ask(control.StageForget(application="one"), control.Ok)
     client.commit("three", 1, stage)
     assert client.read("a") == [b"x"]
 
 
 def test_forget_allows_an_application_to_start_over(rig: Rig, client: Client) -> None:
     client.commit("app", 5, client.staged("app", 5, "a", [b"x"]))
-    client.ask(w.StageForget(application="app"), w.Ok)
-    refused = client.refused(w.StageForget(application="app"))
-    assert (refused.status, refused.reason) == (404, w.UNKNOWN_APPLICATION)
+    client.ask(control.StageForget(application="app"), control.Ok)
+    refused = client.refused(control.StageForget(application="app"))
+    assert (refused.status, refused.reason) == (404, control.UNKNOWN_APPLICATION)
     rig.crash()
     client = rig.client()
     client.commit("app", 1, client.staged("app", 1, "a", [b"y"]))
@@ -49,12 +49,12 @@ def test_a_forget_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused_in_time(w.StageForget(application="app")).status == 503
-    for unknown in (commit(4), w.StageForget(application="app")):
+    assert client.refused_in_time(control.StageForget(application="app")).status == 503
+    for unknown in (commit(4), control.StageForget(application="app")):
         assert client.refused(unknown).status == 503
     rig.store.hook = lambda _: None
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
-    assert client.refused(commit(4)).reason == w.ROLLED_BACK
+    assert client.refused(commit(4)).reason == control.ROLLED_BACK
 
 
 def test_a_forget_whose_save_fails_has_no_effect_after_a_crash(rig: Rig, client: Client) -> None:
@@ -67,9 +67,9 @@ def test_a_forget_whose_save_fails_has_no_effect_after_a_crash(rig: Rig, client:
             raise refuse(full=False)
 
     rig.store.hook = once
-    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(control.StageForget(application="app")).status == 503
     rig.crash(landed=True)
-    assert rig.client().refused(commit(4)).reason == w.ROLLED_BACK
+    assert rig.client().refused(commit(4)).reason == control.ROLLED_BACK
 
 
 def test_describe_gives_the_last_commit_of_an_application(rig: Rig, client: Client) -> None:
@@ -77,8 +77,8 @@ def test_describe_gives_the_last_commit_of_an_application(rig: Rig, client: Clie
     client.commit("other", 1)
     info = applications(client)["app"]
     assert (info.version, info.query, info.committed) == (7, "q", rig.wall_us)
-    assert info.resources == {"a": w.Published(first=1, contents=1)}
-    only = client.ask(w.StageDescribe(application="other"), w.StageList).applications
+    assert info.resources == {"a": control.Published(first=1, contents=1)}
+    only = client.ask(control.StageDescribe(application="other"), control.StageList).applications
     assert [x.application for x in only] == ["other"]
 
 
@@ -88,9 +88,9 @@ def test_a_query_continues_under_a_name_prefixed_by_its_user(rig: Rig, client: C
     rig.restart()
     client = rig.client()
     again = client.commit("etl.q", 5, client.staged("etl.q", 5, "a", [b"x"]), query="q")
-    assert (again.already, again.resources) == (True, {"a": w.Published(first=1, contents=1)})
-    old = w.StageCommit(application="etl.q", version=4, stages=[], query="q")
-    assert client.refused(old).reason == w.ROLLED_BACK
+    assert (again.already, again.resources) == (True, {"a": control.Published(first=1, contents=1)})
+    old = control.StageCommit(application="etl.q", version=4, stages=[], query="q")
+    assert client.refused(old).reason == control.ROLLED_BACK
     client.commit("etl.q", 6, client.staged("etl.q", 6, "a", [b"y"]), query="q")
     assert client.read("a") == [b"x", b"y"]
     assert client.commit("q", 5, query="q").already, "the former name is left as it was"
@@ -105,7 +105,7 @@ def test_a_query_whose_commits_under_its_former_name_are_unknown_is_refused(rig:
     rig.restart()
     client = rig.client()
     refused = client.refused(commit(5, query="q", application="etl.q"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert applications(client) == {}
 
 
@@ -122,9 +122,9 @@ def test_the_answer_to_a_commit_of_many_resources_fits_a_reply(
     """The commit has taken effect: a refusal for its size would be wrong, and would be repeated for ever."""
     monkeypatch.setattr(broker_limits, "PAGE_OCTETS", 100)
     done = client.commit("app", 1, staged(client, 1, {"a": [b"x"], "b": [b"y"]}))
-    assert (done.resources, done.omitted) == ({"a": w.Published(first=1, contents=1)}, 1)
+    assert (done.resources, done.omitted) == ({"a": control.Published(first=1, contents=1)}, 1)
     again = client.commit("app", 1)
     assert (again.already, again.resources, again.omitted) == (True, done.resources, 1)
-    [described] = client.ask(w.StageDescribe(application="app"), w.StageList).applications
+    [described] = client.ask(control.StageDescribe(application="app"), control.StageList).applications
     assert (described.resources, described.omitted) == (done.resources, 1)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}

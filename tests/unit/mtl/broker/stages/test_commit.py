@@ -12,8 +12,7 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import Refused, StorageFailed
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import Publish, Roll, Save, StorageAction
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.commits import Contents, applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig
 from tests.support.faulty_disk import Crashed
@@ -41,7 +40,7 @@ def test_a_failed_commit_point_has_no_effect(rig: Rig, client: Client, landed: b
             raise refuse(full=False)
 
     rig.store.hook = once
-    assert client.refused(commit(2, stage)).reason == w.STORAGE
+    assert client.refused(commit(2, stage)).reason == control.STORAGE
     client.fill("a", [b"confirmed"])
     rig.crash(landed=landed)
     client = rig.client()
@@ -65,7 +64,7 @@ def test_a_log_that_cannot_be_rolled_refuses_the_commit(
         return perform(actions)
 
     monkeypatch.setattr(rig.engine, "perform", failing)
-    assert client.refused(commit(1, stage)).reason == w.STORAGE
+    assert client.refused(commit(1, stage)).reason == control.STORAGE
     monkeypatch.undo()
     assert client.read("fast") == []
     client.commit("app", 1, stage)
@@ -85,11 +84,11 @@ def test_appends_wait_until_a_failed_commit_point_is_undone(rig: Rig, client: Cl
     assert (asked.answered, flow.sent()) == (False, [])
     rig.sleep(limits.REQUEST_TIMEOUT_S / 2, step=0.1)
     with pytest.raises(Refused, match=r"503 storage.*not known yet whether version 1 is committed"):
-        asked.reply(w.Committed)
-    assert flow.sent() == [c.Reject(1, False, True)]
+        asked.reply(control.Committed)
+    assert flow.sent() == [commands.Reject(1, False, True)]
     assert "not known yet" in (client.describe("a").trouble or "")
-    assert client.refused(commit(1, stage)).reason == w.STORAGE, "and so is a repeated request"
-    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    assert client.refused(commit(1, stage)).reason == control.STORAGE, "and so is a repeated request"
+    assert client.refused(DELETE["a"]).reason == control.OVERLOADED
     rig.store.hook = FaultyStore().hook
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert client.describe("a").trouble is None
@@ -112,7 +111,7 @@ def test_a_disk_failure_after_the_commit_point_delays_the_commit(
     directory = f"/data/{found.intake.key}/"
     rig.disk.fail(op, count=5, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
     refused = client.refused(commit(1, stage))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert visible_ends(client) == {"a": 2, "b": 1}
     if client.describe("a").state == "stopped":
         flow = client.flow(client.writer())
@@ -172,7 +171,7 @@ def crash_after(rig: Rig, where: str, steps: int) -> None:
 def crashes(rig: Rig, client: Client, stages: list[str], truncate: Sequence[str] = ()) -> bool:
     """Whether a commit of these stages is interrupted by the crash."""
     try:
-        begin(client, 1, *stages, truncate=truncate).reply(w.Committed)
+        begin(client, 1, *stages, truncate=truncate).reply(control.Committed)
     except Crashed:
         return True
     rig.disk.crash_after(None)
@@ -215,7 +214,7 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
         committed = contents == whole
         assert ("app" in applications(client)) is committed, step
         again = commit(1, *([] if committed else stages), truncate=replaced)
-        assert client.ask(again, w.Committed).already is committed
+        assert client.ask(again, control.Committed).already is committed
         assert visible(client) == whole, step
         assert client.sequences("a") == (2 if replaced else 1, 3)
         assert leavings(rig) == []
@@ -312,7 +311,7 @@ def test_a_broker_serves_while_a_redo_fails_on_a_full_disk(rig: Rig, client: Cli
 # --- a resource that is in the way --------------------------------------------------------------------------
 
 
-DELETE = {name: w.ResourceDelete(resource=name) for name in ("a", "b")}
+DELETE = {name: control.ResourceDelete(resource=name) for name in ("a", "b")}
 
 
 def stuck_on_b(rig: Rig, client: Client, *, failures: int = 1_000_000) -> None:
@@ -324,7 +323,7 @@ def stuck_on_b(rig: Rig, client: Client, *, failures: int = 1_000_000) -> None:
 
 
 def names(client: Client) -> list[str]:
-    return [x.resource for x in client.ask(w.ResourceList(), w.DescriptionList).resources]
+    return [x.resource for x in client.ask(control.ResourceList(), control.DescriptionList).resources]
 
 
 @pytest.mark.parametrize("how", ["", "restart", "crash"])
@@ -332,7 +331,7 @@ def test_deleting_the_resource_that_blocks_a_commit_completes_the_commit(
     rig: Rig, client: Client, how: str
 ) -> None:
     stuck_on_b(rig, client)
-    client.ask(DELETE["b"], w.Ok)
+    client.ask(DELETE["b"], control.Ok)
     if how:
         getattr(rig, how)()
         client = rig.client()
@@ -347,7 +346,7 @@ def test_deleting_the_resource_that_blocks_a_commit_completes_the_commit(
 
 def test_a_resource_of_a_blocked_commit_that_is_not_blocked_can_be_deleted(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client, failures=3)
-    client.ask(DELETE["a"], w.Ok)
+    client.ask(DELETE["a"], control.Ok)
     rig.sleep(10 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     assert names(client) == ["b"]
     assert client.read("b") == [b"y"]
@@ -358,10 +357,10 @@ def test_all_resources_of_a_blocked_commit_can_be_deleted_in_turn(rig: Rig, clie
     stuck_on_b(rig, client)
     rig.hold(Save)
     first = client.begin(DELETE["b"])
-    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    assert client.refused(DELETE["a"]).reason == control.OVERLOADED
     rig.let_go()
-    first.reply(w.Ok)
-    client.ask(DELETE["a"], w.Ok)
+    first.reply(control.Ok)
+    client.ask(DELETE["a"], control.Ok)
     assert names(client) == []
     assert leavings(rig) == []
 
@@ -375,7 +374,7 @@ def test_a_damaged_resource_can_be_deleted_after_a_restart(rig: Rig, client: Cli
     rig.crash(keep="all")
     client = rig.client()
     assert client.describe("a").state == client.describe("b").state == "stopped"
-    client.ask(DELETE["b"], w.Ok)
+    client.ask(DELETE["b"], control.Ok)
     assert client.read("a") == [b"x"]
     assert client.describe("a").state == "serving"
     assert leavings(rig) == []
@@ -401,7 +400,7 @@ def test_delete_during_the_save_of_the_end_of_a_commit_is_refused(rig: Rig, clie
     rig.hold(Save)
     begin(client, 1, stage)
     rig.let_go(1)  # the commit point; the mark comes next
-    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    assert client.refused(DELETE["a"]).reason == control.OVERLOADED
     rig.let_go()
     assert client.read("a") == [b"x"]
 
@@ -418,7 +417,7 @@ def test_a_crash_in_a_delete_from_a_blocked_commit_is_atomic(landed: bool, power
         stuck_on_b(rig, client)
         crash_after(rig, "records", step)
         try:
-            client.ask(DELETE["b"], w.Ok)
+            client.ask(DELETE["b"], control.Ok)
             crashed = False
         except Crashed:
             rig.crash(power=power, landed=landed)

@@ -11,7 +11,7 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import Append, Publish, Roll, Save, Trim
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -32,7 +32,10 @@ def test_contents_of_all_stages_are_published_in_the_order_of_the_list(rig: Rig,
     done = client.commit("app", 1, second, first)
     assert visible(client) == {"a": [b"before", b"a3", b"a1", b"a2"], "b": [b"b1"]}
     assert not done.already
-    assert done.resources == {"a": w.Published(first=2, contents=3), "b": w.Published(first=1, contents=1)}
+    assert done.resources == {
+        "a": control.Published(first=2, contents=3),
+        "b": control.Published(first=1, contents=1),
+    }
     assert leavings(rig) == []
 
 
@@ -46,7 +49,7 @@ def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
     assert (client.sequences("a"), client.sequences("b")) == ((1, 1), (1, 1))
     rig.let_go()
     assert (client.sequences("a"), client.sequences("b")) == ((1, 2), (1, 2))
-    asked.reply(w.Committed)
+    asked.reply(control.Committed)
 
 
 def test_a_commit_without_stages_counts_as_a_version(rig: Rig, client: Client) -> None:
@@ -68,8 +71,8 @@ def test_a_commit_discards_stages_of_older_versions(rig: Rig, client: Client) ->
     same = staged(client, 2, {"a": [b"overtaken"]})
     other = staged(client, 1, {"a": [b"another's"]}, application="other")
     done = client.commit("app", 2, staged(client, 2, {"a": [b"x"]}))
-    assert done.resources == {"a": w.Published(first=1, contents=1)}
-    assert {x.stage for x in client.ask(w.StageDescribe(), w.StageList).stages} == {same, other}
+    assert done.resources == {"a": control.Published(first=1, contents=1)}
+    assert {x.stage for x in client.ask(control.StageDescribe(), control.StageList).stages} == {same, other}
     assert flow.lease(opened.lease) == 403
     client.commit("app", 3)
     client.commit("other", 1, other)
@@ -135,8 +138,8 @@ def test_a_commit_into_a_resource_of_durability_os(rig: Rig, client: Client) -> 
 # --- replacing contents -------------------------------------------------------------------------------------
 
 
-def replace(client: Client, version: int, *stages: str) -> w.Committed:
-    return client.ask(commit(version, *stages, truncate=["a"]), w.Committed)
+def replace(client: Client, version: int, *stages: str) -> control.Committed:
+    return client.ask(commit(version, *stages, truncate=["a"]), control.Committed)
 
 
 @pytest.mark.parametrize("adopt", [True, False])
@@ -146,7 +149,7 @@ def test_a_truncating_commit_replaces_contents_in_one_step(
 ) -> None:
     """Sequences continue, the old files are removed, contents appended meanwhile remain."""
     monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     client.create("a", durability=durability)
     client.fill("a", [b"old", b"older"])
     client.fill("b", [b"stays"])
@@ -157,7 +160,7 @@ def test_a_truncating_commit_replaces_contents_in_one_step(
     flow = client.flow(client.writer("a"))
     flow.content(1, b"after")
     rig.let_go()
-    assert asked.reply(w.Committed).resources["a"] == w.Published(first=3, contents=1)
+    assert asked.reply(control.Committed).resources["a"] == control.Published(first=3, contents=1)
     assert visible(client) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
     assert client.sequences("a") == (3, 5)
     found = rig.broker.parts.resources.find("/", "a")
@@ -172,7 +175,7 @@ def test_a_truncating_commit_replaces_contents_in_one_step(
 
 def test_a_truncating_commit_without_contents_empties_the_resource(rig: Rig, client: Client) -> None:
     client.fill("a", [b"old"])
-    assert replace(client, 1).resources == {"a": w.Published(first=2, contents=0)}
+    assert replace(client, 1).resources == {"a": control.Published(first=2, contents=0)}
     assert client.read("a") == []
     assert replace(client, 2, client.staged("app", 2, "a", [b"new"])).resources["a"].first == 2
     assert replace(client, 3).resources["a"].first == 3
@@ -198,9 +201,9 @@ def test_a_repeated_truncating_commit_changes_nothing(
 def test_readers_see_truncated_contents_as_removed_by_retention(rig: Rig, client: Client) -> None:
     """A reader at the end misses no content; one behind sees a jump, or its start is refused."""
     client.fill("a", [b"1", b"2"])
-    client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a", from_=2), control.CursorOpened)
     client.reader("a", group="held", holder="h", start=1)
-    ahead, behind = (client.flow(client.reader("a", window=w.Window(contents=n))) for n in (10, 1))
+    ahead, behind = (client.flow(client.reader("a", window=control.Window(contents=n))) for n in (10, 1))
     for flow in (ahead, behind):
         flow.summon("a")
     assert (ahead.numbers(), behind.numbers()) == ([1, 2], [1])
@@ -208,8 +211,8 @@ def test_readers_see_truncated_contents_as_removed_by_retention(rig: Rig, client
     behind.confirm(1)
     assert (ahead.numbers(), behind.numbers()) == ([3], [3])
     for gone in (
-        w.ConnectionReader(resources=["a"], from_=1),
-        w.ConnectionReader(resources=["a"], group="g", confirm="full"),
+        control.ConnectionReader(resources=["a"], from_=1),
+        control.ConnectionReader(resources=["a"], group="g", confirm="full"),
     ):
         refused = client.refused(gone)
         assert isinstance(refused, DataLoss)
@@ -217,11 +220,11 @@ def test_readers_see_truncated_contents_as_removed_by_retention(rig: Rig, client
 
 
 def test_truncate_of_an_unknown_or_stopped_resource_is_refused(rig: Rig, client: Client) -> None:
-    assert client.refused(commit(1, truncate=["nowhere"])).reason == w.UNKNOWN_RESOURCE
+    assert client.refused(commit(1, truncate=["nowhere"])).reason == control.UNKNOWN_RESOURCE
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     found.intake.stop(refuse(full=True))
-    assert client.refused(commit(1, truncate=["a"])).reason == w.STORAGE
+    assert client.refused(commit(1, truncate=["a"])).reason == control.STORAGE
     assert applications(client) == {}
 
 
@@ -231,7 +234,7 @@ def test_a_commit_into_a_stopped_resource_is_refused(rig: Rig, client: Client) -
     assert found is not None
     found.intake.stop(refuse(full=True))
     refused = client.refused(commit(1, stage))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert applications(client) == {}
 
 
@@ -274,7 +277,7 @@ def test_older_versions_and_reused_names_are_refused(
     client.commit("app", 5, client.staged("app", 5, "a", [b"x"]), query="q")
     if status:
         refused = client.refused(commit(version, query=query))
-        assert (refused.status, refused.reason) == (409, w.ROLLED_BACK)
+        assert (refused.status, refused.reason) == (409, control.ROLLED_BACK)
         assert refused.members["version"] == 5
         assert "mtl stages forget" in refused.message
     else:
@@ -294,11 +297,11 @@ def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
     writer.content(1, b"z")
     assert unfinished.stage is not None
     for request, status, reason in (
-        (commit(1, good, "unknown"), 404, w.UNKNOWN_STAGE),
-        (commit(1, good, good), 400, w.BAD_ARGUMENTS),
-        (commit(1, good, other), 400, w.BAD_ARGUMENTS),
-        (commit(1, good, foreign), 400, w.BAD_ARGUMENTS),
-        (commit(1, good, unfinished.stage), 409, w.UNSEALED),
+        (commit(1, good, "unknown"), 404, control.UNKNOWN_STAGE),
+        (commit(1, good, good), 400, control.BAD_ARGUMENTS),
+        (commit(1, good, other), 400, control.BAD_ARGUMENTS),
+        (commit(1, good, foreign), 400, control.BAD_ARGUMENTS),
+        (commit(1, good, unfinished.stage), 409, control.UNSEALED),
     ):
         refused = client.refused(request)
         assert (refused.status, refused.reason) == (status, reason)
@@ -313,12 +316,12 @@ def test_a_commit_into_another_incarnation_is_refused(rig: Rig, client: Client) 
     stage = client.staged("app", 1, "os", [b"x"])
     rig.reincarnate("os")
     refused = rig.client().refused(commit(1, stage))
-    assert (refused.status, refused.reason) == (409, w.INCARNATION)
+    assert (refused.status, refused.reason) == (409, control.INCARNATION)
 
 
 def test_a_commit_into_a_deleted_resource_is_refused(client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    client.ask(w.ResourceDelete(resource="b"), w.Ok)
+    client.ask(control.ResourceDelete(resource="b"), control.Ok)
     assert client.refused(commit(1, stage)).status == 404
     assert client.read("a") == []
 
@@ -327,15 +330,18 @@ def test_conflicting_requests_during_a_commit_are_refused(rig: Rig, client: Clie
     stage = staged(client, 1, {"a": [b"x"]})
     rig.hold(Publish)
     asked = begin(client, 1, stage)
-    assert client.refused(w.ResourceDelete(resource="a")).status == 503
-    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(control.ResourceDelete(resource="a")).status == 503
+    assert client.refused(control.StageForget(application="app")).status == 503
     assert client.refused(commit(2)).status == 503
     assert client.refused(commit(1, stage, application="other")).status == 400
-    spec = w.StageSpec(application="app", version=1, id=stage)
-    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason == w.CLOSED
-    client.ask(w.StageAbort(stages=[stage]), w.Ok)  # left alone
+    spec = control.StageSpec(application="app", version=1, id=stage)
+    assert (
+        client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason
+        == control.CLOSED
+    )
+    client.ask(control.StageAbort(stages=[stage]), control.Ok)  # left alone
     rig.let_go()
-    assert not asked.reply(w.Committed).already
+    assert not asked.reply(control.Committed).already
     assert client.read("a") == [b"x"]
 
 
@@ -344,9 +350,9 @@ def test_a_repeated_request_during_a_commit_gets_its_result(rig: Rig, client: Cl
     rig.hold(Save)
     asked = [begin(client, 1, stage, query="q"), begin(client, 1, spare, query="q"), begin(client, 1)]
     refused = client.refused(commit(1, query="another"))
-    assert refused.reason == w.ROLLED_BACK
+    assert refused.reason == control.ROLLED_BACK
     rig.let_go()
-    replies = [x.reply(w.Committed) for x in asked]
+    replies = [x.reply(control.Committed) for x in asked]
     assert replies[0] == replies[1] == replies[2]
     assert client.read("a") == [b"x"]
     assert leavings(rig) == [], "the stages named only by the second request are discarded as well"
@@ -362,7 +368,7 @@ def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: C
     rig.hold(Save, Publish)
     asked = [client.begin(commit(1, stage, application=app)) for app, stage in stages.items()]
     rig.let_go()
-    assert [x.reply(w.Committed).resources["a"].first for x in asked] == [1, 2, 3]
+    assert [x.reply(control.Committed).resources["a"].first for x in asked] == [1, 2, 3]
     assert visible(client) == {"a": [b"x", b"y", b"z"], "b": [b"x", b"y", b"z"]}
 
 
@@ -375,13 +381,13 @@ def test_appends_during_a_commit_follow_its_contents(rig: Rig, client: Client) -
     asked = begin(client, 1, stage)
     assert not asked.answered
     rig.let_go()
-    asked.reply(w.Committed)
+    asked.reply(control.Committed)
     assert client.read("a") == [b"with the disk", b"staged", b"waits"]
 
 
 def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
     """All kinds of actions on one log, in every order of completion: the intake asserts one action at a time."""
-    client.create("busy", retention=w.Retention(contents=1, age=1.0))
+    client.create("busy", retention=control.Retention(contents=1, age=1.0))
     stages = [client.staged(f"app{n}", 1, "busy", [b"s"]) for n in range(3)]
     flow = client.flow(client.writer("busy", writer="w"))
     actions: list[Callable[[], object]] = [
@@ -391,8 +397,8 @@ def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
             lambda n=n, stage=stage: client.begin(commit(1, stage, application=f"app{n}"))
             for n, stage in enumerate(stages)
         ),
-        lambda: client.begin(w.ConnectionWriter(resources=["busy"], confirm="full", writer="w")),
-        lambda: client.begin(w.ResourceDelete(resource="busy")),
+        lambda: client.begin(control.ConnectionWriter(resources=["busy"], confirm="full", writer="w")),
+        lambda: client.begin(control.ResourceDelete(resource="busy")),
     ]
     for number in range(len(actions)):
         rig.hold(Append, Publish, Save, Trim, Roll)
@@ -400,7 +406,7 @@ def test_actions_of_one_log_never_overlap(rig: Rig, client: Client) -> None:
             action()
             rig.let_go(1)
         rig.let_go()
-        client.ask(w.ResourceCreate(resource="busy", exist_ok=True), w.ResourceCreated)
+        client.ask(control.ResourceCreate(resource="busy", exist_ok=True), control.ResourceCreated)
 
 
 # --- stages of others ---------------------------------------------------------------------------------------
@@ -410,8 +416,8 @@ def test_a_repetition_that_names_the_stage_of_another_application_is_refused(cli
     """It discards its own stages, and must not discard the stage of another user."""
     client.commit("mine", 1)
     theirs = client.staged("theirs", 1, "a", [b"x"])
-    refused = client.refused(w.StageCommit(application="mine", version=1, stages=[theirs]))
-    assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+    refused = client.refused(control.StageCommit(application="mine", version=1, stages=[theirs]))
+    assert (refused.status, refused.reason) == (400, control.BAD_ARGUMENTS)
     assert "belongs to version 1 of 'theirs'" in refused.message
     client.commit("theirs", 1, theirs)
     assert client.read("a") == [b"x"]
@@ -420,7 +426,7 @@ def test_a_repetition_that_names_the_stage_of_another_application_is_refused(cli
 def test_a_repetition_that_names_a_stage_of_another_version_is_refused(client: Client) -> None:
     client.commit("app", 1)
     later = client.staged("app", 2, "a", [b"x"])
-    assert client.refused(w.StageCommit(application="app", version=1, stages=[later])).status == 400
+    assert client.refused(control.StageCommit(application="app", version=1, stages=[later])).status == 400
     client.commit("app", 2, later)
     assert client.read("a") == [b"x"]
 
@@ -432,9 +438,9 @@ def test_a_request_that_joins_a_commit_with_the_stage_of_another_application_is_
     stage = staged(client, 1, {"a": [b"x"]})
     rig.hold(Publish)
     asked = begin(client, 1, stage)
-    refused = rig.client().refused(w.StageCommit(application="app", version=1, stages=[stage, theirs]))
-    assert (refused.status, refused.reason) == (400, w.BAD_ARGUMENTS)
+    refused = rig.client().refused(control.StageCommit(application="app", version=1, stages=[stage, theirs]))
+    assert (refused.status, refused.reason) == (400, control.BAD_ARGUMENTS)
     rig.let_go()
-    asked.reply(w.Committed)
+    asked.reply(control.Committed)
     client.commit("theirs", 1, theirs)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}

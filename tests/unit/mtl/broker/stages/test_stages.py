@@ -9,8 +9,7 @@ import pytest
 from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append, CreateLog, DropLogs, Save
 from mtl.storage.records import StageRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import START_US, Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 from tests.support.logs import files as log_files
@@ -24,8 +23,8 @@ def resources(client: Client) -> None:
     client.create("a", "b")
 
 
-def stages(client: Client, application: str | None = None) -> list[w.StageInfo]:
-    return client.ask(w.StageDescribe(application=application), w.StageList).stages
+def stages(client: Client, application: str | None = None) -> list[control.StageInfo]:
+    return client.ask(control.StageDescribe(application=application), control.StageList).stages
 
 
 def records(rig: Rig) -> list[str]:
@@ -37,7 +36,7 @@ def files(rig: Rig) -> list[str]:
 
 
 def abort(client: Client, *names: str) -> None:
-    client.ask(w.StageAbort(stages=list(names)), w.Ok)
+    client.ask(control.StageAbort(stages=list(names)), control.Ok)
 
 
 # --- staging ------------------------------------------------------------------------------------------------
@@ -49,7 +48,7 @@ def test_staged_contents_are_durable_and_invisible(rig: Rig, client: Client) -> 
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     flow.content(1, b"x")
-    assert flow.sent() == [c.Confirm(1, True)]
+    assert flow.sent() == [commands.Confirm(1, True)]
     assert reader.contents() == []
     assert client.sequences("a") == (1, 1)
     rig.crash()
@@ -76,7 +75,7 @@ def test_describe_gives_the_trouble_of_a_stage(rig: Rig, client: Client) -> None
     flow.content(1, b"x")
     rig.disk.fail("sync", error=errno.ENOSPC)
     flow.content(2, b"y")
-    assert flow.sent() == [c.Confirm(1, True), c.Reject(2, False, True)]
+    assert flow.sent() == [commands.Confirm(1, True), commands.Reject(2, False, True)]
     (stage,) = stages(client)
     assert "no space left" in (stage.trouble or "")
     flow.content(2, b"y")
@@ -91,15 +90,15 @@ def test_a_stage_whose_log_has_stopped_refuses_contents_for_good(rig: Rig, clien
     rig.disk.fail("write", count=2)
     rig.disk.fail("truncate", count=2)
     flow.content(2, b"y")
-    assert flow.sent() == [c.Confirm(1, True), c.Reject(2, False, True)]
+    assert flow.sent() == [commands.Confirm(1, True), commands.Reject(2, False, True)]
     (stage,) = stages(client)
     assert "was stopped" in (stage.trouble or ""), stage.trouble
     flow.content(2, b"y")
     flow.content(3, b"z")
-    assert flow.sent() == [c.Reject(2, False, False), c.Reject(3, False, False)]
-    spec = w.StageSpec(application="app", version=1, id=stage.stage)
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert flow.sent() == [commands.Reject(2, False, False), commands.Reject(3, False, False)]
+    spec = control.StageSpec(application="app", version=1, id=stage.stage)
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
 
 
 def test_a_stage_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
@@ -107,18 +106,19 @@ def test_a_stage_whose_save_fails_is_refused(rig: Rig, client: Client) -> None:
         raise refuse(full=True)
 
     rig.store.hook = full
-    spec = w.StageSpec(application="app", version=1)
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    spec = control.StageSpec(application="app", version=1)
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert stages(client) == []
 
 
 def test_stages_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_STAGES", 1)
     client.stage("app", 1, "a")
-    spec = w.StageSpec(application="app", version=1)
+    spec = control.StageSpec(application="app", version=1)
     assert (
-        client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason == w.OVERLOADED
+        client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).reason
+        == control.OVERLOADED
     )
 
 
@@ -136,7 +136,7 @@ def test_abort_ends_the_lease_and_removes_records_and_files(rig: Rig, client: Cl
     assert (stages(client), records(rig), files(rig)) == ([], [], [])
     assert not flow.ponged(), "its lease is over"
     assert flow.lease(lease.lease) == 403
-    assert client.refused(w.StageCommit(application="app", version=1, stages=[sealed])).status == 404
+    assert client.refused(control.StageCommit(application="app", version=1, stages=[sealed])).status == 404
 
 
 def test_abort_drops_pending_contents(rig: Rig, client: Client) -> None:
@@ -161,7 +161,7 @@ def test_an_abort_whose_save_fails_leaves_the_stage(rig: Rig, client: Client) ->
         raise refuse(full=True)
 
     rig.store.hook = full
-    assert client.refused_in_time(w.StageAbort(stages=[stage])).reason == w.STORAGE
+    assert client.refused_in_time(control.StageAbort(stages=[stage])).reason == control.STORAGE
     rig.store.hook = FaultyStore().hook
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     client.commit("app", 1, stage)
@@ -174,15 +174,17 @@ def test_a_stage_being_aborted_is_not_found(rig: Rig, client: Client) -> None:
     client.flow(lease).content(1, b"x")
     rig.hold(Save)
     assert lease.stage is not None
-    aborted = client.begin(w.StageAbort(stages=[lease.stage]))
+    aborted = client.begin(control.StageAbort(stages=[lease.stage]))
     assert stages(client) == []
-    assert client.refused(w.StageCommit(application="app", version=1, stages=[lease.stage])).status == 404
-    spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 404
-    again = client.begin(w.StageAbort(stages=[lease.stage]))
+    assert (
+        client.refused(control.StageCommit(application="app", version=1, stages=[lease.stage])).status == 404
+    )
+    spec = control.StageSpec(application="app", version=1, id=lease.stage)
+    assert client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 404
+    again = client.begin(control.StageAbort(stages=[lease.stage]))
     rig.let_go()
-    aborted.reply(w.Ok)
-    again.reply(w.Ok)
+    aborted.reply(control.Ok)
+    again.reply(control.Ok)
     assert (records(rig), files(rig)) == ([], [])
 
 
@@ -231,7 +233,7 @@ def test_an_open_stage_with_a_live_lease_does_not_expire(rig: Rig, client: Clien
     flow = client.flow(lease)
     for _ in range(int(2 * HOUR_S / 10)):
         rig.sleep(10, step=5)
-        flow.send(c.Pong())
+        flow.send(commands.Pong())
     assert records(rig) == [lease.stage]
 
 
@@ -295,7 +297,7 @@ def test_a_sealed_stage_with_lost_contents_is_damaged(rig: Rig, client: Client, 
     flow = client.flow(lease)
     for number, name in ((1, "a"), (2, "b"), (3, "b")):
         flow.content(number, b"x", name)
-    sealed = client.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed).stage
+    sealed = client.ask(control.LeaseClose(lease=lease.lease), control.LeaseClosed).stage
     assert sealed is not None
     assert sealed.contents == {"a": 1, "b": 2}
     directory = f"/data/stages/{lease.stage}/1"
@@ -311,8 +313,8 @@ def test_a_sealed_stage_with_lost_contents_is_damaged(rig: Rig, client: Client, 
     rig.kill()
     client = rig.client()
     assert lease.stage is not None
-    refused = client.refused(w.StageCommit(application="app", version=1, stages=[lease.stage]))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.StageCommit(application="app", version=1, stages=[lease.stage]))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "contents where 2 were sealed" in refused.message
     assert client.sequences("a") == (1, 1)
 
@@ -329,11 +331,11 @@ def test_a_stage_with_a_damaged_log_accepts_no_contents_and_no_commit(rig: Rig, 
     rig.start()
     client = rig.client()
     assert lease.stage is not None
-    refused = client.refused(w.StageCommit(application="app", version=1, stages=[lease.stage]))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.StageCommit(application="app", version=1, stages=[lease.stage]))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "damaged" in refused.message
-    spec = w.StageSpec(application="app", version=1, id=lease.stage)
-    assert client.refused(w.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 503
+    spec = control.StageSpec(application="app", version=1, id=lease.stage)
+    assert client.refused(control.ConnectionWriter(resources=["a"], confirm="full", stage=spec)).status == 503
     assert client.sequences("a") == (1, 1)
     abort(client, lease.stage)
     assert files(rig) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.broker import actions as a
+from mtl.broker import actions
 from mtl.broker.outbox import Outbox
 from mtl.broker.writing.ages import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, Ages
 from mtl.storage.api import Save
@@ -36,8 +36,8 @@ class Machine:
         self.ages = Ages(self.outbox, getattr(self, "noted", None), self.boot)
         self.store_record()
 
-    def now(self) -> a.Now:
-        return a.Now(self.mono, self.wall_us, self.boot_s)
+    def now(self) -> actions.Now:
+        return actions.Now(self.mono, self.wall_us, self.boot_s)
 
     def store_record(self) -> None:
         """Store the record that the ages want saved."""

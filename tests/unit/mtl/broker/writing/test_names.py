@@ -6,8 +6,7 @@ import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.storage.records import WriterRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
@@ -27,7 +26,7 @@ def write(client: Client, name: str, number: int = 1) -> None:
     lease = client.writer("a", writer=name)
     flow = client.flow(lease)
     flow.content(number, b"x")
-    assert flow.sent() == [c.Confirm(number, True)]
+    assert flow.sent() == [commands.Confirm(number, True)]
     client.close_lease(lease)
 
 
@@ -83,7 +82,7 @@ def test_a_name_in_use_does_not_expire(rig: Rig, client: Client) -> None:
     for number in range(1, 4):
         for _ in range(int(DAY_S // 4)):
             rig.mono += 4
-            flow.send(c.Pong())
+            flow.send(commands.Pong())
         rig.tick()
         flow.content(number, b"x")
     assert list(saved(rig)) == ["w"]
@@ -116,5 +115,5 @@ def test_writer_names_are_limited(rig: Rig, client: Client, monkeypatch: pytest.
     monkeypatch.setattr(broker_limits, "MAX_WRITER_NAMES", 2)
     for name in ("one", "two", "one"):
         client.writer("a", writer=name)
-    refused = client.refused(w.ConnectionWriter(resources=["a"], confirm="full", writer="three"))
-    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    refused = client.refused(control.ConnectionWriter(resources=["a"], confirm="full", writer="three"))
+    assert (refused.status, refused.reason) == (503, control.OVERLOADED)

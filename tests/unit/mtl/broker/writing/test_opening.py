@@ -14,8 +14,7 @@ from mtl.broker import sorted_keys
 from mtl.errors import Refused
 from mtl.storage.api import OpenLog, Publish, Save
 from mtl.storage.local import DiskAction
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig, Waiting
 from tests.support.faulty_store import refuse
@@ -38,7 +37,7 @@ def many(rig: Rig) -> Client:
 
 
 def described(client: Client, name: str) -> Waiting:
-    return client.begin(w.ResourceDescribe(resource=name))
+    return client.begin(control.ResourceDescribe(resource=name))
 
 
 def under_way(rig: Rig) -> list[str]:
@@ -64,7 +63,7 @@ def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> Non
     assert not asked.answered
     assert under_way(rig) == ["r00", "r13"]
     rig.let_go(2)
-    assert asked.reply(w.DescriptionList).resources[0].next == 2
+    assert asked.reply(control.DescriptionList).resources[0].next == 2
     assert under_way(rig) == ["r01"]
     rig.let_go()
     assert rig.broker.opening.unopened == 0
@@ -72,7 +71,7 @@ def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> Non
 
 
 def test_a_request_for_one_log_precedes_one_for_all_logs(rig: Rig, many: Client) -> None:
-    everything = many.begin(w.ResourceList())
+    everything = many.begin(control.ResourceList())
     description = described(rig.client(), "r19")
     assert len(under_way(rig)) == limits.OPENINGS
     rig.let_go(limits.OPENINGS)
@@ -81,7 +80,7 @@ def test_a_request_for_one_log_precedes_one_for_all_logs(rig: Rig, many: Client)
     assert description.answered
     assert not everything.answered
     rig.let_go()
-    found = everything.reply(w.DescriptionList).resources
+    found = everything.reply(control.DescriptionList).resources
     assert [(x.resource, x.next) for x in found] == [(name, 2) for name in NAMES]
 
 
@@ -106,22 +105,22 @@ def test_a_stopping_broker_opens_no_more_logs(rig: Rig, many: Client) -> None:
 
 # --- waiting requests ---------------------------------------------------------------------------------------
 
-REQUESTS: dict[str, w.Request] = {
-    "read": w.ConnectionReader(resources=["r13"], from_="earliest"),
-    "write": w.ConnectionWriter(resources=["r13"]),
-    "create": w.ResourceCreate(resource="r13", exist_ok=True),
-    "list": w.ResourceList(pattern="r13|r14"),
-    "describe": w.ResourceDescribe(resources=["r13", "r14"]),
-    "match": w.ResourceDescribe(pattern="r13"),
-    "locate": w.ResourceLocate(resource="r13", start=1),
-    "open cursor": w.CursorOpen(group="g", resource="r13"),
-    "delete": w.ResourceDelete(resource="r13"),
+REQUESTS: dict[str, control.Request] = {
+    "read": control.ConnectionReader(resources=["r13"], from_="earliest"),
+    "write": control.ConnectionWriter(resources=["r13"]),
+    "create": control.ResourceCreate(resource="r13", exist_ok=True),
+    "list": control.ResourceList(pattern="r13|r14"),
+    "describe": control.ResourceDescribe(resources=["r13", "r14"]),
+    "match": control.ResourceDescribe(pattern="r13"),
+    "locate": control.ResourceLocate(resource="r13", start=1),
+    "open cursor": control.CursorOpen(group="g", resource="r13"),
+    "delete": control.ResourceDelete(resource="r13"),
 }
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_requests_for_the_contents_of_a_log_wait_until_it_is_open(
-    rig: Rig, many: Client, request_: w.Request
+    rig: Rig, many: Client, request_: control.Request
 ) -> None:
     asked = many.begin(request_)
     assert not asked.answered
@@ -134,28 +133,28 @@ def test_cursors_and_queues_are_described_when_their_logs_are_open(rig: Rig) -> 
     client = rig.client("queue")
     client.create("a")
     client.fill("a", [b"x", b"y"])
-    rig.client().ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    rig.client().ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     consumer(client, "a")
     rig.sleep(1)
     rig.stop()
     rig.start(OpenLog)
-    cursors = rig.client().begin(w.CursorDescribe())
-    queues = rig.client("queue").begin(w.QueueDescribe())
+    cursors = rig.client().begin(control.CursorDescribe())
+    queues = rig.client("queue").begin(control.QueueDescribe())
     assert not cursors.answered
     assert not queues.answered
     rig.let_go()
-    assert cursors.reply(w.CursorList).cursors[0].behind == 2
-    assert queues.reply(w.QueueList).queues[0].next == 3
+    assert cursors.reply(control.CursorList).cursors[0].behind == 2
+    assert queues.reply(control.QueueList).queues[0].next == 3
 
 
 def test_contents_for_an_unopened_log_are_pushed_back_and_open_it(rig: Rig, many: Client) -> None:
     flow = many.flow(many.writer())
     flow.content(1, b"x", "r13")
-    assert flow.sent() == [c.Reject(1, False, True)]
+    assert flow.sent() == [commands.Reject(1, False, True)]
     assert "r13" in under_way(rig)
     rig.let_go()
     flow.content(1, b"x", "r13")
-    assert flow.sent() == [c.Confirm(1, True)]
+    assert flow.sent() == [commands.Confirm(1, True)]
 
 
 def test_the_summon_of_a_consumer_of_all_resources_waits_for_the_log(rig: Rig) -> None:
@@ -166,25 +165,25 @@ def test_the_summon_of_a_consumer_of_all_resources_waits_for_the_log(rig: Rig) -
     rig.start(OpenLog)
     client = rig.client("queue")
     flow = client.flow(client.reader())
-    flow.send(c.Summon(9, "a"))
+    flow.send(commands.Summon(9, "a"))
     assert flow.sent() == []
     rig.let_go()
     response, content = flow.sent()
-    assert response == c.Response(9, 200)
-    assert isinstance(content, c.Content)
+    assert response == commands.Response(9, 200)
+    assert isinstance(content, commands.Content)
     assert bytes(content.body) == b"x"
 
 
 def test_a_long_poll_is_answered_when_a_log_with_news_opens(rig: Rig, many: Client) -> None:
     fail_opens(rig, "r13")
     rig.let_go()
-    state = many.ask(w.ResourceDescribe(resource="r13"), w.DescriptionList).state
-    asked = many.begin(w.ResourceDescribe(resource="r13", since=state, wait=60_000))
+    state = many.ask(control.ResourceDescribe(resource="r13"), control.DescriptionList).state
+    asked = many.begin(control.ResourceDescribe(resource="r13", since=state, wait=60_000))
     rig.sleep(1)
     assert not asked.answered, "its client would ask again at once"
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
-    assert asked.reply(w.DescriptionList).resources[0].next == 2
+    assert asked.reply(control.DescriptionList).resources[0].next == 2
 
 
 def test_a_request_waiting_for_a_log_is_refused_if_its_right_is_revoked() -> None:
@@ -194,11 +193,11 @@ def test_a_request_waiting_for_a_log_is_refused_if_its_right_is_revoked() -> Non
     rig.stop()
     rig.start(OpenLog)
     rig.broker.users([admin, user("me", "secret", "read .*")], rig.now())
-    asked = logged_in(rig, "me").begin(w.ResourceLocate(resource="a", start=1))
+    asked = logged_in(rig, "me").begin(control.ResourceLocate(resource="a", start=1))
     rig.broker.users([admin, user("me", "secret", "read b")], rig.now())
     rig.let_go()
     with pytest.raises(Refused, match="403"):
-        asked.reply(w.Located)
+        asked.reply(control.Located)
 
 
 def test_a_page_needs_the_logs_of_the_names_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,17 +209,17 @@ def test_a_page_needs_the_logs_of_the_names_on_it(monkeypatch: pytest.MonkeyPatc
     other.create("a", "z")
     for name in ("a", "z"):
         other.fill(name, [b"x"])
-        other.ask(w.CursorOpen(group="g", resource=name, from_=1), w.CursorOpened)
-        consuming.ask(w.ConnectionReader(resources=[name], confirm="none"), w.DataLease)
+        other.ask(control.CursorOpen(group="g", resource=name, from_=1), control.CursorOpened)
+        consuming.ask(control.ConnectionReader(resources=[name], confirm="none"), control.DataLease)
     rig.stop()
     rig.start(OpenLog)
     rig.broker.users(users, rig.now())
     me = logged_in(rig, "me")
-    asked = [me.begin(w.CursorDescribe()), me.begin(w.QueueDescribe())]
+    asked = [me.begin(control.CursorDescribe()), me.begin(control.QueueDescribe())]
     while not all(x.answered for x in asked):
         rig.let_go(1)
-    assert [x.behind for x in asked[0].reply(w.CursorList).cursors] == [1]
-    assert [x.ready for x in asked[1].reply(w.QueueList).queues] == [1]
+    assert [x.behind for x in asked[0].reply(control.CursorList).cursors] == [1]
+    assert [x.ready for x in asked[1].reply(control.QueueList).queues] == [1]
 
 
 # --- failures that pass -------------------------------------------------------------------------------------
@@ -231,18 +230,18 @@ def test_a_log_without_positions_opens_when_the_disk_recovers(rig: Rig, many: Cl
     """Such logs were once reported to end at 1 until the next start."""
     fail_opens(rig, error=error)
     rig.let_go()
-    for found in many.ask(w.ResourceList(), w.DescriptionList).resources:
+    for found in many.ask(control.ResourceList(), control.DescriptionList).resources:
         assert (found.state, found.known_earliest, found.known_next) == ("stopped", None, None)
         assert (found.bytes, found.contents) == (None, None)
         assert found.trouble
     for request in (
-        w.ConnectionReader(resources=["r01"]),
-        w.ConnectionWriter(resources=["r01"]),
-        w.ResourceLocate(resource="r01", start=1),
-        w.CursorOpen(group="g", resource="r01"),
+        control.ConnectionReader(resources=["r01"]),
+        control.ConnectionWriter(resources=["r01"]),
+        control.ResourceLocate(resource="r01", start=1),
+        control.CursorOpen(group="g", resource="r01"),
     ):
         refused = many.refused(request)
-        assert (refused.status, refused.reason) == (503, w.STORAGE)
+        assert (refused.status, refused.reason) == (503, control.STORAGE)
         assert "opening" in refused.message
     rig.sleep(60)
     rig.disk.heal()
@@ -256,15 +255,15 @@ def test_cursors_and_queues_of_an_unopened_log_have_no_end(rig: Rig) -> None:
     client = rig.client("queue")
     client.create("a")
     client.fill("a", [b"x", b"y"])
-    rig.client().ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    rig.client().ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     consumer(client, "a")
     rig.sleep(1)
     rig.stop()
     fail_opens(rig)
     rig.start()
-    (cursor,) = rig.client().ask(w.CursorDescribe(), w.CursorList).cursors
+    (cursor,) = rig.client().ask(control.CursorDescribe(), control.CursorList).cursors
     assert (cursor.position, cursor.next, cursor.behind, cursor.bytes_behind) == (1, None, None, None)
-    (queue,) = rig.client("queue").ask(w.QueueDescribe(), w.QueueList).queues
+    (queue,) = rig.client("queue").ask(control.QueueDescribe(), control.QueueList).queues
     assert (queue.position, queue.next, queue.unsettled, queue.ready) == (1, None, None, None)
 
 
@@ -347,7 +346,7 @@ def test_a_log_that_opens_late_is_logged_once(
 def test_a_resource_whose_log_does_not_open_can_be_deleted(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
-    many.ask(w.ResourceDelete(resource="r13"), w.Ok)
+    many.ask(control.ResourceDelete(resource="r13"), control.Ok)
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert rig.broker.opening.unopened == 0
@@ -360,7 +359,7 @@ def test_a_log_is_not_opened_during_a_delete_but_after_a_failed_one(rig: Rig, ma
     rig.let_go()
     rig.disk.heal()
     rig.hold(Save)
-    asked = many.begin(w.ResourceDelete(resource="r13"))
+    asked = many.begin(control.ResourceDelete(resource="r13"))
     if not rig.held:  # it was opened for the request
         raise AssertionError("nothing is being saved")
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
@@ -373,7 +372,7 @@ def test_a_log_is_not_opened_during_a_delete_but_after_a_failed_one(rig: Rig, ma
     rig.store.hook = full
     rig.let_go()
     with pytest.raises(Refused, match="storage"):
-        asked.reply(w.Ok)
+        asked.reply(control.Ok)
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert many.read("r13") == [b"r13"]
 
@@ -392,12 +391,12 @@ def test_a_named_writer_of_all_resources_waits_for_all_its_numbers(rig: Rig) -> 
     fail_opens(rig, "a")
     rig.start()
     client = rig.client()
-    request = w.ConnectionWriter(resources=[], confirm="full", writer="w")
+    request = control.ConnectionWriter(resources=[], confirm="full", writer="w")
     refused = client.refused(request)
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     rig.disk.heal()
     rig.mono += broker_limits.OPEN_RETRY_S
-    assert client.ask(request, w.DataLease).last == {"a": 2, "b": 1}
+    assert client.ask(request, control.DataLease).last == {"a": 2, "b": 1}
 
 
 # --- stages and commits -------------------------------------------------------------------------------------
@@ -409,13 +408,13 @@ def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -
     rig.stop()
     rig.start(OpenLog)
     client = rig.client()
-    request = client.begin(w.StageDescribe())
+    request = client.begin(control.StageDescribe())
     asked = begin(rig.client(), 1, stage)
     assert not request.answered
     assert not asked.answered
     rig.let_go()
-    request.reply(w.StageList)
-    asked.reply(w.Committed)
+    request.reply(control.StageList)
+    asked.reply(control.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
@@ -425,13 +424,13 @@ def test_a_stage_continues_with_the_logs_already_created(rig: Rig, client: Clien
     client.flow(lease).content(1, b"x", "a")
     rig.kill()
     client = rig.client()
-    (stage,) = client.ask(w.StageDescribe(), w.StageList).stages
+    (stage,) = client.ask(control.StageDescribe(), control.StageList).stages
     assert stage.contents == {"a": 1}
     again = client.stage("app", 1, "a", "b", id=lease.stage)
     assert again.last == {"a": 1}
     client.flow(again).content(2, b"y", "b")
     client.close_lease(again)
-    client.ask(commit(1, stage.stage), w.Committed)
+    client.ask(commit(1, stage.stage), control.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
@@ -444,10 +443,10 @@ def test_a_stage_whose_logs_do_not_open_is_not_committed_in_part(rig: Rig, clien
     rig.start()
     client = rig.client()
     refused = client.refused(commit(1, stage))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
-    client.ask(commit(1, stage), w.Committed)
+    client.ask(commit(1, stage), control.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
@@ -484,13 +483,15 @@ def test_an_interrupted_commit_completes_when_its_logs_open(
     client = rig.client()
     assert rig.broker.ready
     assert client.refused(commit(1, stage)).status == 503
-    for found in client.ask(w.ResourceDescribe(resources=["a", "b"]), w.DescriptionList).resources:
+    for found in client.ask(
+        control.ResourceDescribe(resources=["a", "b"]), control.DescriptionList
+    ).resources:
         assert found.state == "stopped"
         assert found.known_next in {None, 2 if found.resource == "a" else 1}
     rig.sleep(30)
     flow = client.flow(client.writer())
     flow.content(1, b"no", "a")
-    assert flow.sent() == [c.Reject(1, False, True)]
+    assert flow.sent() == [commands.Reject(1, False, True)]
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}

@@ -11,37 +11,39 @@ from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss, Refused
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.storage.records import ResourceRecord
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from tests.support.core import START_US, Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 from tests.support.logs import files
 
 
 def names(client: Client, pattern: str | None = None) -> list[str]:
-    return [x.resource for x in client.ask(w.ResourceList(pattern=pattern), w.DescriptionList).resources]
+    return [
+        x.resource
+        for x in client.ask(control.ResourceList(pattern=pattern), control.DescriptionList).resources
+    ]
 
 
 def state(client: Client) -> str:
     """The state after all changes up to now, for a long poll."""
-    found = client.ask(w.ResourceDescribe(), w.DescriptionList).state
+    found = client.ask(control.ResourceDescribe(), control.DescriptionList).state
     assert found is not None
     return found
 
 
-def about_a(since: str) -> list[w.Request]:
+def about_a(since: str) -> list[control.Request]:
     """Requests whose answer depends on whether the resource `a` exists."""
     return [
-        w.ResourceList(),
-        w.ResourceList(pattern="a|b"),
-        w.ResourceDescribe(),
-        w.ResourceDescribe(resource="a"),
-        w.ResourceDescribe(pattern="a"),
-        w.ResourceDescribe(resources=["a"], missing_ok=True),
-        w.ResourceDescribe(pattern="a", since=since, wait=60_000),
-        w.ResourceDescribe(resources=["a"], missing_ok=True, since=since, wait=60_000),
-        w.QueueDescribe(),
-        w.QueueDescribe(resource="a"),
+        control.ResourceList(),
+        control.ResourceList(pattern="a|b"),
+        control.ResourceDescribe(),
+        control.ResourceDescribe(resource="a"),
+        control.ResourceDescribe(pattern="a"),
+        control.ResourceDescribe(resources=["a"], missing_ok=True),
+        control.ResourceDescribe(pattern="a", since=since, wait=60_000),
+        control.ResourceDescribe(resources=["a"], missing_ok=True, since=since, wait=60_000),
+        control.QueueDescribe(),
+        control.QueueDescribe(resource="a"),
     ]
 
 
@@ -57,9 +59,9 @@ def records(rig: Rig) -> list[str]:
 
 
 def test_create_and_describe(client: Client) -> None:
-    retention = w.Retention(bytes=1 << 30, age=3600.0, groups=("g",))
+    retention = control.Retention(bytes=1 << 30, age=3600.0, groups=("g",))
     created = client.ask(
-        w.ResourceCreate(resource="a", durability="os", retention=retention), w.ResourceCreated
+        control.ResourceCreate(resource="a", durability="os", retention=retention), control.ResourceCreated
     ).resource
     assert created == client.describe("a")
     assert (created.resource, created.earliest, created.next, created.contents) == ("a", 1, 1, 0)
@@ -82,20 +84,20 @@ def test_a_description_follows_the_contents(rig: Rig, client: Client) -> None:
 def test_create_of_an_existing_resource(client: Client) -> None:
     client.create("a")
     first = client.describe("a")
-    refused = client.refused(w.ResourceCreate(resource="a"))
-    assert (refused.status, refused.reason) == (409, w.EXISTS)
-    again = client.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
+    refused = client.refused(control.ResourceCreate(resource="a"))
+    assert (refused.status, refused.reason) == (409, control.EXISTS)
+    again = client.ask(control.ResourceCreate(resource="a", exist_ok=True), control.ResourceCreated)
     assert again.resource == first
 
 
 def test_two_concurrent_creates_of_one_name(rig: Rig, client: Client) -> None:
     rig.hold(CreateLog)
-    asked = [client.begin(w.ResourceCreate(resource="a", exist_ok=ok)) for ok in (False, False, True)]
+    asked = [client.begin(control.ResourceCreate(resource="a", exist_ok=ok)) for ok in (False, False, True)]
     rig.let_go()
-    made = asked[0].reply(w.ResourceCreated)
+    made = asked[0].reply(control.ResourceCreated)
     with pytest.raises(Refused, match="exists"):
-        asked[1].reply(w.ResourceCreated)
-    assert asked[2].reply(w.ResourceCreated) == made
+        asked[1].reply(control.ResourceCreated)
+    assert asked[2].reply(control.ResourceCreated) == made
     assert len(directories(rig)) == 1
 
 
@@ -110,8 +112,8 @@ def test_names_are_not_used_as_paths(rig: Rig, client: Client, name: str) -> Non
 @pytest.mark.parametrize("op", ["create", "write", "sync", "rename", "fsync_dir", "make_dir"])
 def test_a_failed_create_leaves_no_files_or_records(rig: Rig, client: Client, op: str) -> None:
     rig.disk.fail(op, error=errno.ENOSPC)
-    refused = client.refused(w.ResourceCreate(resource="a"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    refused = client.refused(control.ResourceCreate(resource="a"))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert (names(client), directories(rig), records(rig)) == ([], [], [])
     client.create("a")
     client.fill("a", [b"x"])
@@ -127,7 +129,7 @@ def test_a_failed_save_of_a_create_leaves_nothing_after_a_crash(rig: Rig, client
             raise refuse(full=False)
 
     rig.store.hook = once
-    assert client.refused(w.ResourceCreate(resource="a")).status == 503
+    assert client.refused(control.ResourceCreate(resource="a")).status == 503
     rig.crash(landed=True)
     assert names(rig.client()) == []
     assert directories(rig) == []
@@ -138,18 +140,18 @@ def test_a_create_is_answered_only_after_its_failed_save_is_undone(rig: Rig, cli
         raise refuse(full=False)
 
     rig.store.hook = failing
-    asked = client.begin(w.ResourceCreate(resource="a"))
+    asked = client.begin(control.ResourceCreate(resource="a"))
     assert not asked.answered
     rig.store.hook = FaultyStore().hook
     rig.sleep(broker_limits.SAVE_RETRY_S)
     with pytest.raises(Refused, match="storage"):
-        asked.reply(w.ResourceCreated)
+        asked.reply(control.ResourceCreated)
 
 
 def test_resources_are_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_RESOURCES", 2)
     client.create("a", "b")
-    assert client.refused(w.ResourceCreate(resource="c")).reason == w.OVERLOADED
+    assert client.refused(control.ResourceCreate(resource="c")).reason == control.OVERLOADED
 
 
 # --- List ---------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def test_list_is_sorted_and_filtered(client: Client) -> None:
     assert names(client) == ["a", "ab", "b", "c"]
     assert names(client, "a.*") == ["a", "ab"]
     assert names(client, "nothing") == []
-    assert client.refused(w.ResourceList(pattern="(")).status == 400
+    assert client.refused(control.ResourceList(pattern="(")).status == 400
 
 
 # --- Delete -------------------------------------------------------------------------------------------------
@@ -172,38 +174,38 @@ def test_delete_removes_leases_cursors_stages_and_files(rig: Rig, client: Client
     reader, writer = client.flow(client.reader("a", group="g")), client.flow(client.writer("a", "b"))
     stage = client.staged("app", 1, "a", [b"x"])
     kept = client.staged("app", 1, "b", [b"x"])
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     assert (names(client), records(rig)) == (["b"], ["b"])
     assert not reader.ponged()
     assert not writer.ponged()
-    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
-    assert [x.stage for x in client.ask(w.StageDescribe(), w.StageList).stages] == [kept]
+    assert client.ask(control.CursorDescribe(), control.CursorList).cursors == []
+    assert [x.stage for x in client.ask(control.StageDescribe(), control.StageList).stages] == [kept]
     assert stage not in rig.disk.list_dir("/data/stages")
     assert len(directories(rig)) == 1
-    assert client.refused(w.ResourceDescribe(resource="a")).members["missing"] == ["a"]
+    assert client.refused(control.ResourceDescribe(resource="a")).members["missing"] == ["a"]
 
 
 def test_a_recreated_resource_has_another_incarnation_and_starts_at_one(client: Client) -> None:
     client.create("a")
     client.fill("a", [b"old"])
     former = client.describe("a").incarnation
-    client.ask(w.ResourceDelete(resource="a", incarnation=former), w.Ok)
+    client.ask(control.ResourceDelete(resource="a", incarnation=former), control.Ok)
     client.create("a")
     assert client.describe("a").incarnation != former
     assert client.sequences("a") == (1, 1)
     for request in (
-        w.ConnectionReader(resources=["a"], incarnation=former),
-        w.ConnectionWriter(resources=["a"], incarnations={"a": former}),
-        w.ResourceLocate(resource="a", start=1, incarnation=former),
-        w.CursorOpen(group="g", resource="a", incarnation=former),
-        w.ResourceDelete(resource="a", incarnation=former),
+        control.ConnectionReader(resources=["a"], incarnation=former),
+        control.ConnectionWriter(resources=["a"], incarnations={"a": former}),
+        control.ResourceLocate(resource="a", start=1, incarnation=former),
+        control.CursorOpen(group="g", resource="a", incarnation=former),
+        control.ResourceDelete(resource="a", incarnation=former),
     ):
         refused = client.refused(request)
-        assert (refused.status, refused.reason) == (409, w.INCARNATION)
+        assert (refused.status, refused.reason) == (409, control.INCARNATION)
 
 
 def test_delete_of_an_unknown_resource_is_refused(client: Client) -> None:
-    assert client.refused(w.ResourceDelete(resource="a")).status == 404
+    assert client.refused(control.ResourceDelete(resource="a")).status == 404
 
 
 def test_delete_drops_contents_that_wait_for_the_disk(rig: Rig, client: Client) -> None:
@@ -212,30 +214,30 @@ def test_delete_drops_contents_that_wait_for_the_disk(rig: Rig, client: Client) 
     rig.hold(Append)
     flow.content(1, b"with the disk", "a")
     flow.content(2, b"waits", "a")
-    deleted = client.begin(w.ResourceDelete(resource="a"))
+    deleted = client.begin(control.ResourceDelete(resource="a"))
     rig.let_go()
-    deleted.reply(w.Ok)
+    deleted.reply(control.Ok)
     assert rig.inbound_octets() == 0
-    assert flow.sent()[-1] == c.Reject(2, False, True)
+    assert flow.sent()[-1] == commands.Reject(2, False, True)
 
 
 def test_requests_during_a_delete_of_the_resource_are_refused(rig: Rig, client: Client) -> None:
     client.create("a")
     rig.hold(Save)
-    deleted = client.begin(w.ResourceDelete(resource="a"))
+    deleted = client.begin(control.ResourceDelete(resource="a"))
     for request, status in (
-        (w.ConnectionReader(resources=["a"]), 503),
-        (w.ConnectionWriter(resources=["a"]), 503),
-        (w.ResourceDelete(resource="a"), 503),
-        (w.ResourceDescribe(resource="a"), 503),
-        (w.ResourceDescribe(resources=["gone", "a"]), 503),
-        (w.ResourceCreate(resource="a"), 503),
-        (w.ResourceCreate(resource="a", exist_ok=True), 503),
+        (control.ConnectionReader(resources=["a"]), 503),
+        (control.ConnectionWriter(resources=["a"]), 503),
+        (control.ResourceDelete(resource="a"), 503),
+        (control.ResourceDescribe(resource="a"), 503),
+        (control.ResourceDescribe(resources=["gone", "a"]), 503),
+        (control.ResourceCreate(resource="a"), 503),
+        (control.ResourceCreate(resource="a", exist_ok=True), 503),
     ):
         assert client.refused(request).status == status
     assert names(client) == ["a"], "it exists until its deletion is durable"
     rig.let_go()
-    deleted.reply(w.Ok)
+    deleted.reply(control.Ok)
     assert names(client) == []
     client.create("a")
 
@@ -251,7 +253,7 @@ def test_a_delete_whose_save_fails_has_no_effect(rig: Rig, client: Client) -> No
             raise refuse(full=False)
 
     rig.store.hook = once
-    assert client.refused(w.ResourceDelete(resource="a")).status == 503
+    assert client.refused(control.ResourceDelete(resource="a")).status == 503
     client.fill("a", [b"y"])
     rig.crash(landed=True)
     assert rig.client().read("a") == [b"x", b"y"]
@@ -270,9 +272,9 @@ def whole(client: Client) -> None:
 
 
 def is_whole(client: Client, stage: str) -> None:
-    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
+    (cursor,) = client.ask(control.CursorDescribe(group="g"), control.CursorList).cursors
     assert (cursor.resource, cursor.position) == ("a", 2)
-    (queue,) = client.ask(w.QueueDescribe(group="q"), w.QueueList).queues
+    (queue,) = client.ask(control.QueueDescribe(group="q"), control.QueueList).queues
     assert (queue.resource, queue.unsettled) == ("a", 1)
     client.commit("app", 1, stage)
     assert client.read("a") == [b"x", b"y", b"staged"]
@@ -293,17 +295,17 @@ def test_a_delete_while_records_cannot_be_saved_is_answered_and_atomic(
 
     rig.store.hook = full
     since = state(client)
-    waiting = client.begin(w.ResourceDescribe(pattern="a", since=since, wait=20_000))
-    refused = client.refused_in_time(w.ResourceDelete(resource="a"))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    waiting = client.begin(control.ResourceDescribe(pattern="a", since=since, wait=20_000))
+    refused = client.refused_in_time(control.ResourceDelete(resource="a"))
+    assert (refused.status, refused.reason) == (503, control.STORAGE)
     assert "no space left" in refused.message
-    for again in (w.ResourceDelete(resource="a"), *about_a(since)):
-        assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
+    for again in (control.ResourceDelete(resource="a"), *about_a(since)):
+        assert client.refused(again).reason == control.STORAGE, "it is not known whether it is there"
     assert names(client, "b.*") == []
-    assert client.ask(w.QueueDescribe(resource="b"), w.QueueList).queues == []
+    assert client.ask(control.QueueDescribe(resource="b"), control.QueueList).queues == []
     rig.sleep(20)
-    with pytest.raises(Refused, match=w.STORAGE):
-        waiting.reply(w.DescriptionList)
+    with pytest.raises(Refused, match=control.STORAGE):
+        waiting.reply(control.DescriptionList)
     rig.store.hook = lambda _: None
     if how == "space":
         rig.sleep(2 * broker_limits.SAVE_RETRY_S)
@@ -313,12 +315,12 @@ def test_a_delete_while_records_cannot_be_saved_is_answered_and_atomic(
         rig.crash(landed=how.endswith("landed"))
     client = rig.client()
     if how.endswith("landed") and when == "commit" and not names(client):
-        assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
-        assert client.ask(w.StageDescribe(), w.StageList).stages == []
-        assert client.ask(w.QueueDescribe(), w.QueueList).queues == []
+        assert client.ask(control.CursorDescribe(), control.CursorList).cursors == []
+        assert client.ask(control.StageDescribe(), control.StageList).stages == []
+        assert client.ask(control.QueueDescribe(), control.QueueList).queues == []
         return
     is_whole(client, stage)
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     assert (names(client), records(rig)) == ([], [])
 
 
@@ -328,11 +330,11 @@ def test_a_create_while_records_cannot_be_saved_is_answered(rig: Rig, client: Cl
 
     rig.store.hook = full
     since = state(client)
-    refused = client.refused_in_time(w.ResourceCreate(resource="a"))
-    assert refused.reason == w.STORAGE
+    refused = client.refused_in_time(control.ResourceCreate(resource="a"))
+    assert refused.reason == control.STORAGE
     assert "not known yet whether resource 'a' was made" in refused.message
-    for again in (w.ResourceCreate(resource="a"), *about_a(since)):
-        assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
+    for again in (control.ResourceCreate(resource="a"), *about_a(since)):
+        assert client.refused(again).reason == control.STORAGE, "it is not known whether it is there"
     assert names(client, "b.*") == []
     rig.store.hook = lambda _: None
     rig.sleep(2 * broker_limits.SAVE_RETRY_S)
@@ -346,7 +348,7 @@ def test_contents_during_a_failing_delete_wait_and_are_confirmed(rig: Rig, clien
     client.create("a")
     flow = client.flow(client.writer())
     rig.hold(Save)
-    deleting = client.begin(w.ResourceDelete(resource="a"))
+    deleting = client.begin(control.ResourceDelete(resource="a"))
     flow.content(1, b"x", "a")
     assert flow.sent() == []
 
@@ -357,14 +359,14 @@ def test_contents_during_a_failing_delete_wait_and_are_confirmed(rig: Rig, clien
     rig.store.hook = full
     rig.let_go()
     with pytest.raises(Refused, match="no space"):
-        deleting.reply(w.Ok)
-    assert flow.sent() == [c.Confirm(1, True)]
+        deleting.reply(control.Ok)
+    assert flow.sent() == [commands.Confirm(1, True)]
 
 
 def test_files_that_could_not_be_removed_are_removed_at_the_next_start(rig: Rig, client: Client) -> None:
     client.create("a")
     rig.disk.fail("unlink")
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     assert len(directories(rig)) == 1
     rig.restart()
     assert directories(rig) == []
@@ -400,14 +402,14 @@ def test_a_damaged_log_stops_only_its_resource(stopped: Client) -> None:
     with pytest.raises(Refused, match=r"503 storage.*damaged"):
         _ = found.next
     for request in (
-        w.ConnectionReader(resources=["a"]),
-        w.ConnectionWriter(resources=["a"]),
-        w.ConnectionWriter(resources=["b", "a"]),
-        w.ResourceLocate(resource="a", start=1),
-        w.CursorOpen(group="g", resource="a"),
+        control.ConnectionReader(resources=["a"]),
+        control.ConnectionWriter(resources=["a"]),
+        control.ConnectionWriter(resources=["b", "a"]),
+        control.ResourceLocate(resource="a", start=1),
+        control.CursorOpen(group="g", resource="a"),
     ):
         refused = stopped.refused(request)
-        assert (refused.status, refused.reason) == (503, w.STORAGE)
+        assert (refused.status, refused.reason) == (503, control.STORAGE)
         assert "damaged" in refused.message
     stopped.fill("b", [b"z"])
     assert stopped.read("b") == [b"x", b"y", b"z"]
@@ -416,11 +418,11 @@ def test_a_damaged_log_stops_only_its_resource(stopped: Client) -> None:
 def test_contents_for_a_stopped_resource_are_pushed_back(stopped: Client) -> None:
     flow = stopped.flow(stopped.writer())
     flow.content(1, b"x", "a")
-    assert flow.sent() == [c.Reject(1, False, True)]
+    assert flow.sent() == [commands.Reject(1, False, True)]
 
 
 def test_a_stopped_resource_can_be_deleted_and_recreated(rig: Rig, stopped: Client) -> None:
-    stopped.ask(w.ResourceDelete(resource="a"), w.Ok)
+    stopped.ask(control.ResourceDelete(resource="a"), control.Ok)
     stopped.create("a")
     stopped.fill("a", [b"new"])
     rig.restart()
@@ -434,9 +436,9 @@ def test_a_log_stopped_by_a_failed_write_can_still_be_read(rig: Rig, client: Cli
     rig.disk.fail("sync", count=3)  # of the group, and of all that is tried after it
     rig.disk.fail("fsync_dir")
     flow.content(1, b"y")
-    assert flow.sent() == [c.Reject(1, False, True)]
+    assert flow.sent() == [commands.Reject(1, False, True)]
     assert client.describe("a").state == "stopped"
-    assert client.refused(w.ConnectionWriter(resources=["a"])).status == 503
+    assert client.refused(control.ConnectionWriter(resources=["a"])).status == 503
     assert client.read("a") == [b"x"]
     rig.disk.heal()
     client.fill("b", [b"z"])
@@ -470,12 +472,12 @@ def test_contents_lost_under_durability_os_are_data_loss_by_position(
     client = rig.client()
     client.fill("a", [b"other"] * 9)
     assert client.describe("a").incarnation == before.incarnation
-    reader = w.ConnectionReader(resources=["a"], confirm="full", from_=6, log_epoch=before.log_epoch)
-    group = w.ConnectionReader(resources=["a"], confirm="full", group="g", holder="d")
+    reader = control.ConnectionReader(resources=["a"], confirm="full", from_=6, log_epoch=before.log_epoch)
+    group = control.ConnectionReader(resources=["a"], confirm="full", group="g", holder="d")
     if kept == "all":
         assert client.read("a", 5)[:2] == [b"5", b"other"]
-        assert client.ask(reader, w.DataLease).from_ == 6
-        assert client.ask(group, w.DataLease).from_ == 5
+        assert client.ask(reader, control.DataLease).from_ == 6
+        assert client.ask(group, control.DataLease).from_ == 5
         return
     for request_, position in ((reader, 6), (group, 5)):
         refused = client.refused(request_)
@@ -487,11 +489,11 @@ def test_undoing_a_failed_delete_keeps_a_concurrent_retention() -> None:
     """The files below the new `earliest` are removed: with the former record the next start would miss them."""
     rig = Rig(segment_bytes=1_200)
     client = rig.client()
-    client.create("a", retention=w.Retention(contents=1))
+    client.create("a", retention=control.Retention(contents=1))
     client.fill("a", [bytes(1_000)] * 5)
     rig.hold(Save)
     rig.sleep(broker_limits.RETENTION_CHECK_S + 1)
-    deleting = client.begin(w.ResourceDelete(resource="a"))
+    deleting = client.begin(control.ResourceDelete(resource="a"))
     saves = iter([None, refuse(full=False)])  # that of retention, and the deletion's
 
     def hook(step: str) -> None:
@@ -502,7 +504,7 @@ def test_undoing_a_failed_delete_keeps_a_concurrent_retention() -> None:
     rig.store.hook = hook
     rig.let_go()
     with pytest.raises(Refused, match="disk I/O error"):
-        deleting.reply(w.Ok)
+        deleting.reply(control.Ok)
     rig.kill()
     found = rig.client().describe("a")
     assert (found.state, found.earliest) == ("serving", 5)

@@ -5,7 +5,7 @@ import pytest
 from mtl.broker.writing.space import LOW_WATERMARK, Space
 from mtl.errors import Refused
 from mtl.storage.api import Save
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.core import Client, Rig
 
 GIB = 1 << 30
@@ -32,7 +32,7 @@ def test_space_is_low_below_the_watermark_until_a_quarter_more_is_free() -> None
     assert observed == [False, False, True, True, True, False, False, True]
     with pytest.raises(Refused) as caught:
         space.check()
-    assert (caught.value.status, caught.value.reason) == (503, w.READ_ONLY)
+    assert (caught.value.status, caught.value.reason) == (503, control.READ_ONLY)
     assert caught.value.members == {"free": 999, "watermark": 1_000}
 
 
@@ -54,16 +54,18 @@ def test_low_space_refuses_writers_with_the_cause_and_serves_others(rig: Rig, cl
     rig.run()
     assert rig.broker.parts.leases.find(lease.lease) is None, "its client asks again, and gets the refusal"
     for request in (
-        w.ConnectionWriter(resources=["a"]),
-        w.ConnectionWriter(resources=["a"], confirm="full", writer="w"),
-        w.ConnectionWriter(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=2)),
+        control.ConnectionWriter(resources=["a"]),
+        control.ConnectionWriter(resources=["a"], confirm="full", writer="w"),
+        control.ConnectionWriter(
+            resources=["a"], confirm="full", stage=control.StageSpec(application="app", version=2)
+        ),
     ):
         refused = client.refused(request)
-        assert (refused.status, refused.reason) == (503, w.READ_ONLY)
+        assert (refused.status, refused.reason) == (503, control.READ_ONLY)
         assert "low-watermark" in refused.message
     flow.content(1, b"too late")
     client.commit("app", 1, stage)
-    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(control.CursorOpen(group="g", resource="a"), control.CursorOpened)
     client.create("b")
     assert client.read("a") == [b"before", b"staged before"]
     rig.broker.room(1_250, 10_000, rig.now())
@@ -73,31 +75,33 @@ def test_low_space_refuses_writers_with_the_cause_and_serves_others(rig: Rig, cl
 
 def test_a_writer_lease_granted_during_low_space_ends_at_the_next_check(rig: Rig, client: Client) -> None:
     rig.hold(Save)
-    waiting = client.begin(w.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
+    waiting = client.begin(control.ConnectionWriter(resources=["a"], confirm="full", writer="w"))
     rig.broker.room(999, 10_000, rig.now())
     rig.let_go()
-    lease = waiting.reply(w.DataLease)
+    lease = waiting.reply(control.DataLease)
     rig.broker.room(999, 10_000, rig.now())
     assert rig.broker.parts.leases.find(lease.lease) is None
 
 
 def test_low_space_does_not_affect_the_test_profile(rig: Rig) -> None:
     client = rig.client("test")
-    lease = client.ask(w.ConnectionWriter(resources=["resource"]), w.DataLease)
+    lease = client.ask(control.ConnectionWriter(resources=["resource"]), control.DataLease)
     rig.broker.room(999, 10_000, rig.now())
     assert rig.broker.parts.leases.find(lease.lease) is not None
-    client.ask(w.ConnectionWriter(resources=["resource"]), w.DataLease)
+    client.ask(control.ConnectionWriter(resources=["resource"]), control.DataLease)
 
 
 def test_low_space_delays_dead_letters(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     consumer = rig.client("queue")
-    flow = consumer.flow(consumer.ask(w.ConnectionReader(resources=["a"], confirm="full"), w.DataLease))
+    flow = consumer.flow(
+        consumer.ask(control.ConnectionReader(resources=["a"], confirm="full"), control.DataLease)
+    )
     assert flow.summon("a") == 200
     rig.broker.room(999, 10_000, rig.now())
     flow.reject(1)
     rig.sleep(2)
-    client.ask(w.ResourceDescribe(resource="a.dead"), w.DescriptionList)
+    client.ask(control.ResourceDescribe(resource="a.dead"), control.DescriptionList)
     assert client.describe("a.dead").next == 1
     rig.broker.room(2_000, 10_000, rig.now())
     rig.sleep(2)

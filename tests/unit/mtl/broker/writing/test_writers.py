@@ -9,8 +9,7 @@ import pytest
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append
-from mtl.wire import commands as c
-from mtl.wire import control as w
+from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY, encode_table
 from tests.support.core import Client, Rig, packed
 
@@ -18,12 +17,12 @@ AGAIN, NEVER = True, False
 _U64_MAX = (1 << 64) - 1
 
 
-def reject(number: int, recycle: bool) -> c.Reject:
-    return c.Reject(number, False, recycle)
+def reject(number: int, recycle: bool) -> commands.Reject:
+    return commands.Reject(number, False, recycle)
 
 
-def confirm(number: int) -> c.Confirm:
-    return c.Confirm(number, True)
+def confirm(number: int) -> commands.Confirm:
+    return commands.Confirm(number, True)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,7 @@ def test_a_durable_content_is_confirmed(client: Client) -> None:
 def test_contents_that_arrive_together_share_one_group_and_one_confirm(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a"))
     for number in (1, 2, 3):
-        flow.queue(*c.encode(c.Content(number, "", EMPTY, b"%d" % number)))
+        flow.queue(*commands.encode(commands.Content(number, "", EMPTY, b"%d" % number)))
     rig.run()
     assert flow.sent() == [confirm(3)]
 
@@ -66,7 +65,7 @@ def test_contents_that_arrive_together_share_one_group_and_one_confirm(rig: Rig,
     ],
 )
 def test_the_first_number_behind_a_gap_is_rejected_once(
-    client: Client, numbers: list[int], answers: list[c.Command], stored: list[int]
+    client: Client, numbers: list[int], answers: list[commands.Command], stored: list[int]
 ) -> None:
     flow = client.flow(client.writer("a"))
     for number in numbers:
@@ -153,22 +152,22 @@ def test_a_partial_overlap_is_rejected_for_good_and_uses_up_its_numbers(client: 
 @pytest.mark.parametrize(
     ("content", "last"),
     [
-        (c.Content(1, "nowhere", EMPTY, b""), 1),
-        (c.Content(1, "b", EMPTY, b""), 1),
-        (c.Content(1, "a", EMPTY, bytes(limits.MAX_CONTENT + 1)), 1),
-        (c.Content(1, "a", encode_table({"mtl-mine": 1}), b""), 1),
-        (c.Content(1, "a", encode_table({c.COUNT: 0}), b""), 1),
-        (c.Content(1, "a", encode_table({c.COUNT: "many"}), b""), 1),
-        (c.Content(1, "a", encode_table({c.COUNT: True}), b""), 1),
-        (c.Content(1, "a", c.packed_properties(2), b"no pack"), 2),
+        (commands.Content(1, "nowhere", EMPTY, b""), 1),
+        (commands.Content(1, "b", EMPTY, b""), 1),
+        (commands.Content(1, "a", EMPTY, bytes(limits.MAX_CONTENT + 1)), 1),
+        (commands.Content(1, "a", encode_table({"mtl-mine": 1}), b""), 1),
+        (commands.Content(1, "a", encode_table({commands.COUNT: 0}), b""), 1),
+        (commands.Content(1, "a", encode_table({commands.COUNT: "many"}), b""), 1),
+        (commands.Content(1, "a", encode_table({commands.COUNT: True}), b""), 1),
+        (commands.Content(1, "a", commands.packed_properties(2), b"no pack"), 2),
         (packed(1, [b"x", b"y"], "a", count=3), 3),
-        (c.Content(1, "a", c.packed_properties((1 << 63) - 1), b""), (1 << 63) - 1),
+        (commands.Content(1, "a", commands.packed_properties((1 << 63) - 1), b""), (1 << 63) - 1),
     ],
     ids=lambda x: None if isinstance(x, int) else "",
 )
 @pytest.mark.parametrize("confirmed", ["full", "none"])
 def test_invalid_contents_are_rejected_for_good_under_both_models(
-    client: Client, content: c.Content, last: int, confirmed: str
+    client: Client, content: commands.Content, last: int, confirmed: str
 ) -> None:
     flow = client.flow(client.writer("a", packed=True, confirm=confirmed))
     flow.send(content)
@@ -187,7 +186,7 @@ def test_a_pack_whose_numbers_exceed_64_bits_counts_as_one_content(client: Clien
     flow = client.flow(client.writer("a", packed=True))
     most = (1 << 63) - 1
     for first in (1, most + 1, 2 * most + 1):
-        flow.send(c.Content(first, "a", c.packed_properties(most), b""))
+        flow.send(commands.Content(first, "a", commands.packed_properties(most), b""))
     assert flow.sent() == [reject(most, NEVER), reject(2 * most, NEVER), reject(2 * most + 1, NEVER)]
 
 
@@ -240,7 +239,7 @@ def test_a_lease_for_all_resources_includes_later_ones(client: Client) -> None:
 def test_a_lease_for_all_resources_includes_a_recreated_one(client: Client) -> None:
     flow = client.flow(client.writer())
     flow.content(1, b"old", "a")
-    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.ask(control.ResourceDelete(resource="a"), control.Ok)
     flow.content(2, b"nobody", "a")
     client.create("a")
     flow.content(3, b"new", "a")
@@ -273,7 +272,7 @@ def test_a_failed_content_is_requested_again_and_no_confirm_covers_it(rig: Rig, 
     flow = client.flow(client.writer("a", "b"))
     rig.disk.fail("write", when=lambda path: path.startswith(log_of(rig, "a")))
     for number, resource in ((1, "a"), (2, "b")):
-        flow.queue(*c.encode(c.Content(number, resource, EMPTY, b"%d" % number)))
+        flow.queue(*commands.encode(commands.Content(number, resource, EMPTY, b"%d" % number)))
     rig.run()
     assert flow.sent() == [reject(1, AGAIN)]
     flow.content(1, b"1", "a")
@@ -344,9 +343,9 @@ def test_a_failed_write_of_one_writer_does_not_affect_others(rig: Rig, client: C
 def test_a_writer_at_the_largest_number_does_not_affect_others(rig: Rig, client: Client) -> None:
     far, other = client.flow(client.writer("a", packed=True, writer="far")), client.flow(client.writer("a"))
     for number in (1, 2**63):  # packs that cannot be: their numbers are spent at once
-        far.send(c.Content(number, "", c.packed_properties(2**63 - 1), b""))
+        far.send(commands.Content(number, "", commands.packed_properties(2**63 - 1), b""))
     assert far.sent() == [reject(2**63 - 1, NEVER), reject(_U64_MAX - 1, NEVER)]
-    far.queue(*c.encode(c.Content(_U64_MAX, "", EMPTY, b"last")))
+    far.queue(*commands.encode(commands.Content(_U64_MAX, "", EMPTY, b"last")))
     other.content(1, b"x")
     assert (far.sent(), other.sent()) == ([confirm(_U64_MAX)], [confirm(1)])
     rig.kill()

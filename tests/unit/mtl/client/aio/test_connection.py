@@ -9,7 +9,7 @@ import pytest
 from mtl.client.aio import Connection
 from mtl.client.aio.opening import Opening
 from mtl.errors import Closed, Refused, Unreachable
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.aio import in_loop, until
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -27,7 +27,9 @@ async def test_a_connection_reads_writes_and_sends_requests(
             await writer.send(b"0")
         async with connection.reader(RESOURCE, until=2, packed=False) as reader:
             assert [content.body async for content in reader] == [b"0"]
-        memory_broker.answers[w.ResourceList] = lambda: w.encode_reply(200, w.DescriptionList(resources=[]))
+        memory_broker.answers[control.ResourceList] = lambda: control.encode_reply(
+            200, control.DescriptionList(resources=[])
+        )
         assert await connection.list_resources() == []
     with pytest.raises(Closed):
         await connection.reader(RESOURCE)
@@ -45,13 +47,13 @@ async def test_a_silent_broker_is_unreachable(connected: Connect, memory_broker:
 
 @in_loop
 async def test_a_refused_lease_is_raised(connected: Connect, memory_broker: MemoryBroker) -> None:
-    missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
-    memory_broker.answers[w.ConnectionReader] = lambda: w.encode_reply(404, missing)
+    missing = {"reason": control.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
+    memory_broker.answers[control.ConnectionReader] = lambda: control.encode_reply(404, missing)
     async with connected() as connection:
         for _ in range(3):
             with pytest.raises(Refused, match="unknown-resource"):
                 await connection.reader("nowhere", packed=False)
-        opened = sum(isinstance(asked, w.ConnectionOpen) for asked in memory_broker.asked)
+        opened = sum(isinstance(asked, control.ConnectionOpen) for asked in memory_broker.asked)
         assert opened == 2, "the connection's own session, and one for leases"
 
 
@@ -68,7 +70,7 @@ async def test_a_lease_granted_after_a_cancelled_open_is_closed(
         with pytest.raises(asyncio.CancelledError):
             await opening
         memory_broker.silent = False
-        await until(lambda: any(isinstance(request, w.LeaseClose) for request in memory_broker.asked))
+        await until(lambda: any(isinstance(request, control.LeaseClose) for request in memory_broker.asked))
         assert not connection._users
         await until(lambda: not connection._sessions._lent)
 
@@ -121,7 +123,7 @@ async def test_a_cancelled_task_closes_its_reader_and_writer(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert sum(isinstance(request, w.LeaseClose) for request in memory_broker.asked) == 2
+    assert sum(isinstance(request, control.LeaseClose) for request in memory_broker.asked) == 2
     assert not connection._users
     await connection.close()
 

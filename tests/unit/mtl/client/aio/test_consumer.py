@@ -8,7 +8,7 @@ import pytest
 
 from mtl.client.aio.consumer import Consumer
 from mtl.errors import Closed, Refused
-from mtl.wire import commands as c
+from mtl.wire import commands
 from tests.support.aio import in_loop
 from tests.unit.mtl.client.test_consumer import Consuming
 
@@ -34,7 +34,7 @@ async def test_next_returns_a_content_that_arrives_during_the_wait() -> None:
     async for second in consumer:
         second.reject()
         break
-    assert at.sent(at.data) == [c.Reject(2, False, False), c.Confirm(1, True)]
+    assert at.sent(at.data) == [commands.Reject(2, False, False), commands.Confirm(1, True)]
 
 
 @in_loop

@@ -8,7 +8,7 @@ import pytest
 from mtl.client.aio import Connection
 from mtl.client.aio.opening import Opening
 from mtl.errors import Closed, Fenced
-from mtl.wire import control as w
+from mtl.wire import control
 from tests.support.aio import in_loop, until
 from tests.support.bridge import turns
 from tests.support.memory_broker import RESOURCE, MemoryBroker
@@ -105,8 +105,8 @@ async def test_consumed_contents_are_confirmed_by_the_next_wait(
 @pytest.fixture
 def rfc_only(memory_broker: MemoryBroker) -> None:
     """A broker of RFC 11 only: consumed contents are confirmed in the next turn of a wait, without a delay."""
-    greeting = w.Ready(profiles=["log"])
-    memory_broker.answers[w.ConnectionOpen] = lambda: w.encode_reply(201, greeting)
+    greeting = control.Ready(profiles=["log"])
+    memory_broker.answers[control.ConnectionOpen] = lambda: control.encode_reply(201, greeting)
 
 
 @pytest.mark.usefixtures("rfc_only")
@@ -160,8 +160,10 @@ async def test_a_holder_confirms_and_raises_fenced_when_replaced(
         await reader.confirm(1)
         assert memory_broker.confirmed == [1]
         memory_broker.fenced = True
-        fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
-        memory_broker.answers[w.ConnectionReader] = lambda: fenced
+        fenced = control.encode_reply(
+            409, {"status": "no", "reason": control.FENCED, "message": "another took over"}
+        )
+        memory_broker.answers[control.ConnectionReader] = lambda: fenced
         with pytest.raises(Fenced):
             await reader.confirm(2)
         with pytest.raises(Fenced):

@@ -9,7 +9,7 @@ import pytest
 from mtl.client.aio import Connection
 from mtl.client.aio.opening import Opening
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, LocalError, OptionError, Unreachable
-from mtl.wire import control as w
+from mtl.wire import control
 from mtl.wire.fields import EMPTY, encode_properties
 from tests.support.aio import in_loop
 from tests.support.memory_broker import RESOURCE, MemoryBroker
@@ -218,16 +218,18 @@ async def test_an_incomplete_pack_is_sent_without_a_flush(
 async def test_a_stage_is_sealed_by_close_even_after_a_restart(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:
-    stage = w.StageSpec(application="app", version=0)
+    stage = control.StageSpec(application="app", version=0)
     async with connected() as connection:
         writer = await connection.writer(RESOURCE, stage=stage)
         await writer.send(b"x")
         assert (await writer.seal()).contents == {RESOURCE: 1}
-        gone = w.encode_reply(404, {"status": "no", "reason": w.UNKNOWN_LEASE, "message": ""})
-        info = w.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
-        memory_broker.answers[w.LeaseClose] = lambda: gone
-        memory_broker.answers[w.StageDescribe] = lambda: w.encode_reply(
-            200, w.StageList(stages=[info], applications=[])
+        gone = control.encode_reply(404, {"status": "no", "reason": control.UNKNOWN_LEASE, "message": ""})
+        info = control.StageInfo(
+            stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99
+        )
+        memory_broker.answers[control.LeaseClose] = lambda: gone
+        memory_broker.answers[control.StageDescribe] = lambda: control.encode_reply(
+            200, control.StageList(stages=[info], applications=[])
         )
         assert (await (await connection.writer(RESOURCE, stage=stage)).seal()).bytes == 99
         with pytest.raises(LocalError, match="no stage"):

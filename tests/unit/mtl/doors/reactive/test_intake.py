@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from mtl.doors.limits import DOOR_RUN_CONTENTS, RS_DEMAND
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.intake import ReactiveIntake
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import Confirmations
@@ -30,13 +30,13 @@ class Producer:
         self.ended: list[ReactiveIntake] = []
         self._written = Written()
         self._link = ReactiveLink(ReactiveRole.SERVER, self._written)
-        self._decoder = m.ReactiveDecoder()
-        self._send(m.ClientHello(), m.Subscribe("$publish/orders", P, demand))
+        self._decoder = codec.ReactiveDecoder()
+        self._send(codec.ClientHello(), codec.Subscribe("$publish/orders", P, demand))
         name = Confirmations("orders", "orders")
         self.intake = ReactiveIntake(self._link, self.bridge.session, name, P, self.ended.append)
-        self._send(m.Subscribed(Q))
+        self._send(codec.Subscribed(Q))
 
-    async def received(self) -> list[m.Message]:
+    async def received(self) -> list[codec.Message]:
         """The door's messages since the last call."""
         await turns()
         octets = b"".join(self._written.writes)
@@ -45,19 +45,19 @@ class Producer:
 
     def request(self, demand: int) -> None:
         """Request confirmations."""
-        self._send(m.RequestMore(P, demand))
+        self._send(codec.RequestMore(P, demand))
         self.intake.send_confirmations()
 
-    def _send(self, *messages: m.Message) -> None:
-        list(self._link.session.received(b"".join(map(m.encode, messages))))
+    def _send(self, *messages: codec.Message) -> None:
+        list(self._link.session.received(b"".join(map(codec.encode, messages))))
 
 
 async def producing(*, demand: int = 100) -> Producer:
     producer = Producer(demand=demand)
     assert await producer.received() == [
-        m.ServerHello(),
-        m.Subscribed(P, 8),
-        m.Subscribe("orders", Q, RS_DEMAND),
+        codec.ServerHello(),
+        codec.Subscribed(P, 8),
+        codec.Subscribe("orders", Q, RS_DEMAND),
     ]
     return producer
 
@@ -74,9 +74,12 @@ async def test_elements_are_confirmed_by_their_count_and_requested_again() -> No
     assert producer.bridge.appends == [("orders", b"a"), ("orders", b"b"), ("orders", b"c")]
     assert await producer.received() == []
     await producer.bridge.confirm()
-    assert await producer.received() == [m.OnNextPacked(P, (number(1), number(2))), m.RequestMore(Q, 2)]
+    assert await producer.received() == [
+        codec.OnNextPacked(P, (number(1), number(2))),
+        codec.RequestMore(Q, 2),
+    ]
     await producer.bridge.confirm()
-    assert await producer.received() == [m.OnNext(P, number(3)), m.RequestMore(Q, 1)]
+    assert await producer.received() == [codec.OnNext(P, number(3)), codec.RequestMore(Q, 1)]
     producer.intake.end()
 
 
@@ -87,7 +90,10 @@ async def test_runs_that_are_confirmed_together_have_one_message() -> None:
     await producer.intake.publish((b"b",))
     for appended in producer.bridge.unconfirmed:
         appended.set_result(None)
-    assert await producer.received() == [m.OnNextPacked(P, (number(1), number(2))), m.RequestMore(Q, 2)]
+    assert await producer.received() == [
+        codec.OnNextPacked(P, (number(1), number(2))),
+        codec.RequestMore(Q, 2),
+    ]
     producer.intake.end()
 
 
@@ -106,11 +112,11 @@ async def test_confirmations_wait_for_demand_and_requests_for_contents_do_not() 
     producer = await producing(demand=1)
     await producer.intake.publish((b"a", b"b", b"c"))
     await producer.bridge.confirm()
-    assert await producer.received() == [m.OnNext(P, number(1)), m.RequestMore(Q, 3)]
+    assert await producer.received() == [codec.OnNext(P, number(1)), codec.RequestMore(Q, 3)]
     producer.request(1)
-    assert await producer.received() == [m.OnNext(P, number(2))]
+    assert await producer.received() == [codec.OnNext(P, number(2))]
     producer.request(1)
-    assert await producer.received() == [m.OnNext(P, number(3))]
+    assert await producer.received() == [codec.OnNext(P, number(3))]
     producer.intake.end()
 
 
@@ -120,10 +126,10 @@ async def test_the_end_of_the_contents_is_answered_behind_the_last_confirmation(
     await producer.intake.publish((b"a",))
     producer.intake.finish()
     await producer.bridge.confirm()
-    assert await producer.received() == [m.RequestMore(Q, 1)]
+    assert await producer.received() == [codec.RequestMore(Q, 1)]
     assert producer.ended == []
     producer.request(1)
-    assert await producer.received() == [m.OnNext(P, number(1)), m.OnComplete(P)]
+    assert await producer.received() == [codec.OnNext(P, number(1)), codec.OnComplete(P)]
     assert producer.ended == [producer.intake]
 
 
@@ -131,7 +137,7 @@ async def test_the_end_of_the_contents_is_answered_behind_the_last_confirmation(
 async def test_the_end_of_confirmed_contents_is_answered_at_once() -> None:
     producer = await producing()
     producer.intake.finish()
-    assert await producer.received() == [m.OnComplete(P)]
+    assert await producer.received() == [codec.OnComplete(P)]
     assert producer.ended == [producer.intake]
 
 
@@ -144,7 +150,11 @@ async def test_a_stop_returns_when_all_contents_are_confirmed_to_the_producer() 
     assert not stopping.done()
     await producer.bridge.confirm()
     await stopping
-    assert await producer.received() == [m.OnNext(P, number(1)), m.RequestMore(Q, 1), m.OnComplete(P)]
+    assert await producer.received() == [
+        codec.OnNext(P, number(1)),
+        codec.RequestMore(Q, 1),
+        codec.OnComplete(P),
+    ]
 
 
 @pytest.mark.parametrize("when", ["at its publication", "later"])
@@ -167,8 +177,12 @@ async def test_a_refused_content_ends_both_streams(when: str, monkeypatch: pytes
     await producer.intake.publish((b"c",))
     await producer.bridge.confirm()
     confirmation, request, error, cancel = await producer.received()
-    assert (confirmation, request, cancel) == (m.OnNext(P, number(1)), m.RequestMore(Q, 1), m.Cancel(Q))
-    assert isinstance(error, m.OnError)
+    assert (confirmation, request, cancel) == (
+        codec.OnNext(P, number(1)),
+        codec.RequestMore(Q, 1),
+        codec.Cancel(Q),
+    )
+    assert isinstance(error, codec.OnError)
     assert "unknown-resource" in error.error
     assert producer.ended == [producer.intake]
     appended = list(producer.bridge.appends)
@@ -186,8 +200,8 @@ async def test_only_the_first_of_several_failures_is_reported() -> None:
     while producer.bridge.unconfirmed:
         producer.bridge.unconfirmed.pop().set_exception(Refused(404, "unknown-resource"))
     error, cancel = await producer.received()
-    assert isinstance(error, m.OnError)
-    assert cancel == m.Cancel(Q)
+    assert isinstance(error, codec.OnError)
+    assert cancel == codec.Cancel(Q)
     del producer
     gc.collect()
     assert failures == []
@@ -198,7 +212,7 @@ async def test_an_end_cancels_the_contents_and_confirms_nothing_more() -> None:
     producer = await producing()
     await producer.intake.publish((b"a",))
     producer.intake.end()
-    assert await producer.received() == [m.Cancel(Q)]
+    assert await producer.received() == [codec.Cancel(Q)]
     await producer.bridge.confirm()
     producer.intake.end()
     assert await producer.received() == []

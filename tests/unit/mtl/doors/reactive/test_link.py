@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from mtl.doors.limits import RS_PART
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.session import ReactiveRole
 from tests.support.aio import in_loop
@@ -39,7 +39,11 @@ def linked() -> tuple[ReactiveLink, Written]:
     """The end of a door whose stream 1 has an unbounded subscription of the peer."""
     transport = Written()
     link = ReactiveLink(ReactiveRole.SERVER, transport)
-    list(link.session.received(m.encode(m.ClientHello()) + m.encode(m.Subscribe("orders", 1, 2**63 - 1))))
+    list(
+        link.session.received(
+            codec.encode(codec.ClientHello()) + codec.encode(codec.Subscribe("orders", 1, 2**63 - 1))
+        )
+    )
     link.session.publishing.accept(1)
     return link, transport
 
@@ -52,8 +56,8 @@ async def test_messages_of_one_loop_turn_are_one_write() -> None:
     assert not transport.writes
     await asyncio.sleep(0)
     (octets,) = transport.writes
-    messages = list(m.ReactiveDecoder().feed(octets))
-    assert messages == [m.ServerHello(), m.Subscribed(1), m.OnNexts(1, (b"a", b"b", b"c"))]
+    messages = list(codec.ReactiveDecoder().feed(octets))
+    assert messages == [codec.ServerHello(), codec.Subscribed(1), codec.OnNexts(1, (b"a", b"b", b"c"))]
 
 
 @in_loop
@@ -62,12 +66,12 @@ async def test_small_elements_are_combined_and_large_ones_split() -> None:
     half, large = bytes(RS_PART // 2), bytes(RS_PART + 1)
     await link.publish_all(1, [half, half, b"a", large, b"b", b"c"])
     await asyncio.sleep(0)
-    _, _, *messages = m.ReactiveDecoder().feed(b"".join(transport.writes))
+    _, _, *messages = codec.ReactiveDecoder().feed(b"".join(transport.writes))
     assert messages == [
-        m.OnNexts(1, (half, half, b"a")),
-        m.OnNextPart(1, 0, bytes(RS_PART)),
-        m.OnNextLastPart(1, 0, b"\0"),
-        m.OnNexts(1, (b"b", b"c")),
+        codec.OnNexts(1, (half, half, b"a")),
+        codec.OnNextPart(1, 0, bytes(RS_PART)),
+        codec.OnNextLastPart(1, 0, b"\0"),
+        codec.OnNexts(1, (b"b", b"c")),
     ]
 
 
@@ -87,7 +91,7 @@ async def test_pending_messages_are_written_before_the_end() -> None:
     await link.close_transport()
     await asyncio.sleep(0)
     octets, end = transport.writes
-    assert list(m.ReactiveDecoder().feed(octets))[-1] == m.Goodbye("enough")
+    assert list(codec.ReactiveDecoder().feed(octets))[-1] == codec.Goodbye("enough")
     assert end == b"shut"
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.limits import RS_PACKED, RS_PART, RS_STREAMS
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded, Publishing
 from mtl.errors import Malformed
 
@@ -12,14 +12,14 @@ class SentMessages:
     """The sent messages, and whether each was sent as of fixed size."""
 
     def __init__(self) -> None:
-        self.messages: list[m.Message] = []
+        self.messages: list[codec.Message] = []
         self.fixed: list[bool] = []
 
-    def __call__(self, message: m.Message, *, fixed: bool = False) -> None:
+    def __call__(self, message: codec.Message, *, fixed: bool = False) -> None:
         self.messages.append(message)
         self.fixed.append(fixed)
 
-    def take(self) -> list[m.Message]:
+    def take(self) -> list[codec.Message]:
         messages, self.messages = self.messages, []
         return messages
 
@@ -28,7 +28,7 @@ def begun(demand: int = 0, size: int = 0) -> tuple[Publishing, SentMessages]:
     """A stream with Id 7."""
     sent = SentMessages()
     publishing = Publishing(sent)
-    publishing.received(m.Subscribe("a", 7, demand))
+    publishing.received(codec.Subscribe("a", 7, demand))
     publishing.accept(7, size)
     sent.take()
     return publishing, sent
@@ -41,22 +41,22 @@ def publish(publishing: Publishing, element: bytes) -> int:
 @pytest.mark.requirement("RS-18", "RS-41", "RS-46")
 def test_demand_adds_up_and_is_used_by_elements() -> None:
     publishing, sent = begun(2)
-    assert publishing.received(m.RequestMore(7, 3)) is None
+    assert publishing.received(codec.RequestMore(7, 3)) is None
     assert publishing.demand(7) == 5
     for _ in range(5):
         assert publish(publishing, b"x") == 1
-    assert sent.take() == [m.OnNext(7, b"x")] * 5
+    assert sent.take() == [codec.OnNext(7, b"x")] * 5
     assert publishing.demand(7) == 0
     with pytest.raises(AssertionError, match="without demand"):
         publish(publishing, b"x")
-    assert publishing.received(m.RequestMore(7, 1)) == Demanded(7)
+    assert publishing.received(codec.RequestMore(7, 1)) == Demanded(7)
 
 
 @pytest.mark.requirement("RS-48")
 @pytest.mark.parametrize("more", [1, UNBOUNDED, 2**64 - 1])
 def test_the_largest_demand_is_unbounded(more: int) -> None:
     publishing, _ = begun(UNBOUNDED)
-    publishing.received(m.RequestMore(7, more))
+    publishing.received(codec.RequestMore(7, more))
     publish(publishing, b"x")
     assert publishing.demand(7) == UNBOUNDED
 
@@ -65,9 +65,9 @@ def test_the_largest_demand_is_unbounded(more: int) -> None:
 def test_a_demand_of_zero_is_valid_in_subscribe_and_an_error_later() -> None:
     publishing, sent = begun(0)
     assert publishing.demand(7) == 0
-    assert publishing.received(m.RequestMore(7, 0)) == m.Cancel(7)
+    assert publishing.received(codec.RequestMore(7, 0)) == codec.Cancel(7)
     (error,) = sent.take()
-    assert isinstance(error, m.OnError)
+    assert isinstance(error, codec.OnError)
     assert "3.9" in error.error
 
 
@@ -78,9 +78,9 @@ def test_a_large_element_is_split_and_counts_once() -> None:
         element = bytes(2 * RS_PART) + b"%d" % number
         assert publish(publishing, element) == 3
         first, second, last = sent.take()
-        assert isinstance(first, m.OnNextPart)
-        assert isinstance(second, m.OnNextPart)
-        assert isinstance(last, m.OnNextLastPart)
+        assert isinstance(first, codec.OnNextPart)
+        assert isinstance(second, codec.OnNextPart)
+        assert isinstance(last, codec.OnNextLastPart)
         assert {part.element for part in (first, second, last)} == {number}
         assert b"".join([bytes(first.data), bytes(second.data), bytes(last.data)]) == element
     assert publishing.demand(7) == 0
@@ -90,8 +90,8 @@ def test_a_cancel_ends_a_split_element() -> None:
     publishing, sent = begun(1)
     parts = publishing.publish(7, bytes(3 * RS_PART))
     next(parts)
-    assert publishing.received(m.Cancel(7)) == m.Cancel(7)
-    publishing.received(m.Subscribe("b", 7, 5))
+    assert publishing.received(codec.Cancel(7)) == codec.Cancel(7)
+    publishing.received(codec.Subscribe("b", 7, 5))
     sent.take()
     assert list(parts) == []
     assert sent.take() == []
@@ -101,7 +101,7 @@ def test_a_cancel_ends_a_split_element() -> None:
 def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
     publishing, sent = begun(RS_PACKED + 2, size=2)
     publishing.publish_packed(7, [b"ab"] * (RS_PACKED + 1))
-    assert sent.take() == [m.OnNextPacked(7, (b"ab",) * RS_PACKED), m.OnNext(7, b"ab")]
+    assert sent.take() == [codec.OnNextPacked(7, (b"ab",) * RS_PACKED), codec.OnNext(7, b"ab")]
     assert publishing.demand(7) == 1
     assert publish(publishing, b"cd") == 1
     assert sent.fixed[-2:] == [True, True]
@@ -113,7 +113,7 @@ def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
 def test_elements_of_any_size_are_sent_together_within_demand() -> None:
     publishing, sent = begun(3)
     publishing.publish_all(7, [b"ab", b""])
-    assert sent.take() == [m.OnNexts(7, (b"ab", b""))]
+    assert sent.take() == [codec.OnNexts(7, (b"ab", b""))]
     assert publishing.demand(7) == 1
     with pytest.raises(AssertionError, match="without demand"):
         publishing.publish_all(7, [b"a", b"b"])
@@ -125,16 +125,16 @@ def test_after_the_end_messages_are_neither_sent_nor_handled(how: str) -> None:
     publishing, sent = begun(5)
     if how == "complete":
         publishing.complete(7)
-        assert sent.take() == [m.OnComplete(7)]
+        assert sent.take() == [codec.OnComplete(7)]
     elif how == "fail":
         publishing.fail(7, "no")
-        assert sent.take() == [m.OnError(7, "no")]
+        assert sent.take() == [codec.OnError(7, "no")]
     elif how == "cancel":
-        assert publishing.received(m.Cancel(7)) == m.Cancel(7)
+        assert publishing.received(codec.Cancel(7)) == codec.Cancel(7)
     else:
         publishing.end()
-    assert publishing.received(m.RequestMore(7, 0)) is None
-    assert publishing.received(m.Cancel(7)) is None
+    assert publishing.received(codec.RequestMore(7, 0)) is None
+    assert publishing.received(codec.Cancel(7)) is None
     assert publishing.demand(7) == 0
     publishing.accept(7)
     publishing.publish_packed(7, [b"x"])
@@ -149,37 +149,37 @@ def test_after_the_end_messages_are_neither_sent_nor_handled(how: str) -> None:
 def test_every_subscribe_is_answered_by_subscribed_first() -> None:
     sent = SentMessages()
     publishing = Publishing(sent)
-    assert publishing.received(m.Subscribe("a", 7, 1)) == m.Subscribe("a", 7, 1)
+    assert publishing.received(codec.Subscribe("a", 7, 1)) == codec.Subscribe("a", 7, 1)
     assert publishing.demand(7) == 0  # not before it is accepted
     publishing.fail(7, "no such thing")
-    assert sent.take() == [m.Subscribed(7), m.OnError(7, "no such thing")]
-    publishing.received(m.Subscribe("a", 7))
-    publishing.received(m.Cancel(7))
-    assert sent.take() == [m.Subscribed(7)]
-    publishing.received(m.Subscribe("a", 7))
+    assert sent.take() == [codec.Subscribed(7), codec.OnError(7, "no such thing")]
+    publishing.received(codec.Subscribe("a", 7))
+    publishing.received(codec.Cancel(7))
+    assert sent.take() == [codec.Subscribed(7)]
+    publishing.received(codec.Subscribe("a", 7))
     publishing.accept(7, 8)
     publishing.accept(7, 8)
-    assert sent.take() == [m.Subscribed(7, 8)]
+    assert sent.take() == [codec.Subscribed(7, 8)]
 
 
 @pytest.mark.requirement("RS-26")
 def test_an_id_in_use_is_malformed() -> None:
     publishing, _ = begun()
     with pytest.raises(Malformed, match="Id 7 is in use"):
-        publishing.received(m.Subscribe("b", 7))
+        publishing.received(codec.Subscribe("b", 7))
 
 
 def test_too_many_streams_are_refused() -> None:
     sent = SentMessages()
     publishing = Publishing(sent)
     for subscriber in range(RS_STREAMS):
-        assert publishing.received(m.Subscribe("a", subscriber)) is not None
-    assert publishing.received(m.Subscribe("a", RS_STREAMS)) is None
+        assert publishing.received(codec.Subscribe("a", subscriber)) is not None
+    assert publishing.received(codec.Subscribe("a", RS_STREAMS)) is None
     subscribed, error = sent.take()
-    assert subscribed == m.Subscribed(RS_STREAMS)
-    assert isinstance(error, m.OnError)
-    publishing.received(m.Cancel(0))
-    assert publishing.received(m.Subscribe("a", 0)) is not None
+    assert subscribed == codec.Subscribed(RS_STREAMS)
+    assert isinstance(error, codec.OnError)
+    publishing.received(codec.Cancel(0))
+    assert publishing.received(codec.Subscribe("a", 0)) is not None
 
 
 @pytest.mark.requirement("RS-28", "RS-33")

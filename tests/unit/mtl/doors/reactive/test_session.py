@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.session import (
     ConnectionEnded,
     Event,
@@ -18,17 +18,17 @@ from mtl.errors import Refused
 from tests.unit.mtl.doors.reactive.test_codec import FREE, encoded
 
 
-def receive(session: ReactiveSession, *messages: m.Message) -> list[Event]:
+def receive(session: ReactiveSession, *messages: codec.Message) -> list[Event]:
     return list(session.received(encoded(list(messages))))
 
 
-def sent(session: ReactiveSession) -> list[m.Message]:
-    return list(m.ReactiveDecoder().feed(session.pop_output()))
+def sent(session: ReactiveSession) -> list[codec.Message]:
+    return list(codec.ReactiveDecoder().feed(session.pop_output()))
 
 
 def opened(role: ReactiveRole = ReactiveRole.SERVER) -> ReactiveSession:
     session = ReactiveSession(role)
-    receive(session, m.ClientHello() if role is ReactiveRole.SERVER else m.ServerHello())
+    receive(session, codec.ClientHello() if role is ReactiveRole.SERVER else codec.ServerHello())
     session.pop_output()
     assert session.state is ReactiveState.OPEN
     return session
@@ -39,21 +39,26 @@ def test_two_sessions_exchange_elements() -> None:
     client, server = ReactiveSession(ReactiveRole.CLIENT), ReactiveSession(ReactiveRole.SERVER)
     subscriber = client.subscribing.subscribe("a", 2)  # without waiting for the server's hello
     there = list(server.received(client.pop_output()))
-    assert there == [HelloArrived(()), m.Subscribe("a", subscriber, 2)]
+    assert there == [HelloArrived(()), codec.Subscribe("a", subscriber, 2)]
     server.publishing.accept(subscriber, 2)
     server.publishing.publish_packed(subscriber, [b"ab", b"cd"])
     back = server.subscribing.subscribe("b", 1)  # either may act as either, and the Ids are apart
     assert back == subscriber
     here = list(client.received(server.pop_output()))
     elements = Elements(subscriber, (b"ab", b"cd"))
-    assert here == [HelloArrived(()), m.Subscribed(subscriber, 2), elements, m.Subscribe("b", back, 1)]
+    assert here == [
+        HelloArrived(()),
+        codec.Subscribed(subscriber, 2),
+        elements,
+        codec.Subscribe("b", back, 1),
+    ]
     client.publishing.accept(back)
     list(client.publishing.publish(back, b"e"))
     client.subscribing.cancel(subscriber)
     assert list(server.received(client.pop_output())) == [
-        m.Subscribed(back),
+        codec.Subscribed(back),
         Elements(back, (b"e",)),
-        m.Cancel(subscriber),
+        codec.Cancel(subscriber),
     ]
 
 
@@ -62,42 +67,42 @@ def test_two_sessions_exchange_elements() -> None:
 def test_another_version_gets_a_goodbye(role: ReactiveRole) -> None:
     session = ReactiveSession(role)
     session.pop_output()
-    (left,) = receive(session, m.ClientHello(1) if role is ReactiveRole.SERVER else m.ServerHello(1))
+    (left,) = receive(session, codec.ClientHello(1) if role is ReactiveRole.SERVER else codec.ServerHello(1))
     assert isinstance(left, ConnectionEnded)
     assert "version 1" in left.reason
     assert session.state is ReactiveState.CLOSED
-    assert sent(session) == [m.Goodbye(left.reason)]
+    assert sent(session) == [codec.Goodbye(left.reason)]
 
 
 @pytest.mark.requirement("RS-11", "RS-12", "RS-13")
 def test_extensions_of_the_peer_are_reported_but_not_used() -> None:
     session = ReactiveSession(ReactiveRole.SERVER)
-    assert sent(session) == [m.ServerHello(0, ())]
-    assert receive(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
+    assert sent(session) == [codec.ServerHello(0, ())]
+    assert receive(session, codec.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
     (left,) = session.received(b"\x40")  # a type that an extension might define
     assert isinstance(left, ConnectionEnded)
     assert "type 64" in left.reason
 
 
-WRONG: list[tuple[ReactiveState, m.Message]] = [
-    (ReactiveState.OPENING, m.Subscribe("a", 1)),
-    (ReactiveState.OPENING, m.ServerHello()),
-    (ReactiveState.OPENING, m.OnNext(1, b"x")),
-    (ReactiveState.OPENING, m.GoodbyeAck()),
-    (ReactiveState.OPEN, m.ClientHello()),
-    (ReactiveState.OPEN, m.ServerHello()),
-    (ReactiveState.OPEN, m.GoodbyeAck()),
+WRONG: list[tuple[ReactiveState, codec.Message]] = [
+    (ReactiveState.OPENING, codec.Subscribe("a", 1)),
+    (ReactiveState.OPENING, codec.ServerHello()),
+    (ReactiveState.OPENING, codec.OnNext(1, b"x")),
+    (ReactiveState.OPENING, codec.GoodbyeAck()),
+    (ReactiveState.OPEN, codec.ClientHello()),
+    (ReactiveState.OPEN, codec.ServerHello()),
+    (ReactiveState.OPEN, codec.GoodbyeAck()),
 ]
 
 
 @pytest.mark.parametrize(("state", "message"), WRONG, ids=str)
-def test_messages_out_of_place_end_the_connection(state: ReactiveState, message: m.Message) -> None:
+def test_messages_out_of_place_end_the_connection(state: ReactiveState, message: codec.Message) -> None:
     session = ReactiveSession(ReactiveRole.SERVER) if state is ReactiveState.OPENING else opened()
     session.pop_output()
-    events = receive(session, message, m.Subscribe("a", 1))
+    events = receive(session, message, codec.Subscribe("a", 1))
     assert len(events) == 1
     assert isinstance(events[0], ConnectionEnded)
-    assert sent(session) == [m.Goodbye(events[0].reason)]
+    assert sent(session) == [codec.Goodbye(events[0].reason)]
     assert list(session.received(b"\x04")) == []
 
 
@@ -105,12 +110,12 @@ def test_messages_out_of_place_end_the_connection(state: ReactiveState, message:
 @pytest.mark.parametrize("role", ReactiveRole)
 def test_a_goodbye_is_answered_once_and_ends_every_stream(role: ReactiveRole) -> None:
     session = opened(role)
-    receive(session, m.Subscribe("a", 1, 5))
+    receive(session, codec.Subscribe("a", 1, 5))
     session.publishing.accept(1)
     session.subscribing.subscribe("b", 5)
     session.pop_output()
-    assert receive(session, m.Goodbye("enough"), m.Goodbye("again")) == [ConnectionEnded("enough")]
-    assert sent(session) == [m.Goodbye("")]
+    assert receive(session, codec.Goodbye("enough"), codec.Goodbye("again")) == [ConnectionEnded("enough")]
+    assert sent(session) == [codec.Goodbye("")]
     assert session.publishing.demand(1) == 0
     session.send_goodbye("me too")
     session.publishing.complete(1)
@@ -121,14 +126,14 @@ def test_a_goodbye_is_answered_once_and_ends_every_stream(role: ReactiveRole) ->
 
 
 @pytest.mark.requirement("RS-39", "RS-40")
-@pytest.mark.parametrize("answer", [m.Goodbye("bye"), m.GoodbyeAck()], ids=str)
-def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
+@pytest.mark.parametrize("answer", [codec.Goodbye("bye"), codec.GoodbyeAck()], ids=str)
+def test_a_sent_goodbye_waits_for_the_answer(answer: codec.Message) -> None:
     session = opened()
-    receive(session, m.Subscribe("a", 1, 5))
+    receive(session, codec.Subscribe("a", 1, 5))
     session.send_goodbye("enough")
     session.send_goodbye("enough")
-    assert sent(session) == [m.Goodbye("enough")]
-    assert receive(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
+    assert sent(session) == [codec.Goodbye("enough")]
+    assert receive(session, codec.RequestMore(1, 1), codec.OnNext(7, b"x"), codec.Subscribe("b", 2)) == []
     (left,) = receive(session, answer)
     assert isinstance(left, ConnectionEnded)
     assert sent(session) == []  # crossing goodbyes answer each other
@@ -138,12 +143,12 @@ def test_a_sent_goodbye_waits_for_the_answer(answer: m.Message) -> None:
 def test_a_goodbye_instead_of_a_hello_ends_the_connection() -> None:
     session = ReactiveSession(ReactiveRole.CLIENT)
     session.pop_output()
-    assert receive(session, m.Goodbye("full")) == [ConnectionEnded("full")]
-    assert sent(session) == [m.Goodbye()]
+    assert receive(session, codec.Goodbye("full")) == [ConnectionEnded("full")]
+    assert sent(session) == [codec.Goodbye()]
 
 
-@given(st.lists(FREE | st.just(m.ClientHello()), max_size=12), st.booleans())
-def test_any_messages_are_handled(messages: list[m.Message], hello: bool) -> None:
+@given(st.lists(FREE | st.just(codec.ClientHello()), max_size=12), st.booleans())
+def test_any_messages_are_handled(messages: list[codec.Message], hello: bool) -> None:
     session = opened() if hello else ReactiveSession(ReactiveRole.SERVER)
     events = receive(session, *messages)
     assert [isinstance(event, ConnectionEnded) for event in events].count(True) <= 1
@@ -151,4 +156,4 @@ def test_any_messages_are_handled(messages: list[m.Message], hello: bool) -> Non
         bool(events) and isinstance(events[-1], ConnectionEnded)
     )
     session.send_goodbye("")
-    assert isinstance(sent(session)[-1], m.Goodbye)
+    assert isinstance(sent(session)[-1], codec.Goodbye)

@@ -8,19 +8,19 @@ from mtl.errors import LocalError, Refused
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.mechanisms import decode, encode
 from mtl.protocol.sasl.scram import ScramServer, Verifier, make_verifier
-from mtl.wire import control as w
+from mtl.wire import control
 
 ME = Credentials("me", "secret")
-READY = w.Ready(profiles=["log"])
+READY = control.Ready(profiles=["log"])
 VERIFIER = make_verifier("secret", b"s" * 16, 4096)
 
 
-def text(request: w.ConnectionAuthorize) -> str:
+def text(request: control.ConnectionAuthorize) -> str:
     return decode(request.response).decode()
 
 
-def challenged(message: str, mechanism: str = "SCRAM-SHA-256") -> w.Challenged:
-    return w.Challenged(mechanism=mechanism, challenge=encode(message.encode()))
+def challenged(message: str, mechanism: str = "SCRAM-SHA-256") -> control.Challenged:
+    return control.Challenged(mechanism=mechanism, challenge=encode(message.encode()))
 
 
 def server(verifier: Verifier = VERIFIER) -> ScramServer:
@@ -143,7 +143,7 @@ def test_a_challenge_of_another_mechanism_is_refused() -> None:
         here.proceed(challenged("x", "PLAIN"))
     here.begin(["SCRAM-SHA-256"])
     with pytest.raises(Refused, match="BASE64"):
-        here.proceed(w.Challenged(mechanism="SCRAM-SHA-256", challenge="?"))
+        here.proceed(control.Challenged(mechanism="SCRAM-SHA-256", challenge="?"))
 
 
 def test_names_forbidden_by_saslprep_are_refused() -> None:
@@ -156,4 +156,4 @@ def test_any_challenge_is_answered_or_refused(challenge: str) -> None:
     here = Authentication(ME)
     here.begin(["SCRAM-SHA-256"])
     with pytest.raises(Refused):
-        here.proceed(w.Challenged(mechanism="SCRAM-SHA-256", challenge=challenge))
+        here.proceed(control.Challenged(mechanism="SCRAM-SHA-256", challenge=challenge))
