@@ -76,9 +76,9 @@ def state_of(held: HeldResource, found: Description | None) -> str:
         return f"ends at {found.next}"
     history = History.of(found.history, found.next)
     for position, epoch in ((held.position, held.epoch), (held.planned, held.planned_epoch)):
-        parting = history.parting(position, epoch)
-        if parting is not None:
-            return f"another copy from {parting} on"
+        diverges_at = history.diverges_at(position, epoch)
+        if diverges_at is not None:
+            return f"another copy from {diverges_at} on"
     if held.position < found.earliest:
         return f"lost {held.position} to {found.earliest - 1} ({found.earliest - held.position})"
     return "served"

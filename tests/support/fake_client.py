@@ -352,9 +352,9 @@ class FakeClient:
             raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
         if incarnation not in {None, log.incarnation}:
             raise Refused(409, "incarnation", "another incarnation")
-        parting = History(log.epochs, log.next).parting(start, log_epoch)
-        if parting is not None and log_epoch:
-            raise DataLoss(resource, parting, start, resume=parting)
+        diverges_at = History(log.epochs, log.next).diverges_at(start, log_epoch)
+        if diverges_at is not None and log_epoch:
+            raise DataLoss(resource, diverges_at, start, resume=diverges_at)
         if start < log.earliest:
             raise DataLoss(resource, start, log.earliest)
 

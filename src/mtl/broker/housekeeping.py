@@ -187,5 +187,5 @@ class Housekeeping:
         where the log is another copy than the one that the cursor belongs to.
         """
         position = self._cursors.durable(cursor)
-        parting = resource.parting(position, cursor.log_epoch)
-        return position if parting is None else parting
+        diverges_at = resource.diverges_at(position, cursor.log_epoch)
+        return position if diverges_at is None else diverges_at

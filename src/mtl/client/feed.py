@@ -151,14 +151,17 @@ class Feed(Incoming):
         """
         until, epoch = self.options.until, self.options.until_epoch
         self._history, self._place = History.of(lease.history, lease.next or 0), None
-        parting = self._history.parting(until, epoch) if until is not None and epoch is not None else None
-        if parting is not None:
+        diverges_at = (
+            self._history.diverges_at(until, epoch) if until is not None and epoch is not None else None
+        )
+        if diverges_at is not None:
             raise DataLoss(
                 self.options.resource,
-                max(parting, lease.from_ or 0),
+                max(diverges_at, lease.from_ or 0),
                 until or 0,
-                f"resource {self.options.resource!r}: contents {parting} to {(until or 0) - 1} of the epoch {epoch} "
-                "are no longer in the log: the broker's data is another copy, or a crash lost unsynced contents",
+                f"resource {self.options.resource!r}: contents {diverges_at} to {(until or 0) - 1} of "
+                f"the epoch {epoch} are no longer in the log: the broker's data is another copy, or a crash lost "
+                "unsynced contents",
             )
 
     def refused(self, error: Refused) -> Refused | None:

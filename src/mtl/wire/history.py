@@ -38,7 +38,7 @@ class History:
         known = any(known_epoch == epoch for _, known_epoch in self.entries)
         return known or (bool(self.entries) and _number(epoch) < _number(self.entries[0][1]))
 
-    def parting(self, position: int, epoch: str | None) -> int | None:
+    def diverges_at(self, position: int, epoch: str | None) -> int | None:
         """None when the log has the contents of a reader at `position` whose last content was of `epoch`.
 
         Otherwise the sequence at which the log and the one that was read differ: contents from there up to `position`
@@ -53,7 +53,9 @@ class History:
                 return None if position <= end else end
         if kept and _number(epoch) < _number(kept[0][1]):  # an epoch that is older than the history
             return None if position <= kept[0][0] else kept[0][0]
-        # An unknown epoch: the two copies have at most the epochs with lower numbers in common.
+        # The epoch is unknown and not older than the history: it is from another copy of the log, which a broker
+        # continued. Numbers of epochs ascend by one in each copy, so no epoch from this number on is in both. The
+        # copies can agree at most up to the end of the last epoch below it.
         alike = [end for (_, known), end in zip(kept, ends, strict=False) if _number(known) < _number(epoch)]
         oldest = kept[0][0] if kept else self.next
         return min(position, alike[-1] if alike else oldest)

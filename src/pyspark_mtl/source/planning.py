@@ -116,37 +116,37 @@ def _lost(offset_range: OffsetRange, extent: ResourceExtent | None) -> Iterator[
         )
         yield DataLoss(offset_range.resource, offset_range.first, offset_range.until, message)
         return
-    parting = extent.history.parting(offset_range.first, offset_range.before)
-    if parting is not None:
-        yield _parted(offset_range, parting, offset_range.first, offset_range.before)
+    diverges_at = extent.history.diverges_at(offset_range.first, offset_range.before)
+    if diverges_at is not None:
+        yield _diverged(offset_range, diverges_at, offset_range.first, offset_range.before)
         return
     kept = max(offset_range.first, min(extent.earliest, offset_range.until))
     if kept > offset_range.first:
         yield DataLoss(offset_range.resource, offset_range.first, kept)
-    parting = extent.history.parting(offset_range.until, offset_range.last)
-    if parting is not None and kept < offset_range.until:
-        yield _parted(offset_range, parting, max(kept, parting), offset_range.last)
+    diverges_at = extent.history.diverges_at(offset_range.until, offset_range.last)
+    if diverges_at is not None and kept < offset_range.until:
+        yield _diverged(offset_range, diverges_at, max(kept, diverges_at), offset_range.last)
 
 
-def _parted(offset_range: OffsetRange, parting: int, first: int, epoch: str | None) -> DataLoss:
+def _diverged(offset_range: OffsetRange, diverges_at: int, first: int, epoch: str | None) -> DataLoss:
     return DataLoss(
         offset_range.resource,
         first,
         offset_range.until,
-        parted(offset_range.resource, parting, first, offset_range.until, epoch),
+        diverged(offset_range.resource, diverges_at, first, offset_range.until, epoch),
     )
 
 
-def parted(resource: str, parting: int, first: int, until: int, epoch: str | None) -> str:
-    """The error text for contents [first, until), of `epoch`, that are not in a log. From `parting` on this log differs
-    from the one that the query read.
+def diverged(resource: str, diverges_at: int, first: int, until: int, epoch: str | None) -> str:
+    """The error text for contents [first, until), of `epoch`, that are not in a log. From `diverges_at` on this log
+    differs from the one that the query read.
     """
     lost = f"contents {first} to {until - 1} ({max(0, until - first)} in all) are gone"
     if epoch is None:
-        return f"resource {resource!r} ends at {parting}: {lost}; is the broker's data an older copy?"
+        return f"resource {resource!r} ends at {diverges_at}: {lost}; is the broker's data an older copy?"
     return (
-        f"resource {resource!r}: {lost}. From {parting} on it does not have the contents of epoch {epoch} and before: "
-        "the broker's data is another copy, or a crash lost contents that were not synced"
+        f"resource {resource!r}: {lost}. From {diverges_at} on it does not have the contents of epoch {epoch} and "
+        "before: the broker's data is another copy, or a crash lost contents that were not synced"
     )
 
 

@@ -18,7 +18,7 @@ from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
 from pyspark_mtl.source.ends import Ends, Place, ends_too_early
 from pyspark_mtl.source.offsets import Offset, Position
-from pyspark_mtl.source.planning import OR_ANOTHER_BROKER, parted
+from pyspark_mtl.source.planning import OR_ANOTHER_BROKER, diverged
 
 log = logging.getLogger(__name__)
 
@@ -259,13 +259,14 @@ class Progress:
             )
             return Position(found.incarnation, found.earliest, found.earliest)
         history = self._histories.get(name) or _history(found)
-        parting = history.parting(before.next, before.epoch)
-        if parting is not None:
-            message = parted(name, parting, parting, before.next, before.epoch)
+        diverges_at = history.diverges_at(before.next, before.epoch)
+        if diverges_at is not None:
+            message = diverged(name, diverges_at, diverges_at, before.next, before.epoch)
             self._lost(
-                DataLoss(name, parting, before.next, message, resume=parting), f"{before.epoch} {before.next}"
+                DataLoss(name, diverges_at, before.next, message, resume=diverges_at),
+                f"{before.epoch} {before.next}",
             )
-            at = min(max(parting, found.earliest), found.next)
+            at = min(max(diverges_at, found.earliest), found.next)
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
             end = self._ends.known_end(name, found.incarnation) or found.next

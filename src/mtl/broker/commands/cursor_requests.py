@@ -142,17 +142,17 @@ class CursorRequests:
             raise Refused(404, control.UNKNOWN_CURSOR, f"group {key[1]!r} has no cursor on {key[2]!r}")
         return record
 
-    def _parting(self, record: CursorRecord, resource: Resource) -> int | None:
+    def _diverges_at(self, record: CursorRecord, resource: Resource) -> int | None:
         """The sequence at which the cursor's log and the present one begin to differ. None if they do not differ,
         or if it was another resource.
         """
         same = resource.record.incarnation == record.incarnation
-        return resource.parting(self._cursors.durable(record), record.log_epoch) if same else None
+        return resource.diverges_at(self._cursors.durable(record), record.log_epoch) if same else None
 
     def _start(self, record: CursorRecord, resource: Resource) -> int:
         """The first content that the group has not confirmed."""
-        parting = self._parting(record, resource)
-        return self._cursors.durable(record) if parting is None else parting
+        diverges_at = self._diverges_at(record, resource)
+        return self._cursors.durable(record) if diverges_at is None else diverges_at
 
     def _info(self, record: CursorRecord, behind: Range | None) -> control.CursorInfo:
         resource = self._resources.find(record.vhost, record.resource)
@@ -160,8 +160,8 @@ class CursorRequests:
         log = resource.log if resource is not None else None
         end = position if resource is None else log.next if log is not None else None
         held = self._cursors.holding(key_of(record))
-        parting = None if resource is None else self._parting(record, resource)
-        start = position if parting is None else parting
+        diverges_at = None if resource is None else self._diverges_at(record, resource)
+        start = position if diverges_at is None else diverges_at
         return control.CursorInfo(
             group=record.group,
             resource=record.resource,
@@ -177,7 +177,7 @@ class CursorRequests:
             holder=record.holder or None,
             epoch=record.epoch,
             log_epoch=record.log_epoch,
-            lost=None if parting is None else control.Lost(first=parting, end=position),
+            lost=None if diverges_at is None else control.Lost(first=diverges_at, end=position),
         )
 
     def _age_s(self, since: int | None) -> float:

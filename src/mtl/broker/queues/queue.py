@@ -119,24 +119,24 @@ def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
     (PROTOCOL.md 5.1.1), it has other contents from some sequence on. They are delivered as new ones.
     """
     reached = record.end
-    parting = resource.parting(reached, record.log_epoch)
-    if parting is None:
+    diverges_at = resource.diverges_at(reached, record.log_epoch)
+    if diverges_at is None:
         return record
     log.warning(
         "resource %r has other contents than the queue %r settled, from %d on: its data is another copy, or a crash "
         "lost contents. The settlements from there up to %d are dropped",
         resource.name,
         record.queue,
-        parting,
+        diverges_at,
         reached - 1,
     )
     return msgspec.structs.replace(
         record,
-        low=min(record.low, parting),
-        ahead=min(record.ahead, parting),
-        settled=[(first, min(end, parting)) for first, end in record.settled if first < parting],
-        deliveries=[delivery for delivery in record.deliveries if delivery[0] < parting],
-        letters=[letter for letter in record.letters if letter.sequence < parting],
+        low=min(record.low, diverges_at),
+        ahead=min(record.ahead, diverges_at),
+        settled=[(first, min(end, diverges_at)) for first, end in record.settled if first < diverges_at],
+        deliveries=[delivery for delivery in record.deliveries if delivery[0] < diverges_at],
+        letters=[letter for letter in record.letters if letter.sequence < diverges_at],
     )
 
 

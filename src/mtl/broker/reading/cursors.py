@@ -439,7 +439,7 @@ def key_of(record: CursorRecord) -> CursorKey:
 def is_of(record: CursorRecord, resource: Resource) -> bool:
     """Whether a cursor belongs to this incarnation of its resource, and to this copy of its log."""
     same = record.incarnation == resource.record.incarnation
-    return same and resource.parting(record.position, record.log_epoch) is None
+    return same and resource.diverges_at(record.position, record.log_epoch) is None
 
 
 _TAKEN_OVER = "was taken over by a newer holder"

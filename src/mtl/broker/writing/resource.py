@@ -78,11 +78,11 @@ class Resource:
         """The epoch of the content before `position`; None if there is no such content, or its epoch is unknown."""
         return self.log.epoch_of(position - 1) if self.log is not None and position > 1 else None
 
-    def parting(self, position: int, epoch: str | None) -> int | None:
+    def diverges_at(self, position: int, epoch: str | None) -> int | None:
         """The sequence at which this log begins to differ from the log that had `position` after a content of
         `epoch`; None if they do not differ.
         """
-        return None if self.log is None else self.history.parting(position, epoch)
+        return None if self.log is None else self.history.diverges_at(position, epoch)
 
     @property
     def stopped(self) -> bool:
@@ -145,17 +145,17 @@ class Resource:
         """Raises `DataLoss` unless the log has, or had before retention, all contents before `position`, the last of
         which is of `epoch`.
         """
-        parting = self.parting(position, epoch)
-        if parting is not None:
-            raise _parted(self.name, parting, position, epoch)
+        diverges_at = self.diverges_at(position, epoch)
+        if diverges_at is not None:
+            raise _diverged(self.name, diverges_at, position, epoch)
 
     def check_epoch(self, epoch: str) -> None:
         """Raises `DataLoss` when the log has no contents of this epoch, of which the caller has seen some."""
         history = self.history
         if not history.has_epoch(epoch):
-            parting = history.parting(self.end, epoch)
-            end = self.end if parting is None else parting
-            raise _parted(self.name, end, end, epoch)
+            diverges_at = history.diverges_at(self.end, epoch)
+            end = self.end if diverges_at is None else diverges_at
+            raise _diverged(self.name, end, end, epoch)
 
     @property
     def dead_letter(self) -> str:
@@ -192,17 +192,17 @@ class Resource:
         )
 
 
-def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLoss:
+def _diverged(name: str, diverges_at: int, position: int, epoch: str | None) -> DataLoss:
     """The error for a log that is not the one that the caller read or wrote: another copy, or one that lost its end."""
     where = f", as they were in the epoch {epoch}," if epoch is not None else ""
     return DataLoss(
         name,
-        parting,
+        diverges_at,
         position,
-        f"resource {name!r}: the contents before {position}{where} are the log's only up to {parting}; the rest is "
+        f"resource {name!r}: the contents before {position}{where} are the log's only up to {diverges_at}; the rest is "
         "lost. The broker's data was replaced by another copy, or a crash lost unsynced contents; or the position "
         "belongs to another resource",
-        resume=None if epoch is None else parting,
+        resume=None if epoch is None else diverges_at,
     )
 
 

@@ -331,7 +331,7 @@ def test_a_new_lease_is_requested_with_the_epoch_of_the_last_content(
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_another_copy_of_the_log_is_data_loss_or_read_from_its_parting(skip: bool) -> None:
+def test_another_copy_of_the_log_is_data_loss_or_read_from_where_it_diverges(skip: bool) -> None:
     at = Setting(start=5, skip_lost=skip)
     data = at.summoned(IN_TWO)
     at.deliver(data, 5, 6, 7, 8, 9)

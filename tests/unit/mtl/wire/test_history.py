@@ -20,11 +20,11 @@ def test_the_epoch_of_a_position_is_that_of_the_preceding_content(position: int,
 def test_contents_older_than_the_history_have_no_epoch() -> None:
     history = History(((11, ONE),), 21)
     assert (history.epoch_of(11), history.epoch_of(12)) == (None, ONE)
-    assert history.parting(11, None) is None
+    assert history.diverges_at(11, None) is None
 
 
 @pytest.mark.parametrize(
-    ("position", "epoch", "parting"),
+    ("position", "epoch", "diverges_at"),
     [
         (11, ONE, None),
         (12, ONE, 11),  # the log lost its contents of epoch 1 above 10, and continued with epoch 2
@@ -41,29 +41,29 @@ def test_contents_older_than_the_history_have_no_epoch() -> None:
         (5, "9.dddddddd", 5),  # unknown, and nothing says that it parts before
     ],
 )
-def test_the_parting_of_a_log_from_the_log_of_a_position(
-    position: int, epoch: str, parting: int | None
+def test_where_a_log_diverges_from_the_log_of_a_position(
+    position: int, epoch: str, diverges_at: int | None
 ) -> None:
-    assert HISTORY.parting(position, epoch) == parting
+    assert HISTORY.diverges_at(position, epoch) == diverges_at
 
 
 def test_an_epoch_without_contents_does_not_count() -> None:
     history = History(((1, ONE), (11, TWO)), 11)
-    assert history.parting(11, ONE) is None
-    assert history.parting(12, TWO) == 11
+    assert history.diverges_at(11, ONE) is None
+    assert history.diverges_at(12, TWO) == 11
     assert history.has_epoch(TWO), "later contents will belong to it"
 
 
 def test_epochs_older_than_the_history_are_accepted() -> None:
     history = History(((21, THREE),), 31)
-    assert history.parting(21, TWO) is None
-    assert history.parting(22, TWO) == 21
+    assert history.diverges_at(21, TWO) is None
+    assert history.diverges_at(22, TWO) == 21
     assert history.has_epoch(ONE)
     assert not history.has_epoch("3.dddddddd")
 
 
 def test_the_history_of_an_empty_log_and_a_missing_history() -> None:
-    assert History((), 1).parting(11, ONE) == 1
+    assert History((), 1).diverges_at(11, ONE) == 1
     assert History.of(None, 5).epoch_of(3) is None
     assert History.of([(1, ONE)], 5).epoch_of(3) == ONE
     assert not History((), 1).has_epoch(ONE)

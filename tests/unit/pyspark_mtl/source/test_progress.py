@@ -369,7 +369,7 @@ def test_another_copy_of_the_log_is_a_loss(log: Log) -> None:
     assert (caught.value.first, caught.value.end) == (11, 16)
 
 
-def test_another_copy_of_the_log_is_read_from_its_parting_if_losses_are_skipped(
+def test_another_copy_of_the_log_is_read_from_where_it_diverges_if_losses_are_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = FakeBroker({"a": Log(99, epochs=((1, ONE), (11, OTHER)))})
