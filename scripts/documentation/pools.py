@@ -92,7 +92,7 @@ SHARED: Final = (
     ),
     Pool(
         "contents that are not synced yet",
-        ("broker.INBOUND_OCTETS", "broker.INBOUND_RESERVE"),
+        ("broker.INBOUND_OCTETS",),
         "writers",
         "the user that sent them; a part is left for others",
         "nothing; when all users together have filled it, contents come back (Reject with recycle) and are sent again",

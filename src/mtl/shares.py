@@ -47,5 +47,6 @@ class Uses:
         """The uses have ended."""
         self._of_owner[owner] -= amount
         self.used -= amount
+        assert self._of_owner[owner] >= 0, "ended twice"
         if not self._of_owner[owner]:
             del self._of_owner[owner]

@@ -50,7 +50,7 @@ from mtl.broker.stages.commits import Commits
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.ends import Ends
-from mtl.broker.writing.intake import Inbound
+from mtl.broker.writing.intake import InboundBudget
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
 from mtl.broker.writing.opening import LogOpening
@@ -183,7 +183,7 @@ class _Base:
     quotas: Quotas
     leases: Leases
     space: Space
-    inbound: Inbound
+    inbound: InboundBudget
     intakes: Intakes
     opening: LogOpening
 
@@ -197,7 +197,7 @@ def _base(settings: CoreSettings, restored: Restored, random: Random, now: actio
     accounts.replace(of_kind(restored.records, records.UserRecord))
     quotas = Quotas(settings.quotas, accounts.is_unlimited)
     noted = next(iter(of_kind(restored.records, records.ClockRecord)), None)
-    inbound = Inbound()
+    inbound = InboundBudget()
     return _Base(
         settings,
         restored,

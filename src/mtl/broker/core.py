@@ -65,7 +65,7 @@ from mtl.broker.stages.stages import Stages
 from mtl.broker.steps import run
 from mtl.broker.writing.ages import CLOCK_NOTE_S, Ages
 from mtl.broker.writing.ends import Ends
-from mtl.broker.writing.intake import Inbound
+from mtl.broker.writing.intake import InboundBudget
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
 from mtl.broker.writing.opening import LogOpening
@@ -93,7 +93,7 @@ class Parts:
     sessions: Sessions
     leases: Leases
     space: Space
-    inbound: Inbound
+    inbound: InboundBudget
     intakes: Intakes
     opening: LogOpening
     resources: Resources
@@ -307,7 +307,7 @@ class Broker:
             **{f"readers-{k}": v for k, v in self.parts.readers.counts.items()},
             **{f"queues-{k}": v for k, v in self.parts.consumers.counts.items()},
             **{f"test-{k}": v for k, v in self.parts.fanout.counts.items()},
-            "inbound-octets": self.parts.inbound.octets,
+            "inbound-octets": self.parts.inbound.used,
             "sessions": len(self.parts.sessions),
             "leases": len(self.parts.leases),
             "flows": len(self.parts.flows),

@@ -149,7 +149,7 @@ class Flows:
     ) -> int:
         """Take in a run of contents from `at` on; returns their number."""
         flow = self._flows.get(peer)
-        if flow is None or flow.writer is None or flow.writer.usual is None:
+        if flow is None or flow.writer is None or flow.writer.plain_form is None:
             return 0
         if flow.connection != connection:
             return 0

@@ -141,11 +141,8 @@ EXPIRY_CHECK_S = 5.0
 
 INBOUND_OCTETS = 256 << 20
 """Contents taken in and not yet synced, over all resources. Above it contents are pushed back (Reject, recycle) and
-not left unread, because Pings and Confirms share the socket."""
-
-INBOUND_RESERVE = 4
-"""No user has more of them than INBOUND_OCTETS less one part of this number: the rest is for the other users, whose
-contents would come back for as long as one user sends faster than the disk."""
+not left unread, because Pings and Confirms share the socket. A part is left for other users (`mtl.shares`), whose
+contents would otherwise come back for as long as one user sends faster than the disk."""
 
 MAX_UNCONFIRMED = 1 << 20
 """Contents of one writing lease that are taken in and not confirmed. A resource that makes no progress holds back the

@@ -21,7 +21,7 @@ from mtl.broker.reading.ahead import Ahead
 from mtl.broker.reading.reads import Reads
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.steps import run
-from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.intake import AcceptedContents, InboundBudget, Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
@@ -49,7 +49,7 @@ class DeadLetters:
         opening: LogOpening,
         resources: Resources,
         queues: Queues,
-        inbound: Inbound,
+        inbound: InboundBudget,
         space: Space,
         intakes: Intakes,
         reads: Reads,
@@ -146,7 +146,7 @@ class DeadLetters:
             raise
         properties, content = next(unpack(pack.slice(sequence - chunk.ref.base)))
         table = _labelled(properties, queue, sequence, letter)
-        intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
+        intake.add(AcceptedContents(self._lease(queue), letter.number, 1, (bytes(content),), table))
         self._intakes.wait(intake)
 
     def _lease(self, queue: Queue) -> WriterLease:

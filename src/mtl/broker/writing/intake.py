@@ -12,7 +12,7 @@ operations never wait for each other.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, repeat
@@ -25,6 +25,7 @@ from mtl.broker.steps import Outcome
 from mtl.broker.writing.numbers import WriterKey, WriterNumbers
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
+from mtl.shares import Uses, highest_share
 from mtl.storage.api import Answered, Append, Change, Changes, Draft, LogKey, LogView, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
@@ -43,41 +44,23 @@ class Sender(Protocol):
     confirmed_flow: bool
 
 
-class Inbound:
+class InboundBudget(Uses):
     """Octets in all logs that are accepted and neither durable nor dropped: the memory cost of a slow disk. They are
     counted for each user that sent them, so that the contents of one user leave room for those of others.
     """
 
-    def __init__(self) -> None:
-        self.octets = 0
-        self._of: Counter[str] = Counter()
-
     @property
     def full(self) -> bool:
         """Whether further contents have to be refused for now."""
-        return self.octets > broker_limits.INBOUND_OCTETS
+        return self.used > broker_limits.INBOUND_OCTETS
 
     def fits(self, share: str, more: int = 0) -> bool:
         """Whether so many octets of a user can be accepted: in all, and beside the reserve for others."""
         most = broker_limits.INBOUND_OCTETS
-        own = most - most // broker_limits.INBOUND_RESERVE
-        return self.octets + more <= most and self._of[share] + more <= own
-
-    def add(self, share: str, octets: int) -> None:
-        """Octets were accepted."""
-        self.octets += octets
-        self._of[share] += octets
-
-    def subtract(self, share: str, octets: int) -> None:
-        """Octets became durable, or were dropped."""
-        self.octets -= octets
-        self._of[share] -= octets
-        assert self._of[share] >= 0, "contents were dropped twice"
-        if not self._of[share]:
-            del self._of[share]
+        return self.used + more <= most and self.of(share) + more <= highest_share(most)
 
 
-class Arrival:
+class AcceptedContents:
     """Contents of one writer, accepted at once: a pack (`properties` None, one body), or a run of plain contents with
     consecutive numbers and the same properties.
 
@@ -118,7 +101,7 @@ class Arrival:
         self.chunk: NewChunk | None = None
 
     @property
-    def named(self) -> int:
+    def reject_number(self) -> int:
         """The number of its first Content, which a Reject names."""
         return self.last if self.properties is None else self.first
 
@@ -147,10 +130,10 @@ class Intake:
         key: LogKey,
         reader: LogView | None,
         last: dict[int, int],
-        inbound: Inbound,
+        inbound: InboundBudget,
         turns: Turns,
-        durable: Callable[[Intake, Sequence[Arrival]], None],
-        failed: Callable[[Sequence[Arrival]], None],
+        durable: Callable[[Intake, Sequence[AcceptedContents]], None],
+        failed: Callable[[Sequence[AcceptedContents]], None],
         share: str = "",
     ) -> None:
         self._outbox = outbox
@@ -166,9 +149,9 @@ class Intake:
         self._share = share
         self._durable = durable
         self._failed = failed
-        self._pending: deque[Arrival] = deque()
-        self._group: list[Arrival] = []
-        self._echoes: list[Arrival] = []
+        self._pending: deque[AcceptedContents] = deque()
+        self._group: list[AcceptedContents] = []
+        self._echoes: list[AcceptedContents] = []
         self._afterwards: list[Outcome[None]] = []
         self._busy = False
         self._held = False
@@ -176,23 +159,23 @@ class Intake:
 
     # --- in -------------------------------------------------------------------------------------------------
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, accepted: AcceptedContents) -> None:
         """Accept contents; their group starts with the next `start`."""
-        self._pending.append(arrival)
-        self._inbound.add(arrival.lease.share, arrival.cost)
-        if arrival.lease.confirmed_flow:
-            self.numbers.accept(arrival.lease.key, arrival.last)
-        if self._busy and arrival.properties is None and arrival.size >= broker_limits.PREPARED:
-            self._outbox.prepare(arrival.as_chunk())
+        self._pending.append(accepted)
+        self._inbound.add(accepted.lease.share, accepted.cost)
+        if accepted.lease.confirmed_flow:
+            self.numbers.accept(accepted.lease.key, accepted.last)
+        if self._busy and accepted.properties is None and accepted.size >= broker_limits.PREPARED:
+            self._outbox.prepare(accepted.as_chunk())
 
-    def echo(self, arrival: Arrival) -> None:
+    def echo(self, accepted: AcceptedContents) -> None:
         """Add a duplicate whose original may not be durable yet. It is done when the original is done (PROTOCOL.md
         5.4).
         """
-        if arrival.last <= self.numbers.durable(arrival.lease.key):
-            arrival.settle()
+        if accepted.last <= self.numbers.durable(accepted.lease.key):
+            accepted.settle()
         else:
-            self._echoes.append(arrival)
+            self._echoes.append(accepted)
 
     def withdraw(self, key: WriterKey) -> Outcome[None]:
         """Drop the pending contents of a replaced writer. The step ends with its group on the disk, if any."""
@@ -343,16 +326,16 @@ class Intake:
             self._held = True
             self._holders.popleft().set(None)
 
-    def _next_group(self) -> list[Arrival]:
-        group: list[Arrival] = []
+    def _next_group(self) -> list[AcceptedContents]:
+        group: list[AcceptedContents] = []
         cost = 0
         while self._pending and cost < broker_limits.GROUP_OCTETS:
-            arrival = self._pending.popleft()
-            cost += arrival.cost
-            group.append(arrival)
+            accepted = self._pending.popleft()
+            cost += accepted.cost
+            group.append(accepted)
         return group
 
-    def _appended(self, group: list[Arrival], result: Outcome[Changes]) -> None:
+    def _appended(self, group: list[AcceptedContents], result: Outcome[Changes]) -> None:
         self._group = []
         self._log_trouble(result.error)
         if result.error is not None:
@@ -375,61 +358,61 @@ class Intake:
             log.info("%s stores contents again", self.key)
         self._last_error = error
 
-    def _confirm_group(self, group: list[Arrival]) -> None:
+    def _confirm_group(self, group: list[AcceptedContents]) -> None:
         """A group is durable, and with it the echoes of its contents."""
-        for arrival in group:
-            self._inbound.subtract(arrival.lease.share, arrival.cost)
-            arrival.settle()
-            if arrival.lease.confirmed_flow:
-                self.numbers.set_durable(arrival.lease.key, arrival.last)
+        for accepted in group:
+            self._inbound.remove(accepted.lease.share, accepted.cost)
+            accepted.settle()
+            if accepted.lease.confirmed_flow:
+                self.numbers.set_durable(accepted.lease.key, accepted.last)
         echoes = [x for x in self._echoes if x.last <= self.numbers.durable(x.lease.key)]
         for echo in echoes:
             echo.settle()
         self._echoes = [x for x in self._echoes if not x.done]
         self._durable(self, [*group, *echoes])
 
-    def _drop_lost(self, lost: list[Arrival]) -> None:
+    def _drop_lost(self, lost: list[AcceptedContents]) -> None:
         """Drop contents that were not stored, and the later pending ones of the same writers: with their higher
         numbers stored, contents that are sent again would count as duplicates. Their echoes are dropped, too.
         """
         keys = {x.lease.key: None for x in lost if x.lease.confirmed_flow}
         given_up = {id(x): x for x in lost}
-        for arrival in self._pending:
-            if arrival.lease.key in keys and arrival.lease.confirmed_flow:
-                given_up[id(arrival)] = arrival
+        for accepted in self._pending:
+            if accepted.lease.key in keys and accepted.lease.confirmed_flow:
+                given_up[id(accepted)] = accepted
         self._pending = deque(x for x in self._pending if id(x) not in given_up)
         in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
         for key in keys:
             self.numbers.drop(key, in_flight.get(key, 0))
         for given in given_up.values():
-            self._inbound.subtract(given.lease.share, given.cost)
+            self._inbound.remove(given.lease.share, given.cost)
         echoes = [x for x in self._echoes if x.last > self.numbers.accepted(x.lease.key)]
         self._echoes = [x for x in self._echoes if x.last <= self.numbers.accepted(x.lease.key)]
         if given_up or echoes:
             self._failed([*given_up.values(), *echoes])
 
 
-def _drafts(group: Iterable[Arrival]) -> Iterable[Draft | NewChunk]:
-    """The chunks of arrivals: a pack is one chunk, consecutive plain contents share one."""
-    plain: list[Arrival] = []
+def _drafts(group: Iterable[AcceptedContents]) -> Iterable[Draft | NewChunk]:
+    """The chunks of a group: a pack is one chunk, consecutive plain contents share one."""
+    plain: list[AcceptedContents] = []
     contents = octets = 0
-    for arrival in group:
-        pack = arrival.properties is None
-        contents += arrival.count
-        octets += arrival.size
+    for accepted in group:
+        pack = accepted.properties is None
+        contents += accepted.count
+        octets += accepted.size
         if plain and (pack or contents > limits.MAX_PACK_CONTENTS or octets > limits.MAX_PACK):
             yield _plain_draft(plain)
-            plain, contents, octets = [], arrival.count, arrival.size
+            plain, contents, octets = [], accepted.count, accepted.size
         if pack:
-            yield arrival.as_chunk()
+            yield accepted.as_chunk()
             contents = octets = 0
         else:
-            plain.append(arrival)
+            plain.append(accepted)
     if plain:
         yield _plain_draft(plain)
 
 
-def _plain_draft(plain: list[Arrival]) -> Draft:
+def _plain_draft(plain: list[AcceptedContents]) -> Draft:
     bodies = list(chain.from_iterable(x.bodies for x in plain))
     properties = None
     if any(x.properties != EMPTY for x in plain):
@@ -437,18 +420,18 @@ def _plain_draft(plain: list[Arrival]) -> Draft:
     return Draft(bodies, properties, _runs(plain))
 
 
-def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:
+def _runs(group: Iterable[AcceptedContents]) -> tuple[RunEntry, ...]:
     """The numbers of named writers in a chunk, in order: contiguous numbers of one writer are one run."""
     runs: list[RunEntry] = []
     after: tuple[int, int] | None = None
-    for arrival in arrivals:
-        writer = arrival.lease.key
-        if not isinstance(writer, int) or not arrival.lease.confirmed_flow:
+    for accepted in group:
+        writer = accepted.lease.key
+        if not isinstance(writer, int) or not accepted.lease.confirmed_flow:
             after = None
             continue
-        if after == (writer, arrival.first):
-            runs[-1] = RunEntry(writer, runs[-1].first, runs[-1].count + arrival.count)
+        if after == (writer, accepted.first):
+            runs[-1] = RunEntry(writer, runs[-1].first, runs[-1].count + accepted.count)
         else:
-            runs.append(RunEntry(writer, arrival.first, arrival.count))
-        after = (writer, arrival.last + 1)
+            runs.append(RunEntry(writer, accepted.first, accepted.count))
+        after = (writer, accepted.last + 1)
     return tuple(runs)

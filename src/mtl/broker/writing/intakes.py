@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtl.broker.events import Event
 from mtl.broker.outbox import Outbox
-from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.intake import AcceptedContents, InboundBudget, Intake
 from mtl.broker.writing.turns import Turns
 from mtl.storage.api import LogKey, LogView
 
@@ -14,15 +14,15 @@ from mtl.storage.api import LogKey, LogView
 class Intakes:
     """The intakes of all logs, including those of stages."""
 
-    def __init__(self, outbox: Outbox, inbound: Inbound, turns: Turns) -> None:
+    def __init__(self, outbox: Outbox, inbound: InboundBudget, turns: Turns) -> None:
         self._outbox = outbox
         self._inbound = inbound
         self._turns = turns
         self._waiting: dict[LogKey, Intake] = {}
         self._closed = False
-        self.durable: Event[[Intake, Sequence[Arrival]]] = Event()
+        self.durable: Event[[Intake, Sequence[AcceptedContents]]] = Event()
         """A group of contents is on disk."""
-        self.lost: Event[[Sequence[Arrival]]] = Event()
+        self.lost: Event[[Sequence[AcceptedContents]]] = Event()
         """Contents were not stored."""
 
     def create(self, key: LogKey, reader: LogView | None, last: dict[int, int], share: str = "") -> Intake:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, cast
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
-from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.intake import AcceptedContents, InboundBudget, Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.unconfirmed import Unconfirmed
@@ -50,7 +50,7 @@ class WriterMemory(Protocol):
         """Close it: the lease or the writer has ended."""
 
 
-class Offer(NamedTuple):
+class ReceivedContents(NamedTuple):
     """One Content as received: its numbers, its properties (None: a pack), its body, and the reason, if any, why it can
     never be stored.
     """
@@ -100,7 +100,7 @@ class WriterLease(Lease):
         self.memory: WriterMemory | None = None
         self.intakes: dict[str, Intake] = {}
         self.unconfirmed = Unconfirmed()
-        self.usual: Usual | None = None
+        self.plain_form: PlainForm | None = None
         """The form of its last plain content that was found valid."""
 
     def spend(self, last: int) -> None:
@@ -119,7 +119,7 @@ class WriterLease(Lease):
         self.unconfirmed.clear()
 
 
-class Usual(NamedTuple):
+class PlainForm(NamedTuple):
     """The common form of consecutive plain contents; `tail` is the header's, for this resource and these properties."""
 
     resource: str
@@ -136,7 +136,7 @@ class Usual(NamedTuple):
 class Writers:
     """Accepts contents for every writing lease."""
 
-    def __init__(self, inbound: Inbound, check_pack: Packs, intakes: Intakes) -> None:
+    def __init__(self, inbound: InboundBudget, check_pack: Packs, intakes: Intakes) -> None:
         self._inbound = inbound
         self._check_pack = check_pack
         self._intakes = intakes
@@ -151,20 +151,20 @@ class Writers:
         They continue the flow's numbers and have the form of the last one that `content` accepted. 0 if the first does
         not.
         """
-        usual, first = lease.usual, lease.expected
-        if usual is None or lease.closing:
+        form, first = lease.plain_form, lease.expected
+        if form is None or lease.closing:
             return 0
-        intake = self._intake(lease, usual.resource)
+        intake = self._intake(lease, form.resource)
         if intake is None or first <= intake.numbers.accepted(lease.key) or self._full(lease, intake):
             return 0
-        if not (count := usual.run(headers, at, first)):
+        if not (count := form.run(headers, at, first)):
             return 0
-        fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(usual.properties))
-        arrival = Arrival(lease, first, len(fit), fit, usual.properties)
-        if not fit or not self._inbound.fits(lease.share, arrival.cost):
+        fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(form.properties))
+        accepted = AcceptedContents(lease, first, len(fit), fit, form.properties)
+        if not fit or not self._inbound.fits(lease.share, accepted.cost):
             return 0
         lease.resumed = lease.gapped = False
-        self._accept_arrival(lease, intake, arrival)
+        self._add(lease, intake, accepted)
         return len(fit)
 
     def content(self, lease: WriterLease, content: commands.Content) -> None:
@@ -172,44 +172,45 @@ class Writers:
         if lease.closing:
             self.counts["dropped"] += 1
             return
-        offer = _offer(lease, content)
-        if lease.confirmed_flow and not self._is_in_order(lease, offer):
+        received = _received(lease, content)
+        if lease.confirmed_flow and not self._is_in_order(lease, received):
             return
         intake = self._intake(lease, content.resource)
-        if intake is None or offer.fault or self._fault(offer):
+        if intake is None or received.fault or self._fault(received):
             if lease.confirmed_flow:
-                lease.spend(offer.last)  # a refused number is spent
-            self._refuse(lease, offer.last)
+                lease.spend(received.last)  # a refused number is spent
+            self._refuse(lease, received.last)
         elif not lease.confirmed_flow:
-            self._accept_unconfirmed(lease, intake, offer)
-        elif not self._duplicate(lease, intake, offer):
+            self._accept_unconfirmed(lease, intake, received)
+        elif not self._duplicate(lease, intake, received):
             if lease.stage is not None and isinstance(intake.stopped, LogStopped):
                 # A stage's log is not opened again while its writer waits: the writer has to use another stage.
-                lease.spend(offer.last)
-                self._refuse(lease, offer.last)
+                lease.spend(received.last)
+                self._refuse(lease, received.last)
             elif self._full(lease, intake):
-                self._push_back(lease, offer.first, offer.last)
+                self._push_back(lease, received.first, received.last)
             else:
-                self._accept(lease, intake, offer, content.resource)
+                self._accept(lease, intake, received, content.resource)
 
-    def _accept(self, lease: WriterLease, intake: Intake, offer: Offer, resource: str) -> None:
-        self._accept_arrival(lease, intake, _arrival(lease, offer))
-        usual = lease.usual
-        if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
-            lease.usual = Usual(resource, offer.properties, commands.content_tail(resource, offer.properties))
+    def _accept(self, lease: WriterLease, intake: Intake, received: ReceivedContents, resource: str) -> None:
+        self._add(lease, intake, _accepted(lease, received))
+        form = lease.plain_form
+        if received.properties is not None and (form is None or form[:2] != (resource, received.properties)):
+            tail = commands.content_tail(resource, received.properties)
+            lease.plain_form = PlainForm(resource, received.properties, tail)
 
-    def _accept_arrival(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
-        lease.spend(arrival.last)
-        lease.unconfirmed.add(arrival)
-        intake.add(arrival)
+    def _add(self, lease: WriterLease, intake: Intake, accepted: AcceptedContents) -> None:
+        lease.spend(accepted.last)
+        lease.unconfirmed.add(accepted)
+        intake.add(accepted)
         self._intakes.wait(intake)
 
-    def _accept_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
+    def _accept_unconfirmed(self, lease: WriterLease, intake: Intake, received: ReceivedContents) -> None:
         """Under confirm "none" numbers are not checked, and contents that do not fit are dropped and counted."""
         if self._full(lease, intake):
             self.counts["overloads"] += 1
             return
-        intake.add(_arrival(lease, offer))
+        intake.add(_accepted(lease, received))
         self._intakes.wait(intake)
 
     def _full(self, lease: WriterLease, intake: Intake) -> bool:
@@ -231,76 +232,76 @@ class Writers:
                 lease.intakes.pop(name, None)
         return intake
 
-    def _fault(self, offer: Offer) -> str | None:
+    def _fault(self, received: ReceivedContents) -> str | None:
         """The reason why this content can never be stored, or None."""
-        if offer.properties is None:
+        if received.properties is None:
             try:
-                self._check_pack(offer.body, offer.contents)
+                self._check_pack(received.body, received.contents)
             except Malformed as e:
                 return str(e)
             return None
-        if len(offer.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
+        if len(received.body) > limits.MAX_CONTENT or len(received.properties) > limits.MAX_TABLE:
             return "too large"
-        return "a reserved property name" if commands.reserved(offer.properties) else None
+        return "a reserved property name" if commands.reserved(received.properties) else None
 
-    def _is_in_order(self, lease: WriterLease, offer: Offer) -> bool:
+    def _is_in_order(self, lease: WriterLease, received: ReceivedContents) -> bool:
         """The gap check. A number above the expected one is pushed back once, then ignored until the run is closed."""
-        if offer.first < 1:
-            self._refuse(lease, offer.first)
+        if received.first < 1:
+            self._refuse(lease, received.first)
             return False
-        if lease.resumed and offer.first <= lease.expected:
-            lease.expected = offer.first
+        if lease.resumed and received.first <= lease.expected:
+            lease.expected = received.first
             lease.resumed = False
-        if offer.first > lease.expected:
+        if received.first > lease.expected:
             self.counts["gaps"] += 1
             if not lease.gapped:
                 lease.gapped = True
-                self._reject(lease, offer.last, recycle=True)
+                self._reject(lease, received.last, recycle=True)
             return False
         lease.gapped = False
         return True
 
-    def _duplicate(self, lease: WriterLease, intake: Intake, offer: Offer) -> bool:
+    def _duplicate(self, lease: WriterLease, intake: Intake, received: ReceivedContents) -> bool:
         """Whether this was accepted before: then it is confirmed with the original, and not appended again."""
-        accepted = intake.numbers.accepted(lease.key)
-        if offer.first > accepted:
+        highest = intake.numbers.accepted(lease.key)
+        if received.first > highest:
             return False
-        lease.spend(offer.last)
-        if offer.last > accepted:
-            self._refuse(lease, offer.last)  # partial overlap: not the identical frame (PROTOCOL.md 3)
+        lease.spend(received.last)
+        if received.last > highest:
+            self._refuse(lease, received.last)  # partial overlap: not the identical frame (PROTOCOL.md 3)
             return True
         self.counts["duplicates"] += 1
-        if offer.last in lease.unconfirmed:
+        if received.last in lease.unconfirmed:
             return True
-        echo = Arrival(lease, offer.first, offer.contents)
+        echo = AcceptedContents(lease, received.first, received.contents)
         intake.echo(echo)
         lowest = lease.unconfirmed.lowest
-        if echo.done and (lowest is None or offer.last < lowest):
-            self._confirm(lease, offer.last)
+        if echo.done and (lowest is None or received.last < lowest):
+            self._confirm(lease, received.last)
         else:
             lease.unconfirmed.add(echo)
         return True
 
     # --- out ------------------------------------------------------------------------------------------------
 
-    def durable(self, group: Sequence[Arrival]) -> None:
+    def durable(self, group: Sequence[AcceptedContents]) -> None:
         """A group is on disk: confirm each lease's durable prefix."""
         for lease in {id(x.lease): _lease(x) for x in group if x.lease.confirmed_flow}.values():
             last = lease.unconfirmed.pop_durable()
             if last:
                 self._confirm(lease, last)
 
-    def failed(self, lost: Sequence[Arrival]) -> None:
+    def failed(self, lost: Sequence[AcceptedContents]) -> None:
         """These contents were not stored: ask their writers to send again from the first of them on."""
-        lowest: dict[int, Arrival] = {}
-        for arrival in lost:
-            known = lowest.get(id(arrival.lease))
-            if not arrival.lease.confirmed_flow:
+        lowest: dict[int, AcceptedContents] = {}
+        for accepted in lost:
+            known = lowest.get(id(accepted.lease))
+            if not accepted.lease.confirmed_flow:
                 self.counts["dropped"] += 1
-            elif known is None or arrival.first < known.first:
-                lowest[id(arrival.lease)] = arrival
-        for arrival in lowest.values():
-            self._push_back(_lease(arrival), arrival.first, arrival.named)
+            elif known is None or accepted.first < known.first:
+                lowest[id(accepted.lease)] = accepted
+        for accepted in lowest.values():
+            self._push_back(_lease(accepted), accepted.first, accepted.reject_number)
 
     def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
         """Ask for this content and all after it again: the disk or the memory had no room for it."""
@@ -324,8 +325,8 @@ class Writers:
             lease.flow.send(commands.Reject(sequence, False, recycle))
 
 
-def _lease(arrival: Arrival) -> WriterLease:
-    return cast(WriterLease, arrival.lease)  # all arrivals are made in this file
+def _lease(accepted: AcceptedContents) -> WriterLease:
+    return cast(WriterLease, accepted.lease)  # each `Sender` is one; `intake` knows only what it needs of it
 
 
 def _fitting(bodies: Sequence[Buffer], octets: int) -> Sequence[Buffer]:
@@ -335,30 +336,30 @@ def _fitting(bodies: Sequence[Buffer], octets: int) -> Sequence[Buffer]:
     return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]
 
 
-def _offer(lease: WriterLease, content: commands.Content) -> Offer:
+def _received(lease: WriterLease, content: commands.Content) -> ReceivedContents:
     """A Content, by its properties. Only a packed lease has packs; an invalid count is one faulty content."""
     first, properties, body = content.sequence, content.properties, content.body
     if lease.packed:
         try:
             count = commands.packed_count(properties)
         except Malformed as e:
-            return Offer(first, 1, properties, fault=str(e))
+            return ReceivedContents(first, 1, properties, fault=str(e))
         if count is not None and first + count - 1 > _U64_MAX:
-            return Offer(first, 1, properties, fault="numbers above 64 bits")
+            return ReceivedContents(first, 1, properties, fault="numbers above 64 bits")
         if count is not None:
             return _pack(lease, first, count, content)
-    return Offer(first, 1, properties, body)
+    return ReceivedContents(first, 1, properties, body)
 
 
-def _pack(lease: WriterLease, first: int, count: int, content: commands.Content) -> Offer:
+def _pack(lease: WriterLease, first: int, count: int, content: commands.Content) -> ReceivedContents:
     """A pack in the Content's body, or in the memory of the lease."""
     if lease.memory is None or len(content.body):
-        return Offer(first, count, None, content.body)
+        return ReceivedContents(first, count, None, content.body)
     try:
-        return Offer(first, count, None, lease.memory.octets(Span.of(content.properties)))
+        return ReceivedContents(first, count, None, lease.memory.octets(Span.of(content.properties)))
     except Malformed as e:
-        return Offer(first, count, None, fault=str(e))
+        return ReceivedContents(first, count, None, fault=str(e))
 
 
-def _arrival(lease: WriterLease, offer: Offer) -> Arrival:
-    return Arrival(lease, offer.first, offer.contents, (offer.body,), offer.properties)
+def _accepted(lease: WriterLease, received: ReceivedContents) -> AcceptedContents:
+    return AcceptedContents(lease, received.first, received.contents, (received.body,), received.properties)

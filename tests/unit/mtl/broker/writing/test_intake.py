@@ -11,7 +11,7 @@ import pytest
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
-from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.intake import AcceptedContents, InboundBudget, Intake
 from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import LogStopped, StorageFailed
@@ -43,7 +43,7 @@ class Desk:
     ) -> None:
         self.outbox = outbox or Outbox()
         self.log = Log()
-        self.inbound = Inbound()
+        self.inbound = InboundBudget()
         self.durable: list[int] = []
         self.failed: list[int] = []
         self.intake = Intake(
@@ -59,7 +59,7 @@ class Desk:
 
     def add(self, *numbers: int, of: WriterLease | None = None, body: bytes = b"x") -> None:
         for number in numbers:
-            self.intake.add(Arrival(of or WRITER, number, 1, (body,), EMPTY))
+            self.intake.add(AcceptedContents(of or WRITER, number, 1, (body,), EMPTY))
         self.intake.start()
 
     def actions(self) -> list[Any]:
@@ -159,7 +159,7 @@ def test_a_pack_stays_one_chunk_and_adjacent_plain_contents_share_one(
     number = 1
     for kind in pattern:
         count = 5 if kind == "K" else 1
-        desk.intake.add(Arrival(WRITER, number, count, (b"x",), None if kind == "K" else EMPTY))
+        desk.intake.add(AcceptedContents(WRITER, number, count, (b"x",), None if kind == "K" else EMPTY))
         number += count
     desk.intake.release()
     drafts = desk.drafts()
@@ -176,7 +176,7 @@ def test_a_large_waiting_pack_is_prepared_and_then_appended() -> None:
         (3, b"small", None),
         (4, large, EMPTY),
     ):
-        desk.intake.add(Arrival(WRITER, number, 1, (body,), properties))
+        desk.intake.add(AcceptedContents(WRITER, number, 1, (body,), properties))
         desk.intake.start()
     first, prepare = desk.actions()
     assert isinstance(prepare, Prepare)
@@ -195,13 +195,13 @@ def test_a_chunk_of_plain_contents_is_no_larger_than_a_pack(monkeypatch: pytest.
     desk = Desk()
     desk.intake.hold()
     for number, size in enumerate([30, 30, 30, 200, 1, 1, 1, 1, 1], 1):
-        desk.intake.add(Arrival(WRITER, number, 1, (bytes(size),), EMPTY))
+        desk.intake.add(AcceptedContents(WRITER, number, 1, (bytes(size),), EMPTY))
     desk.intake.release()
     assert [d.count for d in desk.drafts()] == [2, 1, 1, 4, 1]
 
 
 @pytest.mark.parametrize(
-    ("arrivals", "runs"),
+    ("accepted", "runs"),
     [
         ([(1, 1), (1, 2), (1, 3)], [RunEntry(1, 1, 3)]),
         ([(1, 1), (1, 3)], [RunEntry(1, 1, 1), RunEntry(1, 3, 1)]),
@@ -211,12 +211,12 @@ def test_a_chunk_of_plain_contents_is_no_larger_than_a_pack(monkeypatch: pytest.
     ],
 )
 def test_runs_say_which_numbers_of_named_writers_a_chunk_holds(
-    arrivals: list[tuple[int | str, int]], runs: list[RunEntry]
+    accepted: list[tuple[int | str, int]], runs: list[RunEntry]
 ) -> None:
     desk = Desk()
     desk.intake.hold()
-    for key, number in arrivals:
-        desk.intake.add(Arrival(lease(key), number, 1, (b"",), EMPTY))
+    for key, number in accepted:
+        desk.intake.add(AcceptedContents(lease(key), number, 1, (b"",), EMPTY))
     desk.intake.release()
     (draft,) = desk.drafts()
     assert list(draft.runs) == runs
@@ -243,7 +243,7 @@ def test_accepted_numbers_precede_durable_ones() -> None:
 
 def test_an_echo_is_durable_with_its_original() -> None:
     desk = Desk({1: 1})
-    durable, pending = Arrival(WRITER, 1, 1), Arrival(WRITER, 2, 1)
+    durable, pending = AcceptedContents(WRITER, 1, 1), AcceptedContents(WRITER, 2, 1)
     desk.add(2)
     desk.intake.echo(durable)
     desk.intake.echo(pending)
@@ -256,7 +256,7 @@ def test_an_echo_is_durable_with_its_original() -> None:
 def test_an_echo_fails_with_its_original() -> None:
     desk = Desk()
     desk.add(1)
-    echo = Arrival(lease(1), 1, 1)
+    echo = AcceptedContents(lease(1), 1, 1)
     desk.intake.echo(echo)
     desk.answer(FAILED)
     assert desk.failed == [1, 1]
@@ -267,7 +267,7 @@ def test_an_echo_does_not_fail_with_another_writer() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
-    echo = Arrival(lease(2), 1, 1)
+    echo = AcceptedContents(lease(2), 1, 1)
     desk.intake.echo(echo)
     desk.answer(FAILED)
     assert desk.failed == [1]
@@ -296,16 +296,16 @@ def test_octets_are_counted_until_durable_or_failed() -> None:
     desk.add(1)
     desk.add(2, of=lease(2))
     each = 1 + len(EMPTY) + limits.ARRIVAL_OVERHEAD
-    assert desk.inbound.octets == 2 * each
+    assert desk.inbound.used == 2 * each
     desk.answer(["change"])
-    assert desk.inbound.octets == each
+    assert desk.inbound.used == each
     desk.answer(FAILED)
-    assert desk.inbound.octets == 0
+    assert desk.inbound.used == 0
 
 
 def test_releasing_octets_twice_is_an_error() -> None:
     with pytest.raises(AssertionError):
-        Inbound().subtract("etl", 1)
+        InboundBudget().remove("etl", 1)
 
 
 def test_a_stopped_log_fails_all_waiting_contents() -> None:
@@ -328,7 +328,7 @@ def test_a_stopped_intake_can_be_resumed() -> None:
     desk.intake.hold()
     desk.add(1)
     desk.intake.stop(FAILED)
-    assert (desk.failed, desk.inbound.octets) == ([1], 0)
+    assert (desk.failed, desk.inbound.used) == ([1], 0)
     desk.intake.resume()
     desk.intake.release()
     desk.add(1)
@@ -451,10 +451,10 @@ def test_a_log_in_creation_accepts_contents_and_writes_them_later() -> None:
 
 def test_no_user_takes_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "INBOUND_OCTETS", 100)
-    inbound = Inbound()
+    inbound = InboundBudget()
     inbound.add("greedy", 75)
     assert not inbound.fits("greedy", 1)
     assert inbound.fits("modest", 25)
     assert not inbound.fits("modest", 26), "more than all have together"
-    inbound.subtract("greedy", 75)
+    inbound.remove("greedy", 75)
     assert inbound.fits("greedy", 75)

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from mtl.broker.outbox import Outbox
-from mtl.broker.writing.intake import Arrival, Inbound
+from mtl.broker.writing.intake import AcceptedContents, InboundBudget
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.turns import Turns
 from mtl.errors import StorageError
@@ -24,13 +24,13 @@ def outbox() -> Outbox:
 
 @pytest.fixture
 def intakes(outbox: Outbox) -> Intakes:
-    return Intakes(outbox, Inbound(), Turns(2))
+    return Intakes(outbox, InboundBudget(), Turns(2))
 
 
 def add(intakes: Intakes, key: str) -> None:
     """Add a content for a log; it waits for the disk."""
     intake = intakes.create(key, READER, {})
-    intake.add(Arrival(SENDER, 1, 1, (b"x",), EMPTY))
+    intake.add(AcceptedContents(SENDER, 1, 1, (b"x",), EMPTY))
     intakes.wait(intake)
 
 
@@ -52,7 +52,7 @@ def test_no_contents_are_written_after_the_close(outbox: Outbox, intakes: Intake
 
 def test_the_loss_of_contents_is_an_event(outbox: Outbox, intakes: Intakes) -> None:
     lost: list[int] = []
-    intakes.lost.leads_to(lambda arrivals: lost.extend(x.last for x in arrivals))
+    intakes.lost.leads_to(lambda accepted: lost.extend(x.last for x in accepted))
     add(intakes, "resources/a")
     intakes.start()
     (append,) = outbox.pop_actions()

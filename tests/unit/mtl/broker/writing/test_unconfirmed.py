@@ -6,15 +6,15 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.broker.writing.intake import Arrival
+from mtl.broker.writing.intake import AcceptedContents
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.broker.writing.writers import WriterLease
 
 LEASE = cast(WriterLease, SimpleNamespace())
 
 
-def arrival(first: int, last: int, *, done: bool = False) -> Arrival:
-    made = Arrival(LEASE, first, last - first + 1, [b""] * (last - first + 1), b"")
+def accepted(first: int, last: int, *, done: bool = False) -> AcceptedContents:
+    made = AcceptedContents(LEASE, first, last - first + 1, [b""] * (last - first + 1), b"")
     made.done = done
     return made
 
@@ -22,7 +22,7 @@ def arrival(first: int, last: int, *, done: bool = False) -> Arrival:
 def filled(*ranges: tuple[int, int, bool]) -> Unconfirmed:
     held = Unconfirmed()
     for first, last, done in ranges:
-        held.add(arrival(first, last, done=done))
+        held.add(accepted(first, last, done=done))
     return held
 
 
