@@ -48,15 +48,15 @@ from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.applications import Applications
 from mtl.broker.stages.commits import Commits
 from mtl.broker.stages.stages import Stages
-from mtl.broker.writing.ages import Ages
+from mtl.broker.writing.clock import CorrectedClock
 from mtl.broker.writing.ends import Ends
+from mtl.broker.writing.free_space import FreeSpace
 from mtl.broker.writing.intake import InboundBudget
 from mtl.broker.writing.intakes import Intakes
-from mtl.broker.writing.names import Names
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
-from mtl.broker.writing.space import Space
 from mtl.broker.writing.turns import Turns
+from mtl.broker.writing.writer_names import WriterNames
 from mtl.broker.writing.writers import Packs, Writers
 from mtl.net.ports import Port
 from mtl.protocol.sasl.server import ANONYMOUS_USER
@@ -74,7 +74,7 @@ class CoreSettings:
     """The core's part of the configuration. `boot` identifies this run of the broker; `packs_on` is the socket for
     packed leases; the first virtual host is that of a client that does not name one; `auto_create` are patterns of
     the resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets
-    (`space`). With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers
+    (`free_space`). With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers
     may put packs into shared memory. `machine` identifies this boot of the machine; it is empty where the system
     has no such id.
     """
@@ -116,18 +116,18 @@ def assemble(
     writers = Writers(base.inbound, check_pack, base.intakes)
     parts = Parts(
         outbox=base.out,
-        ages=base.ages,
+        clock=base.clock,
         accounts=base.accounts,
         quotas=base.quotas,
         backlog=Pool(base.quotas, Quota.WAITING_COMMANDS),
         sessions=sessions,
         leases=base.leases,
-        space=base.space,
+        free_space=base.free_space,
         inbound=base.inbound,
         intakes=base.intakes,
         opening=base.opening,
         resources=logs.resources,
-        names=logs.names,
+        writer_names=logs.writer_names,
         writers=writers,
         ends=Ends(base.out),
         stages=logs.stages,
@@ -166,7 +166,7 @@ def _reactions(parts: Parts) -> None:
     p.resources.opened.leads_to(p.queues.opened, p.readers.grew, p.consumers.grew, *changed)
     p.resources.grew.leads_to(p.ends.grew, p.readers.grew, p.consumers.grew, *changed)
     p.queues.deliverable.leads_to(p.consumers.wake)
-    p.sessions.ended.leads_to(p.cursors.forget_session, p.names.forget_session)
+    p.sessions.ended.leads_to(p.cursors.forget_session, p.writer_names.forget_session)
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,11 @@ class _Base:
     random: Random
     out: Outbox
     unreadable: Unreadable
-    ages: Ages
+    clock: CorrectedClock
     accounts: Accounts
     quotas: Quotas
     leases: Leases
-    space: Space
+    free_space: FreeSpace
     inbound: InboundBudget
     intakes: Intakes
     opening: LogOpening
@@ -204,11 +204,11 @@ def _base(settings: CoreSettings, restored: Restored, random: Random, now: actio
         random,
         out,
         unreadable,
-        Ages(out, noted, settings.machine),
+        CorrectedClock(out, noted, settings.machine),
         accounts,
         quotas,
         Leases(out, random, settings.lease_unbound_s, quotas),
-        Space(settings.low_watermark),
+        FreeSpace(settings.low_watermark),
         inbound,
         Intakes(out, inbound, Turns(limits.COMMIT_THREADS)),
         LogOpening(out),
@@ -220,7 +220,7 @@ class _Logs:
     resources: Resources
     stages: Stages
     applications: Applications
-    names: Names
+    writer_names: WriterNames
 
 
 def _logs(base: _Base) -> _Logs:
@@ -241,15 +241,15 @@ def _logs(base: _Base) -> _Logs:
         base.intakes,
         base.opening,
         LogOptions(segment_bytes=settings.segment_bytes),
-        base.ages,
+        base.clock,
         base.leases,
         base.unreadable,
         base.quotas,
     )
     writers = of_kind(base.restored.records, records.WriterRecord)
-    names = Names(out, random, writers, base.leases, base.unreadable, base.quotas)
+    writer_names = WriterNames(out, random, writers, base.leases, base.unreadable, base.quotas)
     applications = Applications(out, base.unreadable, base.quotas)
-    return _Logs(resources, stages, applications, names)
+    return _Logs(resources, stages, applications, writer_names)
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _reading(base: _Base, logs: _Logs, has_room: HasRoom) -> _Reading:
         ),
         queues,
         Consumers(out, opening, queues, logs.resources, leases, reads, aheads, has_room),
-        DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes, reads),
+        DeadLetters(opening, logs.resources, queues, base.inbound, base.free_space, base.intakes, reads),
         reads,
     )
 
@@ -312,7 +312,9 @@ def _requests(base: _Base, logs: _Logs, reading: _Reading, commits: Commits, ses
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
-    writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
+    writers = WriterGrants(
+        granting, leases, base.opening, resources, stages, logs.writer_names, usage, local_writes
+    )
     bookmarks = Bookmarks(base.settings.authentication.secret, base.random)
     listing = Listing(
         authorization,
@@ -376,7 +378,7 @@ def _resource_handlers(base: _Base, logs: _Logs, reading: _Reading, commits: Com
 
 
 def _cursor_handlers(base: _Base, logs: _Logs, reading: _Reading, listing: Listing) -> Handlers:
-    requests = CursorRequests(base.ages, listing, logs.resources, reading.cursors, reading.reads)
+    requests = CursorRequests(base.clock, listing, logs.resources, reading.cursors, reading.reads)
     return {
         control.CursorOpen: requests.open,
         control.CursorDescribe: requests.describe,
@@ -391,7 +393,7 @@ def _granting(base: _Base, logs: _Logs, authorization: Authorization, sessions: 
         base.out,
         base.accounts,
         authorization,
-        base.space,
+        base.free_space,
         base.leases,
         logs.stages,
         settings.ports,
@@ -440,7 +442,7 @@ def _housekeeping(base: _Base, logs: _Logs, reading: _Reading, commits: Commits)
         reading.readers,
         reading.queues,
         commits,
-        logs.names,
-        base.ages,
+        logs.writer_names,
+        base.clock,
         reading.reads,
     )

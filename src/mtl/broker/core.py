@@ -18,11 +18,11 @@ The parts and their subjects:
     leases          tokens, binding, expiry                  flows          commands on the data ports
     resources       named logs and their incarnations        intake         contents on their way into one log
     opening         logs that are not open yet               ends           recording the ends of logs
-    writers         contents in                              names          writer names and their holders
+    writers         contents in                              writer_names   writer names and their holders
     readers         contents out                             cursors        groups, their positions and holders
     stages          staged, invisible contents               commits, commit, applications   their commit, step by step
     queues, queue_state   the state of queues' contents      consumers, dead_letters  their delivery, and failures
-    fanout          the `test` profile                       ages, housekeeping       ages; retention and expiry
+    fanout          the `test` profile                       clock, housekeeping      ages; retention and expiry
     reads, ahead    questions about logs, chunks that were read before they are sent
 """
 
@@ -63,14 +63,14 @@ from mtl.broker.stages.applications import Applications
 from mtl.broker.stages.commits import Commits
 from mtl.broker.stages.stages import Stages
 from mtl.broker.steps import run
-from mtl.broker.writing.ages import CLOCK_NOTE_S, Ages
+from mtl.broker.writing.clock import CLOCK_NOTE_S, CorrectedClock
 from mtl.broker.writing.ends import Ends
+from mtl.broker.writing.free_space import FreeSpace
 from mtl.broker.writing.intake import InboundBudget
 from mtl.broker.writing.intakes import Intakes
-from mtl.broker.writing.names import Names
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
-from mtl.broker.writing.space import Space
+from mtl.broker.writing.writer_names import WriterNames
 from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed, Refused, StorageError
 from mtl.net.origin import NO_ORIGIN, Connection, Origin
@@ -86,18 +86,18 @@ class Parts:
     """Every part that the inputs and the timers use; the table above gives their jobs. `assembly` makes them."""
 
     outbox: Outbox
-    ages: Ages
+    clock: CorrectedClock
     accounts: Accounts
     quotas: Quotas
     backlog: Pool
     sessions: Sessions
     leases: Leases
-    space: Space
+    free_space: FreeSpace
     inbound: InboundBudget
     intakes: Intakes
     opening: LogOpening
     resources: Resources
-    names: Names
+    writer_names: WriterNames
     writers: Writers
     ends: Ends
     stages: Stages
@@ -204,8 +204,8 @@ class Broker:
     def room(self, free: int, total: int, now: actions.Now) -> None:
         """Free and total octets of the data directory's file system. Too little free space ends writing leases."""
         self._outbox.now = now
-        self.parts.space.measured(free, total)
-        if self.parts.space.is_low:
+        self.parts.free_space.measured(free, total)
+        if self.parts.free_space.is_low:
             self.parts.granting.end_writers()
 
     def completed(self, number: int, result: object, now: actions.Now) -> None:
@@ -248,7 +248,7 @@ class Broker:
         a suspended machine resumes (PROTOCOL.md 3).
         """
         self._outbox.now = now
-        self.parts.ages.compare_clocks()
+        self.parts.clock.compare_clocks()
         self._outbox.run_due()
         self.parts.readers.retry()
         self.parts.consumers.retry()
@@ -289,7 +289,7 @@ class Broker:
         self.opening.stop()
         self.parts.cursors.flush()
         self.parts.queues.close()
-        self.parts.ages.save_clocks()
+        self.parts.clock.save_clocks()
 
     @property
     def idle(self) -> bool:
@@ -348,7 +348,7 @@ class Broker:
         recurring.add(limits.MARK_CHECK_S, self.parts.ends.run, lambda: self.parts.ends.any_unrecorded)
         recurring.add(broker_limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
         recurring.add(USAGE_CHECK_S, self.parts.usage.enforce)
-        recurring.add(CLOCK_NOTE_S, self.parts.ages.save_clocks)
+        recurring.add(CLOCK_NOTE_S, self.parts.clock.save_clocks)
         recurring.add(broker_limits.NAMES_CHECK_S, self.parts.housekeeping.expire_names)
         recurring.add(AUDIT_SUMMARY_S, self.audit.catch_up, lambda: self.audit.is_behind)
         recurring.add(

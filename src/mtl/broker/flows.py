@@ -26,7 +26,7 @@ from mtl.wire import commands
 from mtl.wire.fields import EMPTY, Buffer
 
 
-class Readings(Protocol):
+class ReaderCommands(Protocol):
     """The handler of readers' commands for one kind of lease."""
 
     async def summon(self, lease: Any, resource: str) -> bool:
@@ -96,7 +96,7 @@ class Flows:
         leases: Leases,
         writers: Writers,
         fanout: Fanout,
-        readings: Mapping[type, Readings],
+        reader_commands: Mapping[type, ReaderCommands],
         heartbeat_s: float,
         packs_on: Port,
     ) -> None:
@@ -104,7 +104,7 @@ class Flows:
         self._leases = leases
         self._writers = writers
         self._fanout = fanout
-        self._readings = readings
+        self._reader_commands = reader_commands
         self._heartbeat_s = heartbeat_s
         self._packs_on = packs_on
         self._flows: dict[actions.Peer, DataFlow] = {}
@@ -161,7 +161,7 @@ class Flows:
         if accepted:
             flow.heartbeat.received(self._outbox.now.mono)
             if flow.reader is not None:
-                self._readings[type(flow.reader)].on_frame(flow.reader)
+                self._reader_commands[type(flow.reader)].on_frame(flow.reader)
         return accepted
 
     def received(self, peer: actions.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
@@ -200,7 +200,7 @@ class Flows:
         if event is not None:
             event(flow, command)
         if flow.reader is not None:
-            self._readings[type(flow.reader)].on_frame(flow.reader)
+            self._reader_commands[type(flow.reader)].on_frame(flow.reader)
 
     def unreachable(self, peer: actions.Peer) -> None:
         """The socket has no such peer any more: the peer's leases are unbound until they are presented again."""
@@ -310,11 +310,11 @@ class Flows:
     def _confirm(self, flow: DataFlow, command: commands.Confirm) -> None:
         lease = None if flow.reader is None else flow.reader.part(command.resource)
         if lease is not None:
-            self._readings[type(lease)].confirm(lease, command.sequence, command.multiple)
+            self._reader_commands[type(lease)].confirm(lease, command.sequence, command.multiple)
 
     def _reject(self, flow: DataFlow, command: commands.Reject) -> None:
         if flow.reader is not None:
-            self._readings[type(flow.reader)].reject(flow.reader, command)
+            self._reader_commands[type(flow.reader)].reject(flow.reader, command)
 
     def _summon(self, flow: DataFlow, command: commands.Summon) -> None:
         run(self._answer_summon(flow, command))
@@ -322,12 +322,12 @@ class Flows:
     async def _answer_summon(self, flow: DataFlow, command: commands.Summon) -> None:
         lease, resource = flow.reader, command.resource
         covered = lease is not None and lease.terms.covers(resource)
-        can = covered and await self._readings[type(lease)].summon(lease, resource)
+        can = covered and await self._reader_commands[type(lease)].summon(lease, resource)
         flow.send(commands.Response(command.sequence, states.OK if can else states.CANNOT))
 
     def _dismiss(self, flow: DataFlow, command: commands.Dismiss) -> None:
         if flow.reader is not None:
-            self._readings[type(flow.reader)].dismiss(flow.reader, command.resource)
+            self._reader_commands[type(flow.reader)].dismiss(flow.reader, command.resource)
         flow.send(commands.Response(command.sequence, states.OK))
 
     def _ping(self, flow: DataFlow, _command: commands.Command) -> None:

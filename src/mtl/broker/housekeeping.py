@@ -13,11 +13,11 @@ from mtl.broker.reading.readers import Readers
 from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.commits import Commits
 from mtl.broker.steps import run
-from mtl.broker.writing.ages import Ages
+from mtl.broker.writing.clock import CorrectedClock
 from mtl.broker.writing.intake import Intake
-from mtl.broker.writing.names import Names
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
+from mtl.broker.writing.writer_names import WriterNames
 from mtl.errors import StorageError
 from mtl.log.retention import Hold, RetentionPolicy, plan
 from mtl.storage.api import ForgetWriters, NewestTime, Roll, Trim
@@ -37,19 +37,19 @@ class Housekeeping:
         readers: Readers,
         queues: Queues,
         commits: Commits,
-        names: Names,
-        ages: Ages,
+        writer_names: WriterNames,
+        clock: CorrectedClock,
         reads: Reads,
     ) -> None:
         self._outbox = outbox
         self._reads = reads
-        self._ages = ages
+        self._clock = clock
         self._resources = resources
         self._cursors = cursors
         self._readers = readers
         self._queues = queues
         self._commits = commits
-        self._names = names
+        self._writer_names = writer_names
 
     def run(self) -> None:
         """Roll the segments that are due by age; trim resources by their retention policies."""
@@ -62,7 +62,7 @@ class Housekeeping:
         if resource.stopped or intake.busy or intake.held or self._commits.concerns(resource):
             return
         now_us = self._outbox.now.wall_us
-        if resource.log is not None and resource.log.roll_due(self._ages.stamp, now_us):
+        if resource.log is not None and resource.log.roll_due(self._clock.stamp, now_us):
             self._roll(resource)
         elif resource.record.retention is not None:
             self._trim(resource, cursors)
@@ -81,7 +81,7 @@ class Housekeeping:
         run(self._expire_names())
 
     async def _expire_names(self) -> None:
-        ids = await self._names.expire()
+        ids = await self._writer_names.expire()
         for resource in self._resources if ids else ():
             known = tuple(x for x in ids if resource.intake.numbers.has_writer(x))
             if known:
@@ -118,7 +118,7 @@ class Housekeeping:
             next_sequence=reader.next,
             policy=policy,
             holds=self._holds(resource, cursors),
-            too_old=self._ages.stamp,
+            too_old=self._clock.stamp,
         )
         if planned.unknown is not None:
             run(self._plan_again(resource, planned.unknown))

@@ -8,7 +8,7 @@ run of contents between two setbacks stamps ascend.
 A setback shows that one of the two clocks was wrong, but not which:
 
 - for ages the contents before it count as appended at its time at the latest. That is the same clock as that of the
-  contents after it, so a later correction forward concerns both (`mtl.broker.writing.ages`);
+  contents after it, so a later correction forward concerns both (`mtl.broker.writing.clock`);
 - for a search by time a stamp counts as it is, so that no content with a later stamp is skipped. Only a stamp that is
   ahead of the present clock is certainly wrong, and counts as one just before the setback after it.
 """

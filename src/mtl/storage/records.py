@@ -255,7 +255,7 @@ class SecretRecord(msgspec.Struct, frozen=True, rename="kebab"):
 class ClockRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """The clocks at the time of this record: `counted_us` after the machine's boot `boot` the wall clock was at
     `wall_us`. `jumps` are jumps forward of the wall clock, from and to. Times before `since_us` count as `since_us`
-    (`broker.writing.ages`).
+    (`broker.writing.clock`).
     """
 
     kind: ClassVar[str] = "clock"

@@ -6,7 +6,7 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.commands.listing import Listing, continued, fitting
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
 from mtl.broker.reading.reads import Reads
-from mtl.broker.writing.ages import Ages
+from mtl.broker.writing.clock import CorrectedClock
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
@@ -20,13 +20,13 @@ class CursorRequests:
 
     def __init__(
         self,
-        ages: Ages,
+        clock: CorrectedClock,
         listing: Listing,
         resources: Resources,
         cursors: Cursors,
         reads: Reads,
     ) -> None:
-        self._ages = ages
+        self._clock = clock
         self._listing = listing
         self._resources = resources
         self._cursors = cursors
@@ -181,4 +181,4 @@ class CursorRequests:
         )
 
     def _age_s(self, since: int | None) -> float:
-        return 0.0 if since is None else self._ages.of(since)
+        return 0.0 if since is None else self._clock.age(since)

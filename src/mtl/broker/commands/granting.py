@@ -19,8 +19,8 @@ from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queue import QueueLease
 from mtl.broker.stages.stages import Stages
+from mtl.broker.writing.free_space import FreeSpace
 from mtl.broker.writing.resources import unknown
-from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import Profile
@@ -47,7 +47,7 @@ class Granting:
         outbox: Outbox,
         accounts: Accounts,
         authorization: Authorization,
-        space: Space,
+        free_space: FreeSpace,
         leases: Leases,
         stages: Stages,
         ports: Ports,
@@ -57,7 +57,7 @@ class Granting:
         self._outbox = outbox
         self._accounts = accounts
         self._authorization = authorization
-        self._space = space
+        self._free_space = free_space
         self._leases = leases
         self._stages = stages
         self._ports = ports
@@ -79,7 +79,7 @@ class Granting:
                 f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}',
             )
         if profile.durable and isinstance(request, control.ConnectionWriter):
-            self._space.check()
+            self._free_space.check()
         repeats = request_key(caller.vhost, caller.principal, caller.key, request.request_id)
         self._leases.admit(caller.session, caller.principal, len(set(request.resources)), repeats)
 

@@ -19,10 +19,10 @@ from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
 from mtl.broker.steps import gather
 from mtl.broker.writing.intake import Intake
-from mtl.broker.writing.names import Names, fenced
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
+from mtl.broker.writing.writer_names import WriterNames, fenced
 from mtl.broker.writing.writers import WriterLease, WriterMemory
 from mtl.errors import Refused
 from mtl.profiles import Profile
@@ -51,7 +51,7 @@ class WriterGrants:
         opening: LogOpening,
         resources: Resources,
         stages: Stages,
-        names: Names,
+        writer_names: WriterNames,
         usage: Usage,
         local: LocalWrites | None,
     ) -> None:
@@ -60,7 +60,7 @@ class WriterGrants:
         self._opening = opening
         self._resources = resources
         self._stages = stages
-        self._names = names
+        self._writer_names = writer_names
         self._usage = usage
         self._local = local
         self._lent: set[WriterLease] = set()
@@ -158,10 +158,10 @@ class WriterGrants:
         self, terms: LeaseTerms, request: control.ConnectionWriter, name: str
     ) -> control.DataLease:
         holder = request.holder or terms.session
-        record = await self._names.open(
+        record = await self._writer_names.open(
             terms.vhost, name, terms.session, terms.principal, holder, request.epoch
         )
-        self._names.fence(record, terms.session)
+        self._writer_names.fence(record, terms.session)
         intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
         await gather([x.withdraw(record.id) for x in intakes if x.numbers.has_writer(record.id)])
         return self._named(terms, request, record)
@@ -169,7 +169,7 @@ class WriterGrants:
     def _named(
         self, terms: LeaseTerms, request: control.ConnectionWriter, record: WriterRecord
     ) -> control.DataLease:
-        if not self._names.current(record):
+        if not self._writer_names.current(record):
             raise fenced(record.name)
         if request.resources:
             # One may have been deleted while the name was being saved.
@@ -188,12 +188,12 @@ class WriterGrants:
         granted = self._grant(
             lease,
             request,
-            partial(self._names.lease_ended, record, lease),
+            partial(self._writer_names.lease_ended, record, lease),
             last=last,
             epoch=record.epoch,
             log_epochs=_log_epochs(written),
         )
-        self._names.lease_granted(record, lease)
+        self._writer_names.lease_granted(record, lease)
         return granted
 
     # --- all ------------------------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ from mtl.broker.reading.ahead import Ahead
 from mtl.broker.reading.reads import Reads
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.steps import run
+from mtl.broker.writing.free_space import FreeSpace
 from mtl.broker.writing.intake import AcceptedContents, InboundBudget, Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
-from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import QUEUE
@@ -50,7 +50,7 @@ class DeadLetters:
         resources: Resources,
         queues: Queues,
         inbound: InboundBudget,
-        space: Space,
+        free_space: FreeSpace,
         intakes: Intakes,
         reads: Reads,
     ) -> None:
@@ -58,7 +58,7 @@ class DeadLetters:
         self._resources = resources
         self._queues = queues
         self._inbound = inbound
-        self._space = space
+        self._free_space = free_space
         self._intakes = intakes
         self._reads = reads
         self._chunks: dict[Queue, Ahead] = {}
@@ -103,7 +103,7 @@ class DeadLetters:
                 self._queues.touch(queue)
         ready = [x for x in queue.state.letters.items() if accepted < x[1].number <= queue.buried]
         for sequence, letter in ready[: queue_limits.QUEUE_BURY]:
-            if self._inbound.full or self._space.is_low:
+            if self._inbound.full or self._free_space.is_low:
                 return
             if sequence < queue.resource.earliest:
                 continue  # retention has just removed it

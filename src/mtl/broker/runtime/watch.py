@@ -3,7 +3,7 @@
 A writer that waits for each Confirm sends its next content as soon as it has one. Waking a sleeping loop costs more
 than handling one content (cold caches). So after a Confirm the loop polls for up to AWAKE_S instead of sleeping.
 Polling costs processor time. The loop polls only while this pays off: each time that no message comes, the loop
-sleeps through twice as many short waits, up to _RAREST, before it polls again.
+sleeps through twice as many short waits, up to _MAX_BACKOFF, before it polls again.
 
 Between two polls the loop yields its processor: one of the writer's threads may be queued behind it there while
 other processors are idle. Otherwise a fast writer could not send before the loop sleeps.
@@ -19,8 +19,8 @@ from mtl.net.ports import Port
 AWAKE_S = 0.0005
 """Seconds for which the loop polls: several times a local writer's delay from a Confirm to its next send."""
 
-_RAREST = 64
-"""Maximum back-off, in short waits. If polling never pays off, one short wait in _RAREST is spent on it."""
+_MAX_BACKOFF = 64
+"""Maximum back-off, in short waits. If polling never pays off, one short wait in _MAX_BACKOFF is spent on it."""
 
 
 class PolledSockets(Protocol):
@@ -40,9 +40,9 @@ class LoopWatch:
         self._sockets = sockets
         self._clock = clock
         self._yield_processor = give_way
-        self._price = 1
+        self._backoff = 1
         """The back-off, in short waits (below AWAKE_S); doubled each time that no message came during polling."""
-        self._owed = 1
+        self._waits_left = 1
         """Short waits that are still to come before the loop polls again."""
 
     def wait(self, patience_ms: int, *, awaited: bool) -> set[Port]:
@@ -51,16 +51,16 @@ class LoopWatch:
         """
         if not awaited or not patience_ms:
             return self._sockets.poll(patience_ms)
-        if not self._owed:
+        if not self._waits_left:
             if (readable := self._awake()) is not None:
-                self._price = 1
+                self._backoff = 1
                 return readable
-            self._price = self._owed = min(2 * self._price, _RAREST)
+            self._backoff = self._waits_left = min(2 * self._backoff, _MAX_BACKOFF)
             return self._sockets.poll(patience_ms)
         began = self._clock()
         readable = self._sockets.poll(patience_ms)
         if self._clock() - began < AWAKE_S:
-            self._owed -= 1
+            self._waits_left -= 1
         return readable
 
     def _awake(self) -> set[Port] | None:

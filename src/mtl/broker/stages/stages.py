@@ -20,7 +20,7 @@ from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.broker.sorted_keys import Page, SortedKeys
 from mtl.broker.steps import Outcome, gather, run
-from mtl.broker.writing.ages import Ages
+from mtl.broker.writing.clock import CorrectedClock
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import LogOpening, Unopened
@@ -121,7 +121,7 @@ class Stages:
         intakes: Intakes,
         opening: LogOpening,
         options: LogOptions,
-        ages: Ages,
+        clock: CorrectedClock,
         leases: Leases,
         unreadable: Unreadable,
         quotas: Quotas,
@@ -131,7 +131,7 @@ class Stages:
         self._intakes = intakes
         self._opening = opening
         self._options = options
-        self._ages = ages
+        self._clock = clock
         self._leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
@@ -362,7 +362,7 @@ class Stages:
         was last alive, in monotonic time.
         """
         if stage.record.sealed_us:
-            return broker_limits.SEALED_STAGE_S - self._ages.of(stage.record.sealed_us)
+            return broker_limits.SEALED_STAGE_S - self._clock.age(stage.record.sealed_us)
         return broker_limits.OPEN_STAGE_S - (self._outbox.now.mono - stage.alive)
 
     def octets(self) -> Counter[str]:

@@ -27,7 +27,7 @@ NameKey = tuple[str, str]
 _ID_MASK = (1 << 63) - 1
 
 
-class Names:
+class WriterNames:
     """Every writer name. Restored names count as used now: the broker's downtime does not age them.
 
     Ids are random. Counted ids would be used again after the highest name had expired, and a log that still knows the

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.writing.space import LOW_WATERMARK, Space
+from mtl.broker.writing.free_space import LOW_WATERMARK, FreeSpace
 from mtl.errors import Refused
 from mtl.storage.api import Save
 from mtl.wire import control
@@ -24,7 +24,7 @@ def client(rig: Rig) -> Client:
 
 
 def test_space_is_low_below_the_watermark_until_a_quarter_more_is_free() -> None:
-    space = Space(1_000)
+    space = FreeSpace(1_000)
     observed = []
     for free in (1_001, 1_000, 999, 1_000, 1_249, 1_250, 1_000, 999):
         space.measured(free, 10_000)
@@ -38,7 +38,7 @@ def test_space_is_low_below_the_watermark_until_a_quarter_more_is_free() -> None
 
 @pytest.mark.parametrize(("total", "mark"), [(100 * GIB, LOW_WATERMARK), (2 * GIB, GIB // 10)])
 def test_the_default_watermark_is_a_gibibyte_or_a_part_of_a_small_disk(total: int, mark: int) -> None:
-    space = Space(0)
+    space = FreeSpace(0)
     space.measured(mark, total)
     assert not space.is_low
     space.measured(mark - total // 1_000, total)

@@ -62,8 +62,9 @@ class Jump(NamedTuple):
         return stamp if stamp > self.end else stamp - (self.end - self.start)
 
 
-class Ages:
-    """Computes ages. `compare_clocks` is called with every reading of the clocks, before an age is asked for.
+class CorrectedClock:
+    """The wall clock without its jumps, and ages by it. `compare_clocks` is called with every reading of the clocks,
+    before an age is asked for.
 
     `noted` is the last note of the previous run. Without it (a damaged record, a kill before the first note) earlier
     jumps are unknown, and every stamp before this start counts as made now. `boot` identifies this boot of the machine;
@@ -139,7 +140,7 @@ class Ages:
 
     # --- ages -----------------------------------------------------------------------------------------------
 
-    def of(self, stamp_us: int) -> float:
+    def age(self, stamp_us: int) -> float:
         """The age of a stamp in seconds; 0 for a stamp ahead of the clock."""
         stamp_us = max(stamp_us, self._since_us)
         for jump in self._jumps:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtl.broker import actions
 from mtl.broker.outbox import Outbox
-from mtl.broker.writing.ages import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, Ages
+from mtl.broker.writing.clock import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, CorrectedClock
 from mtl.storage.api import Save
 from mtl.storage.records import ClockRecord
 
@@ -33,26 +33,26 @@ class Machine:
     def start(self) -> None:
         self.outbox = Outbox()
         self.outbox.now = self.now()
-        self.ages = Ages(self.outbox, getattr(self, "noted", None), self.boot)
+        self.clock = CorrectedClock(self.outbox, getattr(self, "noted", None), self.boot)
         self.store_record()
 
     def now(self) -> actions.Now:
         return actions.Now(self.mono, self.wall_us, self.boot_s)
 
     def store_record(self) -> None:
-        """Store the record that the ages want saved."""
+        """Store the record that the clock wants saved."""
         for action in self.outbox.pop_actions():
             assert isinstance(action, Save)
             (self.noted,) = action.put
 
     def compare_clocks(self) -> None:
         self.outbox.now = self.now()
-        self.ages.compare_clocks()
+        self.clock.compare_clocks()
         self.store_record()
 
     def note(self) -> None:
         self.compare_clocks()
-        self.ages.save_clocks()
+        self.clock.save_clocks()
         self.store_record()
 
     def pass_by(self, seconds: float, *, asleep: bool = False) -> None:
@@ -72,7 +72,7 @@ class Machine:
 
     def age(self, stamp: int) -> float:
         self.compare_clocks()
-        return self.ages.of(stamp)
+        return self.clock.age(stamp)
 
 
 @pytest.fixture
@@ -257,5 +257,5 @@ def test_an_age_exceeds_the_true_one_by_at_most_the_limits(seed: int) -> None:
             age = machine.age(stamp)
             assert age <= machine.true - at + 2 * CLOCK_JUMP_S + slack
             # Both ways of asking agree: `stamp` gives the bound below which things are older.
-            assert (stamp < machine.ages.stamp(age + 0.001)) is False
-            assert age == 0.0 or stamp < machine.ages.stamp(age - 0.001)
+            assert (stamp < machine.clock.stamp(age + 0.001)) is False
+            assert age == 0.0 or stamp < machine.clock.stamp(age - 0.001)

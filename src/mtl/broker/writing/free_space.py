@@ -24,7 +24,7 @@ LOW_WATERMARK_SHARE: Final = 20
 MIB: Final = 1 << 20
 
 
-class Space:
+class FreeSpace:
     """The free space on the disk, as last measured. `watermark` is in octets; 0 stands for the constants above."""
 
     def __init__(self, watermark: int) -> None:
