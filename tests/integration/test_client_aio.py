@@ -90,7 +90,7 @@ async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker
             async for content in r:
                 sender, _, n = content.body.partition(b" ")
                 sequences.setdefault(sender, []).append(int(n))
-                assert len(r._feed.queue) <= 50
+                assert len(r._part.queue) <= 50
         assert list(sequences.values()) == [list(range(100))] * 10
 
 
@@ -130,7 +130,7 @@ async def test_a_stopped_reader_of_packs_gets_one_window(mtl_broker: RunningBrok
             contents = [await r.next()]
             for _ in range(20):
                 await c.describe("orders")  # all that the broker sent before has arrived
-                assert sum(delivery.end - delivery.first for delivery in r._feed.queue) <= 400
+                assert sum(delivery.end - delivery.first for delivery in r._part.queue) <= 400
             contents += [content async for content in r]
             assert len(contents) == 2_000
 

@@ -102,7 +102,7 @@ def test_a_slow_reader_is_sent_at_most_one_window(connection: Connection, packed
         for content in reader:
             assert content.body == b"%d" % received
             received += 1
-            queued = sum(delivery.end - delivery.first for delivery in reader._feed.queue.copy())
+            queued = sum(delivery.end - delivery.first for delivery in reader._part.queue.copy())
             assert queued <= 300
             if received % 1_000 == 0:
                 time.sleep(0.05)  # the broker could send, were it allowed to

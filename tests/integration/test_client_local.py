@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import local as files
+from mtl.client import local_packs as files
 from mtl.client.connection import Connection
 from mtl.errors import DataLoss
 from mtl.testing import RunningBroker, broker
 from mtl.wire.control import LOCAL_KEY
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 from tests.support.contents import LARGE_PACK, bodies, large_packs, write_packs
 
 
@@ -22,13 +22,13 @@ from tests.support.contents import LARGE_PACK, bodies, large_packs, write_packs
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every file that a pack was read from."""
     seen: list[str] = []
-    whole = files.Places.read
+    whole = files.LocalPacks.read
 
-    def watched(self: files.Places, place: Place) -> object:
-        seen.append(place.file)
-        return whole(self, place)
+    def watched(self: files.LocalPacks, file_range: FileRange) -> object:
+        seen.append(file_range.file)
+        return whole(self, file_range)
 
-    monkeypatch.setattr(files.Places, "read", watched)
+    monkeypatch.setattr(files.LocalPacks, "read", watched)
     return seen
 
 
@@ -96,11 +96,11 @@ def test_packs_of_vanished_files_are_sent_as_octets(
         for pack in reader.batches():
             taken += pack.batch.column("body").to_pylist()
             if len(taken) == 5 * LARGE_PACK:
-                monkeypatch.setattr(files.Places, "_descriptor", missing)
+                monkeypatch.setattr(files.LocalPacks, "_descriptor", missing)
     assert taken == written
 
 
-def missing(self: files.Places, path: str) -> object:
+def missing(self: files.LocalPacks, path: str) -> object:
     raise FileNotFoundError(2, "No such file or directory", path)
 
 
@@ -114,7 +114,7 @@ def test_a_resource_deleted_during_reading_is_a_loss(
         assert next(packs_read).count == LARGE_PACK
         connection.delete_resource("orders")
         connection.create_resource("orders")
-        monkeypatch.setattr(files.Places, "_descriptor", missing)
+        monkeypatch.setattr(files.LocalPacks, "_descriptor", missing)
         with pytest.raises(DataLoss):
             list(packs_read)
 

@@ -13,7 +13,7 @@ from mtl.client.connection import Connection
 from mtl.net.limits import SHARED_MEMORY
 from mtl.testing import RunningBroker, broker
 from mtl.wire.commands import Content
-from mtl.wire.places import OFFSET
+from mtl.wire.ranges import OFFSET
 from tests.support.contents import LARGE_PACK, batch, bodies, large_packs, write_packs
 
 

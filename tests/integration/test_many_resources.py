@@ -11,7 +11,7 @@ import pytest
 
 import mtl
 from mtl.client.connection import Connection
-from mtl.client.holding import HeldPosition
+from mtl.client.holder_part import HeldPosition
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.testing import RunningBroker, broker
 

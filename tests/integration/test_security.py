@@ -141,7 +141,7 @@ def test_a_connected_client_logs_in_again_after_a_new_password(
         with connection.writer("orders") as writer:
             writer.send(b"before")
             writer.flush()
-            lease = writer._pump.lease
+            lease = writer._part.lease
             file.write_text("changed it")
             keep = ["--keep-sessions"] if keeps else []
             place.mtl("user", "password", "etl", "--password-file", str(file), "--iterations", "4096", *keep)
@@ -149,7 +149,7 @@ def test_a_connected_client_logs_in_again_after_a_new_password(
             assert connection.describe(["orders"])["orders"].contents == 1
             writer.send(b"after")
             writer.flush()
-            assert (writer._pump.lease is lease) == keeps
+            assert (writer._part.lease is lease) == keeps
         assert connection.describe(["orders"])["orders"].contents == 2
     other.close()
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from mtl.broker.core import Broker
 from mtl.client.control import Outcome
-from mtl.client.incoming import ReaderOptions
-from mtl.client.pump import WriterOptions
+from mtl.client.reader_part import ReaderOptions
+from mtl.client.writer_part import WriterOptions
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.limits import DEFAULT_VIRTUAL_HOST
 from mtl.protocol.reading import Delivery, PlainRun
@@ -81,7 +81,7 @@ class Seer(ReaderApp):
     def begin(self) -> None:
         """Start the next process. Its first error is checked."""
         super().begin()
-        feed, bound, request = self.feed, self.feed.bound, self.feed.lease_request
+        part, bound, request = self.part, self.part.bound, self.part.lease_request
 
         def checked() -> None:
             self._compare()
@@ -91,7 +91,7 @@ class Seer(ReaderApp):
             self._asked = self.machine.life
             return request()
 
-        feed.bound, feed.lease_request = checked, asked  # type: ignore[method-assign]
+        part.bound, part.lease_request = checked, asked  # type: ignore[method-assign]
 
     def asked(self) -> ReaderOptions:
         """Continue at the position and the epoch."""
@@ -104,7 +104,7 @@ class Seer(ReaderApp):
 
     def check(self) -> None:
         """Accept a reported loss, and continue at the position given by the log."""
-        error = self.feed.error
+        error = self.part.error
         if not isinstance(error, DataLoss):
             super().check()
             return
@@ -120,7 +120,7 @@ class Seer(ReaderApp):
     def done(self, end: int) -> None:
         """The content exists, behind one of that epoch."""
         super().done(end)
-        self.epoch = self.feed.log_epoch(end)
+        self.epoch = self.part.log_epoch(end)
 
     def _take(self, delivery: Delivery | PlainRun) -> None:
         tags = tags_of(delivery, packed=self._packed)
@@ -130,12 +130,12 @@ class Seer(ReaderApp):
     def _given(self) -> dict[int, Tag]:
         """Contents already read, and those queued."""
         given = dict(self.delivered)
-        for delivery in list(self.feed.queue):
+        for delivery in list(self.part.queue):
             given |= dict(enumerate(tags_of(delivery, packed=self._packed), delivery.first))
         return given
 
     def _compare(self) -> None:
-        lease = self.feed.flow.lease
+        lease = self.part.flow.lease
         there = None if lease is None else self.machine.contents(lease.lease)
         for at, tag in self._given().items() if there is not None else ():
             if there is not None and there.get(at) != tag:
@@ -168,17 +168,17 @@ class Scribe:
             (RESOURCE,), label, self._packed, None, 1_000, 1 << 20, None, True, holder=label
         )
         outlet = self.outlet = Outlet(self.process, self._model, asked)
-        bound = outlet.pump.bound
+        bound = outlet.part.bound
 
         def checked() -> None:
             self._compare(outlet)
             bound()
 
-        outlet.pump.bound = checked  # type: ignore[method-assign]
+        outlet.part.bound = checked  # type: ignore[method-assign]
         self.process.after(0.01, lambda: self._work(outlet))
 
     def _work(self, outlet: Outlet) -> None:
-        error = outlet.pump.error
+        error = outlet.part.error
         unknown = (
             isinstance(error, Refused) and error.reason == control.UNKNOWN_WRITER
         )  # nothing was confirmed to it
@@ -198,7 +198,7 @@ class Scribe:
         self.process.after(self.world.between(0.005, 0.2), lambda: self._work(outlet))
 
     def _compare(self, outlet: Outlet) -> None:
-        lease = outlet.pump.flow.lease
+        lease = outlet.part.flow.lease
         there = None if lease is None else self.machine.contents(lease.lease)
         if there is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mtl.client.control import Outcome
-from mtl.client.incoming import ReaderOptions
+from mtl.client.reader_part import ReaderOptions
 from mtl.errors import Fenced
 from mtl.wire import control
 from tests.simulator.model import Model, Violation
@@ -46,7 +46,7 @@ class Driver(ReaderApp):
         return self._model.cursors.get((self.group.name, self.resource), 1) >= end
 
     def _check_lease(self) -> None:
-        lease = self.feed.lease
+        lease = self.part.lease
         if lease is not None:
             assert lease.epoch is not None
             assert lease.position is not None
@@ -54,7 +54,7 @@ class Driver(ReaderApp):
                 self.position = lease.position
                 self.group.check_start(lease.position)
             self.epoch = lease.epoch
-        error = self.feed.error
+        error = self.part.error
         if isinstance(error, Fenced):
             self.process.kill()
             self.group.fenced(self)
@@ -73,8 +73,8 @@ class Driver(ReaderApp):
             self._confirmed = self.position
             if not self.replaced:
                 self._model.ask_cursor(self.group.name, self.resource, self.position)
-            self.feed.confirm(self.position - 1)
-            self.feed.flow.ping(self._ponged)
+            self.part.confirm(self.position - 1)
+            self.part.flow.ping(self._ponged)
             self.process.wake()
 
     def done(self, end: int) -> None:
@@ -173,7 +173,7 @@ class MemberApp(RangeApp):
 
     def check(self) -> None:
         """After a takeover by another driver the task is repeated."""
-        if isinstance(self.feed.error, Fenced):
+        if isinstance(self.part.error, Fenced):
             self.world.note("fenced", lambda: f"{self.name} in {self._epoch}")
             if all(0 < driver.epoch <= self._epoch for driver in self._group.drivers):
                 raise Violation(f"{self.name} was fenced in epoch {self._epoch}, which is the last one")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
+from mtl.client.consumer_part import ConsumerOptions, ConsumerPart
 from mtl.client.control import Outcome
-from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.protocol.consuming import ConsumerAnswer, Hand
 from mtl.wire import commands, control
 from tests.simulator.model import Model, Tag, Violation
@@ -85,7 +85,7 @@ class QueueApp:
             raise Violation(f"{self.name}: dead letters twice: {sorted(dead)}")
         reasons = {letter["dead-letter-sequence"]: letter["dead-letter-reason"] for letter in letters}
         for sequence, tag in contents.items():
-            if sequence not in self.delivered and reasons.get(sequence) != "deliveries":
+            if sequence not in self.delivered and reasons.get(sequence) != "part":
                 raise Violation(f"{self.name} never delivered {sequence} of {self.resource}")
             if is_bad(tag) and sequence not in reasons:
                 raise Violation(f"{self.name}: {sequence} was rejected and is not among the dead letters")
@@ -112,8 +112,8 @@ class ConsumerApp:
         options = ConsumerOptions(
             (queue.resource,), queue.name, "earliest", 1 + self.world.upto(20), 16 << 10
         )
-        self.deliveries = Deliveries(self.process.loop, self.channel, options)
-        self.deliveries.flow.start()
+        self.part = ConsumerPart(self.process.loop, self.channel, options)
+        self.part.flow.start()
         self._hands.clear()
         self.process.wake()
         self._work_later()
@@ -128,19 +128,19 @@ class ConsumerApp:
         self.process.after(self.world.between(0.002, 0.1), self._work)
 
     def _work(self) -> None:
-        deliveries = self.deliveries
-        if is_of_the_disk(deliveries.error):
+        part = self.part
+        if is_of_the_disk(part.error):
             self.process.after(self.world.between(0.05, 2.0), self.kill)
             return
-        if deliveries.error is not None:
-            raise Violation(f"consumer {self.name} failed: {deliveries.error!r}")
-        while deliveries.queue:
-            hand, content = deliveries.queue.popleft()
+        if part.error is not None:
+            raise Violation(f"consumer {self.name} failed: {part.error!r}")
+        while part.queue:
+            hand, content = part.queue.popleft()
             self._hands.append((hand, self.queue.take(hand, content)))
         for _ in range(min(len(self._hands), self.world.upto(8))):
             hand, tag = self._hands.pop(self.world.upto(len(self._hands) - 1))
-            deliveries.answers.append((hand, self._answer(hand, tag), ""))
-        deliveries.answer()
+            part.answers.append((hand, self._answer(hand, tag), ""))
+        part.answer()
         self._work_later()
 
     def _answer(self, hand: Hand, tag: Tag) -> ConsumerAnswer:

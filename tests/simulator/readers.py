@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtl.client.feed import Feed
-from mtl.client.incoming import ReaderOptions, Start
+from mtl.client.log_reader_part import LogReaderPart
+from mtl.client.reader_part import ReaderOptions, Start
 from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire.commands import packed_count
 from mtl.wire.packs import decode_pack, unpack
@@ -63,9 +63,9 @@ class ReaderApp:
         """A new life, from `position` on."""
         self.process = Process(self.world, self._routers, self.name)
         self.channel = self.process.channel()
-        self.feed = Feed(self.process.loop, self.channel, self.asked())
-        self.feed.flow.start()
-        self.feed.summon()
+        self.part = LogReaderPart(self.process.loop, self.channel, self.asked())
+        self.part.flow.start()
+        self.part.summon()
         self.process.wake()
         self._consume_later()
 
@@ -88,19 +88,19 @@ class ReaderApp:
     def done(self, end: int) -> None:
         """The application has processed all contents below `end`."""
         self.position = end
-        self.feed.finished = end
-        self.feed.credit()
+        self.part.finished = end
+        self.part.credit()
 
     def _consume_later(self) -> None:
         self.process.after(self.world.between(self.pause_s / 10, self.pause_s * 3), self._consume)
 
     def _consume(self) -> None:
-        if is_of_the_disk(self.feed.error):
+        if is_of_the_disk(self.part.error):
             self.process.after(self.world.between(0.05, 2.0), self.kill)
             return
-        feed, queue = self.feed, self.feed.queue
+        part, queue = self.part, self.part.queue
         self.check()
-        if feed is not self.feed:
+        if part is not self.part:
             return  # another life has begun
         for _ in range(min(len(queue), 1 + self.world.upto(7))):
             self._take(queue.popleft())
@@ -108,8 +108,8 @@ class ReaderApp:
 
     def check(self) -> None:
         """This reader has no end."""
-        if self.feed.error is not None:
-            raise Violation(f"reader {self.name} failed at {self.position}: {self.feed.error!r}")
+        if self.part.error is not None:
+            raise Violation(f"reader {self.name} failed at {self.position}: {self.part.error!r}")
 
     def _take(self, delivery: Delivery | PlainRun) -> None:
         if delivery.first != self.position:
@@ -148,7 +148,7 @@ class RangeApp(ReaderApp):
     def check(self) -> None:
         """At the end of the range, start another one."""
         super().check()
-        if self.position < self.end or not self.feed.ended or self.feed.queue:
+        if self.position < self.end or not self.part.ended or self.part.queue:
             return
         known = self._model.end(self.resource) - 1
         if known and not self.stopped:

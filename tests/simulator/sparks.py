@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mtl.client.control import Call, Outcome
-from mtl.client.pump import WriterOptions
+from mtl.client.writer_part import WriterOptions
 from mtl.errors import Refused
 from mtl.wire import control
 from tests.simulator.model import Model, Tag, Violation
@@ -51,7 +51,7 @@ class Task:
         self._process.after(0.0, self._work)
 
     def _work(self) -> None:
-        error = self._outlet.pump.error
+        error = self._outlet.part.error
         if self.over or self._sealing:
             return
         if error is not None:
@@ -86,12 +86,12 @@ class Task:
 
     def _seal(self) -> None:
         self._sealing = True
-        pump = self._outlet.pump
-        assert pump.lease is not None
-        assert pump.lease.stage is not None
-        self.stage = pump.lease.stage
+        part = self._outlet.part
+        assert part.lease is not None
+        assert part.lease.stage is not None
+        self.stage = part.lease.stage
         self._process.unwatch(self._outlet.observe)
-        pump.close(self._sealed, within=None)
+        part.close(self._sealed, within=None)
         self._process.wake()
 
     def _fail(self, error: object) -> None:
@@ -120,7 +120,7 @@ class Task:
         if not self.over:
             self.over = True
             self._process.unwatch(self._outlet.observe)
-            self._outlet.pump.abandon(lambda _: None, within=1.0)
+            self._outlet.part.abandon(lambda _: None, within=1.0)
 
 
 class SparkApp:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtl.client.pump import Pump, WriterOptions
+from mtl.client.writer_part import WriterOptions, WriterPart
 from mtl.errors import Fenced
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, encode_table
@@ -32,34 +32,36 @@ class Item:
 
 
 class Outlet:
-    """A Pump, and which of its contents were confirmed or refused; a writer or a task has one for each of its lives."""
+    """A WriterPart, and which of its contents were confirmed or refused. A writer or a task has one for each of its
+    lives.
+    """
 
     def __init__(self, process: Process, model: Model, options: WriterOptions) -> None:
         self.model = model
-        self.pump = Pump(process.loop, process.channel(), options)
+        self.part = WriterPart(process.loop, process.channel(), options)
         self.pending: deque[Item] = deque()
         self.stopped = False
         """Whether a stage refused good contents: its log was stopped by the disk, and another stage is needed."""
         self._staged = options.stage is not None
         self._world = process.world
         process.watch(self.observe)
-        self.pump.flow.start()
+        self.part.flow.start()
         process.wake()
 
     @property
     def epoch(self) -> int:
         """The epoch of the name in its last grant; 0 before the first."""
-        return self.pump.lease.epoch or 0 if self.pump.lease is not None else 0
+        return self.part.lease.epoch or 0 if self.part.lease is not None else 0
 
     @property
     def ready(self) -> bool:
         """Whether a lease was granted, so that numbers are known."""
-        return self.pump.lease is not None and self.pump.error is None
+        return self.part.lease is not None and self.part.error is None
 
     def publish(self, resource: str, tags: list[Tag], *, packed: bool, bad: bool = False) -> bool:
         """Publish tags as one pack, or the one tag; False when the window is full."""
-        pump, size = self.pump, 64 * len(tags)
-        if not pump.writer.room(len(tags), size):
+        part, size = self.part, 64 * len(tags)
+        if not part.writer.room(len(tags), size):
             return False
         if packed:
             tables = [_TABLE if self._world.chance(0.1) else EMPTY for _ in tags]
@@ -68,17 +70,17 @@ class Outlet:
         else:
             body = tags[0].encode()
             table = _RESERVED_TABLE if bad else _TABLE if self._world.chance(0.1) else EMPTY
-        sent = pump.writer.publish(resource, table, body, len(tags) + (packed and bad))  # type: ignore[arg-type]
+        sent = part.writer.publish(resource, table, body, len(tags) + (packed and bad))  # type: ignore[arg-type]
         last = sent.sequence + len(tags) + (packed and bad) - 1
         self.pending.append(Item(resource, sent.sequence, last, tags, bad))
-        if pump.idle:
-            pump.idle = False
-            pump._loop.post(pump.run)
+        if part.idle:
+            part.idle = False
+            part._loop.post(part.run)
         return True
 
     def observe(self) -> None:
         """Remove the settled contents."""
-        writer = self.pump.writer
+        writer = self.part.writer
         while writer.refused:
             refused = writer.refused.popleft()
             item = next((x for x in self.pending if x.last == refused.last), None)
@@ -139,7 +141,7 @@ class WriterApp:
         self.process.after(0.0, lambda: self._work(outlet))
 
     def _granted(self) -> None:
-        lease = self.outlet.pump.lease
+        lease = self.outlet.part.lease
         if lease is None or not self._unknown:
             return
         unknown, self._unknown = self._unknown, []
@@ -163,7 +165,7 @@ class WriterApp:
         former, outlet, label = self.process, self.outlet, self._label
 
         def check_end() -> None:
-            error = outlet.pump.error
+            error = outlet.part.error
             if isinstance(error, Fenced):
                 self.world.note("fenced", lambda: label)
             elif error is not None and not is_of_the_disk(error):
@@ -218,7 +220,7 @@ class WriterApp:
 
     def _failed(self) -> bool:
         """Whether the disk ended this process; then the application starts another one after a while."""
-        error = self.outlet.pump.error
+        error = self.outlet.part.error
         if error is None:
             return False
         if isinstance(error, Fenced):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from mtl.client.contents import Content
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.failure_log import PeerAddress
 from mtl.doors.peer_session import PeerSession
 from mtl.doors.runs import ContentRun

@@ -8,27 +8,27 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from mtl.client.arguments import checked
+from mtl.client.client_requests import Blocking, ClientRequest, expected
 from mtl.client.connecting import opens
 from mtl.client.connection_loop import ConnectionLoop
 from mtl.client.consumer import Consumer
+from mtl.client.consumer_part import ConsumerPart
 from mtl.client.control import Call, Channel
-from mtl.client.deliveries import Deliveries
 from mtl.client.holder import Holder
-from mtl.client.holding import HeldPosition, Holding
-from mtl.client.incoming import Incoming
+from mtl.client.holder_part import HeldPosition, HolderPart
 from mtl.client.io import io_thread, process
 from mtl.client.leases import LeasingConnection
 from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.client.opening import LeaseUser
-from mtl.client.pump import Pump
-from mtl.client.questions import Blocking, Question, expected
 from mtl.client.reader import Reader
+from mtl.client.reader_part import ReaderPart
 from mtl.client.resources import Described, described, describing, listed
 from mtl.client.sessions import ClientSessions
 from mtl.client.settings import Settings
 from mtl.client.waiter import Waiter
 from mtl.client.writer import Writer
+from mtl.client.writer_part import WriterPart
 from mtl.errors import Closed, MtlError, Refused
 from mtl.wire import control
 
@@ -97,9 +97,9 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    def _answer(self, question: Question[T]) -> T:
-        answer: T | Question[T] = question
-        while isinstance(answer, Question):
+    def _answer(self, request: ClientRequest[T]) -> T:
+        answer: T | ClientRequest[T] = request
+        while isinstance(answer, ClientRequest):
             call, waiter = self._call(answer.request, patience=answer.patience)
             outcome: control.Reply | Refused
             try:
@@ -161,17 +161,17 @@ class Connection(Blocking, LeasingConnection[Reader, Consumer, Writer]):
         id. Without a group retention keeps the contents as long as the holder is open. `Holder.unheld` has the
         resources that cannot be held. Raises `Fenced`, `Refused`.
         """
-        return self._opened(lambda loop, channel: Holding(loop, channel, positions, group, holder), Holder)
+        return self._opened(lambda loop, channel: HolderPart(loop, channel, positions, group, holder), Holder)
 
-    def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> Reader:
+    def _open_reader(self, make: Callable[[Loop, Channel], ReaderPart]) -> Reader:
         reader = self._opened(make, Reader, Reader.begin)
         self._sees_files = self._sees_files and reader.sees_files
         return reader
 
-    def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> Consumer:
+    def _open_consumer(self, make: Callable[[Loop, Channel], ConsumerPart], profile: str) -> Consumer:
         return self._opened(make, Consumer, profile=profile)
 
-    def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> Writer:
+    def _open_writer(self, make: Callable[[Loop, Channel], WriterPart]) -> Writer:
         return self._opened(make, Writer)
 
     def _opened(

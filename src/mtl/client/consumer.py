@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from mtl.client.consumer_part import ConsumerPart
 from mtl.client.consuming import ConsumingLease, QueuedContent
-from mtl.client.deliveries import Deliveries
-from mtl.client.leased import BlockingLease
+from mtl.client.lease_handle import BlockingLease
 from mtl.client.loop import Loop
 from mtl.client.notice import Notice
 from mtl.client.settings import Settings
@@ -23,11 +23,11 @@ class Consumer(ConsumingLease, BlockingLease):
     """
 
     def __init__(
-        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+        self, loop: Loop, settings: Settings, part: ConsumerPart, closed: Callable[[], None]
     ) -> None:
-        super().__init__(loop, settings, deliveries, closed)
+        super().__init__(loop, settings, part, closed)
         self._notice = Notice()
-        deliveries.listener = self._notice.notify
+        part.listener = self._notice.notify
 
     def next(self, timeout: float | None = None) -> QueuedContent | None:
         """The next content; None after `timeout` seconds without one (None: no limit)."""

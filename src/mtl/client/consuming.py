@@ -1,6 +1,6 @@
 """The application's part of a consumer that does not wait: the common base of both clients' consumers.
 
-It takes the contents that `mtl.client.deliveries` has put into its queue, and passes on the application's answers.
+It takes the contents that `mtl.client.consumer_part` has put into its queue, and passes on the application's answers.
 Waiting for contents is in `mtl.client.consumer` and `mtl.client.aio.consumer`.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mtl.client.consumer_part import ConsumerPart
 from mtl.client.contents import Content
-from mtl.client.deliveries import Deliveries
-from mtl.client.leased import Leased
+from mtl.client.lease_handle import LeaseHandle
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.protocol.consuming import ConsumerAnswer, Hand
@@ -54,45 +54,46 @@ class QueuedContent(Content):
         self._answer(self._hand, ConsumerAnswer.RECYCLE if recycle else ConsumerAnswer.REJECT, reason)
 
 
-class ConsumingLease(Leased):
+class ConsumingLease(LeaseHandle):
     """See the module."""
 
     kind = "consumer"
 
+    _part: ConsumerPart
+
     def __init__(
-        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+        self, loop: Loop, settings: Settings, part: ConsumerPart, closed: Callable[[], None]
     ) -> None:
-        super().__init__(loop, settings, deliveries, closed)
-        self._deliveries = deliveries
+        super().__init__(loop, settings, part, closed)
         self._posted = False
-        self._only = (deliveries.options.resources or ("",))[0]
+        self._only = (part.options.resources or ("",))[0]
 
     @property
     def queue(self) -> str:
         """The name of the queues from which this consumes."""
-        lease = self._deliveries.lease
+        lease = self._part.lease
         return (lease.group if lease is not None else None) or ""
 
     def summon(self, resource: str) -> None:
         """Consume from a further resource. With a lease without `resources` it may be newer than the lease."""
         self._check()
         encode_short(resource)  # an invalid name has to be an error here, not later in the loop
-        self._loop.post(lambda: self._deliveries.summon(resource))
+        self._loop.post(lambda: self._part.summon(resource))
 
     def dismiss(self, resource: str) -> None:
         """Stop consuming from a resource."""
         self._check()
         encode_short(resource)
-        self._loop.post(lambda: self._deliveries.dismiss(resource))
+        self._loop.post(lambda: self._part.dismiss(resource))
 
     def _next(self) -> QueuedContent | None:
         """The next content if it has arrived, else None."""
         self._check()
         # read before the queue: contents that were delivered before the error come first
-        deliveries = self._deliveries
-        error, queue = deliveries.error, deliveries.queue
+        part = self._part
+        error, queue = part.error, part.queue
         if error is None and self._is_in_doubt:
-            self._loop.post(deliveries.flow.prove)  # until then another consumer may have the contents here
+            self._loop.post(part.flow.prove)  # until then another consumer may have the contents here
             return None
         try:
             while True:
@@ -112,17 +113,17 @@ class ConsumingLease(Leased):
 
     def _is_wait_over(self) -> bool:
         """Whether a wait can end: there is a content, or an error."""
-        if self._deliveries.error is not None or not self._open:
+        if self._part.error is not None or not self._open:
             return True
-        return bool(self._deliveries.queue) and not self._is_in_doubt
+        return bool(self._part.queue) and not self._is_in_doubt
 
     @property
     def _is_in_doubt(self) -> bool:
-        return self._deliveries.delivers_again and self._deliveries.flow.is_doubtful
+        return self._part.delivers_again and self._part.flow.is_doubtful
 
     def _answer(self, hand: Hand, answer: ConsumerAnswer, reason: str) -> None:
         self._check()
-        self._deliveries.answers.append((hand, answer, reason))
+        self._part.answers.append((hand, answer, reason))
         if not self._posted:  # one post for all answers until the loop handles them
             try:
                 self._posted = True
@@ -133,4 +134,4 @@ class ConsumingLease(Leased):
 
     def _send_answers(self) -> None:
         self._posted = False
-        self._deliveries.answer()
+        self._part.answer()

@@ -22,7 +22,7 @@ from mtl.client.control import Call, Channel, Outcome
 from mtl.client.data_endpoint import data_endpoint
 from mtl.client.doubt import Doubt
 from mtl.client.flow_user import User
-from mtl.client.limits import PUMP
+from mtl.client.limits import TURN_MESSAGES
 from mtl.client.loop import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -325,8 +325,8 @@ class ClientFlow:
                 self._lost()
 
     def _receive_messages(self, link: Link) -> bool:
-        """Handle messages that have arrived, up to PUMP. Returns whether there were any."""
-        headers, bodies = link.receive_many(PUMP)
+        """Handle messages that have arrived, up to TURN_MESSAGES. Returns whether there were any."""
+        headers, bodies = link.receive_many(TURN_MESSAGES)
         at = single = 0  # messages below `single` are handled one by one
         while at < len(headers):
             alike = self._count_alike(headers, at) if at >= single else 0

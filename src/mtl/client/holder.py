@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mtl.client.control import Done
-from mtl.client.holding import HeldPosition, Holding
-from mtl.client.leased import BlockingLease
+from mtl.client.holder_part import HeldPosition, HolderPart
+from mtl.client.lease_handle import BlockingLease
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.client.waiter import Waiter
@@ -22,16 +22,17 @@ class Holder(BlockingLease):
 
     kind = "holder"
 
-    def __init__(self, loop: Loop, settings: Settings, holding: Holding, closed: Callable[[], None]) -> None:
-        super().__init__(loop, settings, holding, closed)
-        self._holding = holding
+    _part: HolderPart
+
+    def __init__(self, loop: Loop, settings: Settings, part: HolderPart, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, part, closed)
 
     @property
     def held(self) -> Mapping[str, int]:
         """The resources that were held with the last lease, each with the epoch of the group's holding for its members
         (0 without a group).
         """
-        return self._holding.held
+        return self._part.held
 
     @property
     def unheld(self) -> Mapping[str, Refused]:
@@ -39,26 +40,26 @@ class Holder(BlockingLease):
         409 if the resource is, or has another incarnation. After a restart of the broker this may concern resources
         that were held before.
         """
-        return self._holding.unheld
+        return self._part.unheld
 
     def add(self, positions: Mapping[str, HeldPosition]) -> None:
         """Hold more resources, or the same ones from other positions. Raises the errors of `Connection.hold`."""
         self._check()
         waiter = Waiter(self._loop)
-        waiter.start(lambda: self._holding.add(positions, waiter.done))
+        waiter.start(lambda: self._part.add(positions, waiter.done))
         waiter.wait()
 
     def forget(self, resource: str) -> None:
         """Do not hold a resource again with a later lease: it was deleted."""
         self._check()
-        self._loop.post(lambda: self._holding.forget(resource))
+        self._loop.post(lambda: self._part.forget(resource))
 
     def confirm(self, resource: str, sequence: int, *, log_epoch: str | None = None) -> None:
         """Confirm all contents of a resource up to `sequence`, without waiting; `ping` waits. `log_epoch` is the epoch
         of this content.
         """
         self._check()
-        self._loop.post(lambda: self._holding.confirm(resource, sequence, log_epoch))
+        self._loop.post(lambda: self._part.confirm(resource, sequence, log_epoch))
 
     def ping(self) -> None:
         """Wait until the broker has processed every `confirm` so far, and answers that this is still the holder.
@@ -68,7 +69,7 @@ class Holder(BlockingLease):
         self._check()
         waiter = Waiter(self._loop)
         done: Done = waiter.done
-        waiter.start(lambda: self._holding.ping(done))
+        waiter.start(lambda: self._part.ping(done))
         if waiter.within(self._settings.retry_deadline) is None:
             patience = self._settings.retry_deadline
             raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")

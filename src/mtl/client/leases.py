@@ -8,10 +8,8 @@ from typing import Generic, Literal, TypeVar
 from uuid import uuid4
 
 from mtl.client.arguments import checked
+from mtl.client.consumer_part import ConsumerOptions, ConsumerPart
 from mtl.client.control import Channel
-from mtl.client.deliveries import ConsumerOptions, Deliveries
-from mtl.client.feed import Feed
-from mtl.client.incoming import Incoming, ReaderOptions, Start
 from mtl.client.limits import (
     CONSUMER_WINDOW_CONTENTS,
     PLAIN_WINDOW_CONTENTS,
@@ -20,11 +18,13 @@ from mtl.client.limits import (
     WRITER_WINDOW,
     WRITER_WINDOW_CONTENTS,
 )
+from mtl.client.log_reader_part import LogReaderPart
 from mtl.client.loop import Loop
-from mtl.client.pump import Pump, WriterOptions
+from mtl.client.reader_part import ReaderOptions, ReaderPart, Start
 from mtl.client.resources import Administration, listed, own_name
-from mtl.client.rfc_feed import RfcFeed
+from mtl.client.rfc_reader_part import RfcReaderPart
 from mtl.client.settings import Settings
+from mtl.client.writer_part import WriterOptions, WriterPart
 from mtl.errors import OptionError
 from mtl.net.curve import client_keys
 from mtl.wire import control
@@ -117,8 +117,8 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
             local=packed and self._sees_files,
             confirm=confirm or self._usual_confirm,
         )
-        feed = Feed if extended else RfcFeed
-        return self._open_reader(lambda loop, channel: feed(loop, channel, options))
+        part = LogReaderPart if extended else RfcReaderPart
+        return self._open_reader(lambda loop, channel: part(loop, channel, options))
 
     @checked
     def consumer(
@@ -145,7 +145,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
             raise self._unknown_to_the_rfc("names of queues or a start")
         options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, extended)
         profile = "queue" if extended else self.settings.profile
-        return self._open_consumer(lambda loop, channel: Deliveries(loop, channel, options), profile)
+        return self._open_consumer(lambda loop, channel: ConsumerPart(loop, channel, options), profile)
 
     @checked
     def writer(
@@ -192,7 +192,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
             confirm=confirm,
             holder=uuid4().hex if name is not None else None,
         )
-        return self._open_writer(lambda loop, channel: Pump(loop, channel, options))
+        return self._open_writer(lambda loop, channel: WriterPart(loop, channel, options))
 
     # --- what the connections differ in ---------------------------------------------------------------------
 
@@ -201,15 +201,15 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         """The broker's 201 reply."""
 
     @abstractmethod
-    def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> ReaderT:
+    def _open_reader(self, make: Callable[[Loop, Channel], ReaderPart]) -> ReaderT:
         """Make the loop's part, and request its lease."""
 
     @abstractmethod
-    def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> ConsumerT:
+    def _open_consumer(self, make: Callable[[Loop, Channel], ConsumerPart], profile: str) -> ConsumerT:
         """The same for a consumer, in a session of this profile."""
 
     @abstractmethod
-    def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> WriterT:
+    def _open_writer(self, make: Callable[[Loop, Channel], WriterPart]) -> WriterT:
         """The same for a writer."""
 
     # --- what the broker has --------------------------------------------------------------------------------

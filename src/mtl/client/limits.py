@@ -31,7 +31,7 @@ MAX_UNSENT = 512
 """Contents between a writer's application and its sending thread. Above this the application waits; otherwise the two
 threads compete for Python's interpreter lock at every send."""
 
-PUMP = 1_000
+TURN_MESSAGES = 1_000
 """Contents sent, and contents received, before other flows and timers are served: about two milliseconds of work,
 and the queue of a plain socket. With 256 a reader took a fifth more processor time."""
 

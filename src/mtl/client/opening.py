@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from mtl.client.control import Channel, Done, Outcome
 from mtl.client.flow import ClientFlow
 from mtl.client.loop import Loop, do_nothing
-from mtl.client.pump import Pump
+from mtl.client.writer_part import WriterPart
 from mtl.errors import MtlError
 from mtl.wire import control
 
@@ -121,5 +121,5 @@ class Opening(Generic[U]):
         if part.lease is None:
             self.give_back()
         else:
-            end = part.abandon if isinstance(part, Pump) else part.close
+            end = part.abandon if isinstance(part, WriterPart) else part.close
             end(lambda _: self.give_back(), within=self._within)

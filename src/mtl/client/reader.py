@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from mtl.client.contents import Content, Pack
-from mtl.client.incoming import Incoming
-from mtl.client.leased import BlockingLease
+from mtl.client.lease_handle import BlockingLease
 from mtl.client.loop import Loop
 from mtl.client.notice import Notice
+from mtl.client.reader_part import ReaderPart
 from mtl.client.reading import ReadingLease
 from mtl.client.settings import Settings
 from mtl.errors import Unreachable
@@ -27,10 +27,10 @@ class Reader(ReadingLease, BlockingLease):
     broker does not answer for `retry_deadline`.
     """
 
-    def __init__(self, loop: Loop, settings: Settings, feed: Incoming, closed: Callable[[], None]) -> None:
-        super().__init__(loop, settings, feed, closed)
+    def __init__(self, loop: Loop, settings: Settings, part: ReaderPart, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, part, closed)
         self._notice = Notice()
-        feed.listener = self._notice.notify
+        part.listener = self._notice.notify
 
     def next(self, timeout: float | None = None) -> Content | None:
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
@@ -122,9 +122,9 @@ class Reader(ReadingLease, BlockingLease):
         """
         patience = self._settings.retry_deadline if timeout is None else timeout
         positions = self._ping()
-        if not self._notice.wait(lambda: bool(positions) or self._feed.error is not None, patience):
+        if not self._notice.wait(lambda: bool(positions) or self._part.error is not None, patience):
             raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
         if not positions:
-            assert self._feed.error is not None
-            raise self._feed.error
+            assert self._part.error is not None
+            raise self._part.error
         return positions[0]

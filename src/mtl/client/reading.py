@@ -1,6 +1,6 @@
 """The application's part of a reader that does not wait: the common base of both clients' readers.
 
-It takes the deliveries that `mtl.client.incoming` has put into its queue, unpacks them, and gives credit for
+It takes the deliveries that `mtl.client.reader_part` has put into its queue, unpacks them, and gives credit for
 consumed contents. Waiting for contents is in `mtl.client.reader` and `mtl.client.aio.reader`.
 """
 
@@ -13,10 +13,10 @@ from itertools import repeat
 from operator import index
 
 from mtl.client.contents import Content, Pack
-from mtl.client.incoming import Incoming
-from mtl.client.leased import Leased
-from mtl.client.local import NotLocal, Places
+from mtl.client.lease_handle import LeaseHandle
+from mtl.client.local_packs import LocalPacks, NotLocal
 from mtl.client.loop import Loop
+from mtl.client.reader_part import ReaderPart
 from mtl.client.settings import Settings
 from mtl.errors import MtlError, OptionError
 from mtl.protocol.reading import Delivery, Gap, PlainRun
@@ -28,27 +28,28 @@ from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, un
 log = logging.getLogger("mtl.client")
 
 
-class ReadingLease(Leased):
+class ReadingLease(LeaseHandle):
     """See the module. Methods are for one thread or task at a time, except `_confirm` and `_ping`."""
 
     kind = "reader"
 
-    def __init__(self, loop: Loop, settings: Settings, feed: Incoming, closed: Callable[[], None]) -> None:
-        super().__init__(loop, settings, feed, closed)
-        self._feed = feed
+    _part: ReaderPart
+
+    def __init__(self, loop: Loop, settings: Settings, part: ReaderPart, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, part, closed)
         self._summoned = False
         self._current: Iterator[Content] | None = None
         self._delivered: Delivery | PlainRun | None = None
         self._position: int | None = None
-        self._manual = feed.options.group is not None and feed.options.epoch is None
-        self._places = Places()
+        self._manual = part.options.group is not None and part.options.epoch is None
+        self._local_packs = LocalPacks()
         self._unposted_contents = 0
         self._unposted_octets = 0
         self._logged = 0
 
     def begin(self) -> None:
         """Begin at the start of the lease, which has just been granted."""
-        self._position = self._feed.start
+        self._position = self._part.start
         try:
             self._open_directory()
         except NotLocal as reason:
@@ -60,49 +61,49 @@ class ReadingLease(Leased):
     @property
     def resource(self) -> str:
         """The name of the resource."""
-        return self._feed.options.resource
+        return self._part.options.resource
 
     @property
     def position(self) -> int | None:
         """The sequence of the next content; None if the server has no positions (RFC 11 only, `test`)."""
-        return None if self._feed.rfc else self._position
+        return None if self._part.rfc else self._position
 
     @property
     def epoch(self) -> int | None:
         """The epoch of the group's holding, for members (`Connection.reader`)."""
-        return self._feed.lease.epoch if self._feed.lease is not None else None
+        return self._part.lease.epoch if self._part.lease is not None else None
 
     @property
     def incarnation(self) -> str | None:
         """The resource's incarnation."""
-        return self._feed.lease.incarnation if self._feed.lease is not None else None
+        return self._part.lease.incarnation if self._part.lease is not None else None
 
     @property
     def log_epoch(self) -> str | None:
         """The epoch of the content before `position`, or None if unknown. Another reader that begins with both gets
         a `DataLoss` if the broker's log is another copy.
         """
-        return self._feed.log_epoch(self._position)
+        return self._part.log_epoch(self._position)
 
     @property
     def group_position(self) -> int | None:
         """The group's position at the time when this reader became its holder."""
-        return self._feed.lease.position if self._feed.lease is not None else None
+        return self._part.lease.position if self._part.lease is not None else None
 
     @property
     def error(self) -> MtlError | None:
         """The error that ended the reader, or None. It is raised after the contents delivered before."""
-        return self._feed.error
+        return self._part.error
 
     @property
     def sees_files(self) -> bool:
         """False if the broker granted its files and this process cannot read them."""
-        return self._feed.local or not self._feed.options.local
+        return self._part.local or not self._part.options.local
 
     @property
     def lost(self) -> list[Gap]:
         """Lost ranges [first, end) that were skipped, with `skip_lost`."""
-        return list(self._feed.lost)
+        return list(self._part.lost)
 
     # --- contents -------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class ReadingLease(Leased):
                     self._position = content.sequence + 1
                     return content
                 self._current = None
-            if self._feed.options.packed:
+            if self._part.options.packed:
                 pack = self._next_pack()
                 if pack is None:
                     return None
@@ -169,7 +170,7 @@ class ReadingLease(Leased):
                 pack = self._pack(delivery)
             except NotLocal as reason:
                 self._delivered = None  # it could not be read, so it is not consumed
-                if self._feed.local:
+                if self._part.local:
                     self._send_instead(delivery.first + self._reached(delivery), reason)
             else:
                 return pack.after(self._reached(delivery))
@@ -189,7 +190,7 @@ class ReadingLease(Leased):
             batch = trust_pack(encode_pack(delivery.bodies, [properties] * count, octets))
             return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
         content = delivery.content
-        if self._feed.options.packed:
+        if self._part.options.packed:
             whole = packed_count(content.properties) or 1
             batch = decode_pack(self._body(delivery), whole, check_properties=False)
             batch = batch.slice(delivery.skip, count)
@@ -200,23 +201,23 @@ class ReadingLease(Leased):
     # --- packs in the broker's files ------------------------------------------------------------------------
 
     def _body(self, delivery: Delivery) -> Buffer | ArrowBuffer:
-        if delivery.place is None:
+        if delivery.file_range is None:
             return delivery.content.body
-        if not self._feed.local:
+        if not self._part.local:
             raise NotLocal("it was sent before the broker's switch to the socket")
         self._open_directory()
-        return self._places.read(delivery.place)
+        return self._local_packs.read(delivery.file_range)
 
     def _open_directory(self) -> None:
         """Open the directory that the lease grants. NotLocal if this process cannot read it."""
-        files = self._feed.lease.local if self._feed.lease is not None else None
+        files = self._part.lease.local if self._part.lease is not None else None
         if files is not None:
-            self._places.grant(files)
+            self._local_packs.grant(files)
 
     def _send_instead(self, first: int, reason: NotLocal) -> None:
         """Read from `first` on through the socket."""
         log.info("%r is read through the socket from %d on: %s", self.resource, first, reason)
-        self._in_loop(lambda: self._feed.send_instead(first))
+        self._in_loop(lambda: self._part.send_instead(first))
 
     @abstractmethod
     def _in_loop(self, call: Callable[[], None]) -> None:
@@ -229,8 +230,8 @@ class ReadingLease(Leased):
         range. The same one again if the application has not got all of it, because a call was interrupted.
         """
         self._check()
-        feed = self._feed
-        if len(feed.lost) > self._logged:
+        part = self._part
+        if len(part.lost) > self._logged:
             self._log_lost()
         before = self._delivered
         if before is not None:
@@ -238,22 +239,22 @@ class ReadingLease(Leased):
                 return before
             self._finish(before)
         if not self._summoned:
-            self._loop.post(feed.summon)
+            self._loop.post(part.summon)
             self._summoned = True
-        error = feed.error  # read before the queue: contents that were delivered before the error come first
+        error = part.error  # read before the queue: contents that were delivered before the error come first
         try:
-            delivery = feed.queue[0]
+            delivery = part.queue[0]
             self._delivered, self._position = delivery, delivery.first
-            del feed.queue[0]
+            del part.queue[0]
         except IndexError:
-            if error is not None and not feed.ended:
+            if error is not None and not part.ended:
                 raise error from None
             return None
         return delivery
 
     def _log_lost(self) -> None:
         """Log the ranges that were skipped since the last call. The loop does not log (`mtl.client.notice`)."""
-        lost = self._feed.lost
+        lost = self._part.lost
         while self._logged < len(lost):
             gap = lost[self._logged]
             self._logged += 1
@@ -270,10 +271,10 @@ class ReadingLease(Leased):
         self._delivered = None
 
     def _count_finished(self, done: Delivery | PlainRun) -> None:
-        self._feed.finish(done)
+        self._part.finish(done)
         self._unposted_contents += done.end - done.first
         self._unposted_octets += done.size
-        options = self._feed.options
+        options = self._part.options
         if (
             self._unposted_octets * 4 >= options.window_bytes
             or self._unposted_contents * 4 >= options.window_contents
@@ -281,7 +282,7 @@ class ReadingLease(Leased):
             self._post_credit()
 
     def _post_credit(self) -> None:
-        self._loop.post(self._feed.credit)
+        self._loop.post(self._part.credit)
         self._unposted_contents = self._unposted_octets = 0
 
     @property
@@ -289,17 +290,17 @@ class ReadingLease(Leased):
         """The time in seconds that a wait may last before consumed contents are confirmed; None if there are
         none.
         """
-        return self._feed.credit_delay_s if self._unposted_contents else None
+        return self._part.credit_delay_s if self._unposted_contents else None
 
     def _is_wait_over(self) -> bool:
         """Whether a wait can end: there is a delivery, the end of the range, or an error."""
-        feed = self._feed
-        return bool(feed.queue) or feed.ended or feed.error is not None
+        part = self._part
+        return bool(part.queue) or part.ended or part.error is not None
 
     @property
     def _is_over(self) -> bool:
         """Whether every content up to `until` was delivered."""
-        return self._feed.ended and not self._feed.queue
+        return self._part.ended and not self._part.queue
 
     # --- confirming and the end -----------------------------------------------------------------------------
 
@@ -308,23 +309,23 @@ class ReadingLease(Leased):
         sequence = index(sequence)
         if not 0 <= sequence <= MAX_SEQUENCE:
             raise OptionError(f"{sequence} is not a sequence, a number from 0 to {MAX_SEQUENCE}")
-        self._loop.post(lambda: self._feed.confirm(sequence, log_epoch))
+        self._loop.post(lambda: self._part.confirm(sequence, log_epoch))
 
     def _ping(self) -> list[int | None]:
         """Ping the broker. The result gets the position in the Pong, and the listener is called."""
         self._check()
-        feed, positions = self._feed, list[int | None]()
+        part, positions = self._part, list[int | None]()
 
         def pong(position: int | None) -> None:
             positions.append(position)
-            feed.listener()
+            part.listener()
 
-        self._loop.post(lambda: feed.flow.ping(pong))
+        self._loop.post(lambda: part.flow.ping(pong))
         return positions
 
     def _shut(self) -> bool:
         if self._open:
-            self._places.close()
+            self._local_packs.close()
         return super()._shut()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from mtl.client.questions import Question, asks, expected, question, removed, replied
-from mtl.client.questions import listed as pages
+from mtl.client.client_requests import ClientRequest, asks, expected, interpreted, removed, replied
+from mtl.client.client_requests import listed as pages
 from mtl.errors import Malformed, Refused
 from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.wire import control
@@ -33,29 +33,29 @@ class Described(dict[str, control.Description]):
 
 
 class Administration:
-    """The methods of a connection that are one request each: `Question[T]` stands for a `T`, which the asyncio client
-    awaits. Times in µs are since 1970, UTC.
+    """The methods of a connection that are one request each: `ClientRequest[T]` stands for a `T`, which the asyncio
+    client awaits. Times in µs are since 1970, UTC.
     """
 
     @asks
-    def ready(self) -> Question[control.Ready]:
+    def ready(self) -> ClientRequest[control.Ready]:
         """The broker's 201 reply, from the opening of the session."""
-        return question(None, control.Ready, lambda ready: ready)
+        return interpreted(None, control.Ready, lambda ready: ready)
 
     @asks
-    def own_name(self, name: str) -> Question[str]:
+    def own_name(self, name: str) -> ClientRequest[str]:
         """`name` as a group, queue, writer or application that needs no grant: with the user's name and a dot before
         it, if the broker says that the client has a user (PROTOCOL.md 2.2).
         """
-        return question(None, control.Ready, lambda ready: own_name(ready, name))
+        return interpreted(None, control.Ready, lambda ready: own_name(ready, name))
 
     @asks
-    def request(self, request: control.Request, *, patience: float = 0.0) -> Question[control.Reply]:
+    def request(self, request: control.Request, *, patience: float = 0.0) -> ClientRequest[control.Reply]:
         """Send any request and return its reply. It is repeated until there is an answer or the deadline passes.
 
         `patience` is how long, in seconds, the broker may hold the request on purpose (a Describe with `wait`).
         """
-        return Question(request, _reply, patience)
+        return ClientRequest(request, _reply, patience)
 
     # --- resources ------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Administration:
         exist_ok: bool = False,
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
-    ) -> Question[control.Description]:
+    ) -> ClientRequest[control.Description]:
         """Create a resource. `Refused` 409 "exists" if it exists, unless `exist_ok`.
 
         Contents that its queues delivered `max_deliveries` times (default 10), or that a consumer rejected, go to
@@ -86,21 +86,21 @@ class Administration:
 
         def created(
             outcome: control.Reply | Refused, attempts: int
-        ) -> control.Description | Question[control.Description]:
+        ) -> control.Description | ClientRequest[control.Description]:
             if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == control.EXISTS:
                 # Created by an attempt whose reply was lost.
                 describe = control.ResourceDescribe(resources=[name])
-                return question(
+                return interpreted(
                     describe,
                     control.DescriptionList,
                     lambda reply: described([reply], [name], needed=True)[name],
                 )
             return expected(outcome, control.ResourceCreated).resource
 
-        return Question(request, created)
+        return ClientRequest(request, created)
 
     @asks
-    def delete_resource(self, name: str, *, incarnation: str | None = None) -> Question[None]:
+    def delete_resource(self, name: str, *, incarnation: str | None = None) -> ClientRequest[None]:
         """Delete a resource with its contents, cursors and leases."""
         return removed(
             control.ResourceDelete(resource=name, incarnation=incarnation), control.UNKNOWN_RESOURCE
@@ -116,7 +116,7 @@ class Administration:
         since: str | None = None,
         wait: float = 0.0,
         history: bool = False,
-    ) -> Question[Described]:
+    ) -> ClientRequest[Described]:
         """Resources by name: those named (`Refused` 404 if one is missing, unless `missing_ok`), those that match, or
         all.
 
@@ -141,7 +141,7 @@ class Administration:
         )
 
     @asks
-    def list_resources(self, pattern: str | None = None) -> Question[list[control.Description]]:
+    def list_resources(self, pattern: str | None = None) -> ClientRequest[list[control.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
         return pages(
             [control.ResourceList(pattern=pattern)],
@@ -152,10 +152,10 @@ class Administration:
     @asks
     def locate_time(
         self, resource: str, timestamp_us: int, *, incarnation: str | None = None
-    ) -> Question[tuple[int, bool]]:
+    ) -> ClientRequest[tuple[int, bool]]:
         """The sequence of the first content at or after a time and True, or the resource's end and False."""
         request = control.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
-        return question(request, control.Located, lambda located: (located.sequence, located.match))
+        return interpreted(request, control.Located, lambda located: (located.sequence, located.match))
 
     @asks
     def locate_end(
@@ -166,19 +166,19 @@ class Administration:
         contents: int | None = None,
         bytes: int | None = None,  # noqa: A002 it is the protocol's word
         incarnation: str | None = None,
-    ) -> Question[int]:
+    ) -> ClientRequest[int]:
         """The end, exclusive, of at most `contents` contents and `bytes` stored octets from `start` on: at least one
         chunk.
         """
         request = control.ResourceLocate(
             resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
         )
-        return question(request, control.Located, lambda located: located.sequence)
+        return interpreted(request, control.Located, lambda located: located.sequence)
 
     @asks
     def unread(
         self, resource: str, start: int, contents: int, *, incarnation: str | None = None
-    ) -> Question[control.Located]:
+    ) -> ClientRequest[control.Located]:
         """Measure at most `contents` contents from `start` on: `bytes` are their stored octets, `timestamp` is the
         append time (µs) of the oldest. `DataLoss` if `start` is gone.
         """
@@ -197,7 +197,7 @@ class Administration:
         *,
         start: Literal["earliest", "latest"] | int = "earliest",
         incarnation: str | None = None,
-    ) -> Question[control.CursorOpened]:
+    ) -> ClientRequest[control.CursorOpened]:
         """Create a group's durable position in a resource, or return the existing one."""
         request = control.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
         return replied(request, control.CursorOpened)
@@ -205,7 +205,7 @@ class Administration:
     @asks
     def cursors(
         self, group: str | None = None, resource: str | None = None
-    ) -> Question[list[control.CursorInfo]]:
+    ) -> ClientRequest[list[control.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
         request = control.CursorDescribe(group=group, resource=resource)
         return pages(
@@ -221,7 +221,7 @@ class Administration:
         *,
         timestamp_us: int | None = None,
         force: bool = False,
-    ) -> Question[control.CursorWasReset]:
+    ) -> ClientRequest[control.CursorWasReset]:
         """Move a group's position forward or back: `to` a place, or to the first content at or after a time.
 
         `Refused` 409 "in-use" while a reader holds the cursor, unless `force`, which ends the holder's leases as a
@@ -233,7 +233,7 @@ class Administration:
         return replied(request, control.CursorWasReset)
 
     @asks
-    def cursor_delete(self, group: str, resource: str) -> Question[None]:
+    def cursor_delete(self, group: str, resource: str) -> ClientRequest[None]:
         """Delete a group's position."""
         return removed(control.CursorDelete(group=group, resource=resource), control.UNKNOWN_CURSOR)
 
@@ -242,7 +242,7 @@ class Administration:
     @asks
     def queues(
         self, queue: str | None = None, resource: str | None = None
-    ) -> Question[list[control.QueueInfo]]:
+    ) -> ClientRequest[list[control.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         request = control.QueueDescribe(group=queue, resource=resource)
         return pages(
@@ -250,7 +250,7 @@ class Administration:
         )
 
     @asks
-    def queue_delete(self, queue: str, resource: str) -> Question[None]:
+    def queue_delete(self, queue: str, resource: str) -> ClientRequest[None]:
         """Delete a queue's record of settled contents. `Refused` 409 "in-use" while it has consumers."""
         return removed(control.QueueDelete(group=queue, resource=resource), control.UNKNOWN_QUEUE)
 
@@ -266,7 +266,7 @@ class Administration:
         *,
         truncate: str | Iterable[str] = (),
         digest: Mapping[str, str] | None = None,
-    ) -> Question[control.Committed]:
+    ) -> ClientRequest[control.Committed]:
         """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
         of the resources in `truncate` are removed in the same step.
 
@@ -287,12 +287,12 @@ class Administration:
         return replied(request, control.Committed)
 
     @asks
-    def stage_abort(self, stages: str | Iterable[str]) -> Question[None]:
+    def stage_abort(self, stages: str | Iterable[str]) -> ClientRequest[None]:
         """Discard stages; unknown and committed ones are left alone."""
-        return question(control.StageAbort(stages=listed(stages)), control.Ok, lambda _: None)
+        return interpreted(control.StageAbort(stages=listed(stages)), control.Ok, lambda _: None)
 
     @asks
-    def stages(self, application: str | None = None) -> Question[control.StageList]:
+    def stages(self, application: str | None = None) -> ClientRequest[control.StageList]:
         """The stages that are not committed, and the last committed version of each application."""
         return pages(
             [control.StageDescribe(application=application)],
@@ -304,7 +304,7 @@ class Administration:
         )
 
     @asks
-    def stage_forget(self, application: str) -> Question[None]:
+    def stage_forget(self, application: str) -> ClientRequest[None]:
         """Delete the last committed version of an application, so that it may start from any version."""
         return removed(control.StageForget(application=application), control.UNKNOWN_APPLICATION)
 

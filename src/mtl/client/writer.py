@@ -14,10 +14,10 @@ from mtl.client.io import process
 from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.client.notice import Notice
-from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.client.turn import Turn
 from mtl.client.waiter import Waiter
+from mtl.client.writer_part import WriterPart
 from mtl.client.writing import Patience, WritingLease
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError, OptionError
 from mtl.wire import control
@@ -48,15 +48,15 @@ class Writer(WritingLease):
     another writer of the name took over; `Unreachable` if the broker does not answer for `retry_deadline`.
     """
 
-    def __init__(self, loop: Loop, settings: Settings, pump: Pump, closed: Callable[[], None]) -> None:
-        super().__init__(loop, settings, pump, closed)
+    def __init__(self, loop: Loop, settings: Settings, part: WriterPart, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, part, closed)
         self._notice = Notice()
         self._sending = Turn()
         """Sends run one after the other, even while one waits for room."""
         self._encoding = Turn()
         """Packs are encoded one after the other, even while a send waits for room."""
         self._refusals = Turn()
-        pump.listener = self._notice.notify
+        part.listener = self._notice.notify
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -85,11 +85,11 @@ class Writer(WritingLease):
         """
         self._check_packed()
         if isinstance(pack, pa.RecordBatch):
-            count, encoded = pack.num_rows, self._encoding.run(self._pump.encode, pack)
+            count, encoded = pack.num_rows, self._encoding.run(self._part.encode, pack)
         elif count is not None:
             encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(memoryview(pack)))
-            if encoded.size > self._pump.max_pack:
-                raise ContentTooLarge(encoded.size, self._pump.max_pack, "pack")
+            if encoded.size > self._part.max_pack:
+                raise ContentTooLarge(encoded.size, self._part.max_pack, "pack")
             decode_pack(encoded, count)
         else:
             raise OptionError("an encoded pack needs the argument `count`, the number of its contents")
@@ -108,57 +108,57 @@ class Writer(WritingLease):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._check_all()
-        pump, last = self._pump, self._pump.handover.end.last
-        self._loop.post(pump.push)
-        self._wait(lambda: pump.confirmed >= last, "waiting for Confirms", deadline)
+        part, last = self._part, self._part.handover.end.last
+        self._loop.post(part.push)
+        self._wait(lambda: part.confirmed >= last, "waiting for Confirms", deadline)
         self._check_all()
 
     # --- waiting --------------------------------------------------------------------------------------------
 
     def _await_room(self, count: int, size: int) -> None:
         if not self._has_room(count, size):
-            self._loop.post(self._pump.push)
+            self._loop.post(self._part.push)
             self._wait(lambda: self._has_room(count, size), "waiting for room in the window")
             self._check_all()
 
     def _await_sent(self, number: int) -> None:
-        pump = self._pump
-        self._wait(lambda: pump.sent >= number or not pump.sending, "sending")
+        part = self._part
+        self._wait(lambda: part.sent >= number or not part.sending, "sending")
 
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
         """Wait until `done`. `Unreachable` without progress for the retry deadline, or after `deadline`."""
-        pump = self._pump
+        part = self._part
         patience = Patience(self._settings.retry_deadline, deadline)
 
         def is_over() -> bool:
-            return done() or pump.error is not None
+            return done() or part.error is not None
 
         while not is_over():
-            left = patience.seconds_left(pump.writer.progressed)
+            left = patience.seconds_left(part.writer.progressed)
             if left <= 0:
                 raise self._stalled(patience, doing)
             self._notice.wait(is_over, left)
 
     def _check_all(self) -> None:
         """Raise the error for the next refused content, or the error of `_check`."""
-        if self._pump.rejected and self._pid == process():
+        if self._part.rejected and self._pid == process():
             self._refusals.run(self._raise_refused)
         self._check()
 
     def _raise_refused(self) -> None:
-        refused = self._pump.rejected
+        refused = self._part.rejected
         if not refused:
             return  # another thread has raised it
         first = refused[0]
-        staged = self._pump.options.stage is not None
-        fault = self._pump.faults.get(first.last)
+        staged = self._part.options.stage is not None
+        fault = self._part.faults.get(first.last)
         text = str(fault) if fault is not None else _STAGE_REFUSED if staged else ""
         error = ContentRefused(first.resource, first.last, text)
         try:
             raise error from fault
         finally:
             refused.popleft()  # last: an interrupted call does not lose it
-            self._pump.faults.pop(first.last, None)
+            self._part.faults.pop(first.last, None)
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Writer(WritingLease):
         """
         self._check_stage()
         self.flush()
-        reply = self._end_lease(self._pump.seal, None)
+        reply = self._end_lease(self._part.seal, None)
         assert reply is not None, "without a limit there is one"
         return self._sealed(reply)
 
@@ -180,12 +180,12 @@ class Writer(WritingLease):
         if not self._shuts():
             return
         try:
-            if self._open and (self._pump.error is None or self.unconfirmed):
+            if self._open and (self._part.error is None or self.unconfirmed):
                 self.flush()
         except MtlError:
             self.abandon()
             raise
-        self._end_quietly(self._pump.close, self._settings.request_timeout)
+        self._end_quietly(self._part.close, self._settings.request_timeout)
 
     def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost, and a stage is discarded."""
@@ -197,7 +197,7 @@ class Writer(WritingLease):
 
     def _abandon(self, within: float) -> None:
         if self._shuts():
-            self._end_quietly(self._pump.abandon, within)
+            self._end_quietly(self._part.abandon, within)
 
     def _shuts(self) -> bool:
         """Whether the lease has to be ended: not after it has ended, and not after a fork. A call that ends it may have

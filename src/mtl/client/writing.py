@@ -1,6 +1,6 @@
 """The application's part of a writer that does not wait: the common base of both clients' writers.
 
-It checks contents and gives them to `mtl.client.pump`. Waiting for room in the window and for Confirms is in
+It checks contents and gives them to `mtl.client.writer_part`. Waiting for room in the window and for Confirms is in
 `mtl.client.writer` and `mtl.client.aio.writer`.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from mtl.client.io import process
-from mtl.client.leased import Leased
+from mtl.client.lease_handle import LeaseHandle
 from mtl.client.limits import MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
 from mtl.client.loop import Loop
-from mtl.client.pump import Pump
 from mtl.client.settings import Settings
+from mtl.client.writer_part import WriterPart
 from mtl.errors import Closed, ContentTooLarge, LocalError, MtlError, OptionError, Unreachable
 from mtl.wire import control
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
@@ -52,16 +52,17 @@ class Patience:
         return (until if self._deadline is None else min(until, self._deadline)) - now
 
 
-class WritingLease(Leased):
+class WritingLease(LeaseHandle):
     """See the module."""
 
     kind = "writer"
 
-    def __init__(self, loop: Loop, settings: Settings, pump: Pump, closed: Callable[[], None]) -> None:
-        super().__init__(loop, settings, pump, closed)
-        self._pump = pump
-        self._only = pump.options.resources[0] if len(pump.options.resources) == 1 else None
-        self._packed = pump.options.packed
+    _part: WriterPart
+
+    def __init__(self, loop: Loop, settings: Settings, part: WriterPart, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, part, closed)
+        self._only = part.options.resources[0] if len(part.options.resources) == 1 else None
+        self._packed = part.options.packed
         self._woken_last = self._woken_octets = 0
         """Number and octets of the last content for which the loop was woken."""
 
@@ -70,43 +71,43 @@ class WritingLease(Leased):
     @property
     def name(self) -> str | None:
         """The name under which the broker remembers the numbers; None for a staged or unnamed writer."""
-        return self._pump.options.name
+        return self._part.options.name
 
     @property
     def last(self) -> dict[str, int]:
         """Per resource, the last number of this name that the broker had when the lease was granted."""
-        lease = self._pump.lease
+        lease = self._part.lease
         return dict(lease.last or {}) if lease is not None else {}
 
     @property
     def stage(self) -> str | None:
         """The public id of the stage."""
-        return self._pump.lease.stage if self._pump.lease is not None else None
+        return self._part.lease.stage if self._part.lease is not None else None
 
     @property
     def max_content(self) -> int:
         """Octets of the largest content that the broker accepts."""
-        return self._pump.max_content
+        return self._part.max_content
 
     @property
     def max_pack(self) -> int:
         """Octets of the largest pack."""
-        return self._pump.max_pack
+        return self._part.max_pack
 
     @property
     def confirmed(self) -> int:
         """The highest number up to which all contents are settled."""
-        return self._pump.confirmed
+        return self._part.confirmed
 
     @property
     def unconfirmed(self) -> int:
         """The number of contents that are not settled."""
-        return self._pump.handover.end.last - self._pump.settled
+        return self._part.handover.end.last - self._part.settled
 
     @property
     def error(self) -> MtlError | None:
         """The error that ended the writer, or None."""
-        return self._pump.error
+        return self._part.error
 
     # --- publishing, one thread at a time --------------------------------------------------------------------
 
@@ -116,11 +117,11 @@ class WritingLease(Leased):
         """Check a content: its resource, encoded properties and octets."""
         table = encode_properties(properties) if properties else EMPTY
         octets = body if type(body) is bytes else bytes(memoryview(body))  # bytes(7) would be seven zeros
-        if len(octets) > self._pump.max_content:
-            raise ContentTooLarge(len(octets), self._pump.max_content)
+        if len(octets) > self._part.max_content:
+            raise ContentTooLarge(len(octets), self._part.max_content)
         size = len(octets) + len(table)
-        if self._packed and pack_size(1, size) > self._pump.max_pack:
-            raise ContentTooLarge(size, self._pump.max_pack - pack_size(1, 0), "content of a packed lease")
+        if self._packed and pack_size(1, size) > self._part.max_pack:
+            raise ContentTooLarge(size, self._part.max_pack - pack_size(1, 0), "content of a packed lease")
         return self._named(resource), table, octets
 
     def _accept(self, name: str, table: bytes, octets: bytes) -> int:
@@ -135,39 +136,39 @@ class WritingLease(Leased):
     ) -> int:
         """Publish contents as one when there is room. Returns the number of the last."""
         self._await_room(count, size)
-        pump = self._pump
+        part = self._part
         try:
-            number = pump.handover.publish(name, table, body, count, size, whole=whole)
-            if pump.idle or self._has_pack():
+            number = part.handover.publish(name, table, body, count, size, whole=whole)
+            if part.idle or self._has_pack():
                 self._wake_pump()
         except BaseException:  # interrupted: it may be published
             self._wake_pump()
             raise
-        if not self._packed and number - pump.sent > MAX_UNSENT and pump.sending:
+        if not self._packed and number - part.sent > MAX_UNSENT and part.sending:
             self._await_sent(number)
         return number
 
     def _has_room(self, count: int, size: int) -> bool:
         """Whether the window has room for `count` contents of `size` octets."""
-        pump, end = self._pump, self._pump.handover.end
-        return pump.writer.fits(end.last - pump.settled, end.octets - pump.settled_octets, count, size)
+        part, end = self._part, self._part.handover.end
+        return part.writer.fits(end.last - part.settled, end.octets - part.settled_octets, count, size)
 
     def _has_pack(self) -> bool:
         """Whether there are contents of a pack for which the loop was not woken; it looks for fewer after a while."""
-        end = self._pump.handover.end
+        end = self._part.handover.end
         return (
             end.octets - self._woken_octets >= PACK_TARGET
             or end.last - self._woken_last >= PACK_TARGET_CONTENTS
         )
 
     def _wake_pump(self) -> None:
-        pump, end = self._pump, self._pump.handover.end
+        part, end = self._part, self._part.handover.end
         self._woken_last, self._woken_octets = end.last, end.octets
         try:
-            pump.idle = False
-            self._loop.post(pump.run)
+            part.idle = False
+            self._loop.post(part.run)
         except BaseException:  # interrupted
-            pump.idle = True
+            part.idle = True
             raise
 
     @abstractmethod
@@ -184,8 +185,8 @@ class WritingLease(Leased):
         """
         if self._pid != process():
             raise Closed("the writer belongs to another process; open one after the fork")
-        if self._pump.error is not None:
-            raise self._pump.error
+        if self._part.error is not None:
+            raise self._part.error
         if not self._open:
             raise Closed("the writer is closed")
 
@@ -203,7 +204,7 @@ class WritingLease(Leased):
 
     def _stalled(self, patience: Patience, doing: str) -> Unreachable:
         """The error for a wait without progress."""
-        writer = self._pump.writer
+        writer = self._part.writer
         held = f"{doing}, {self.unconfirmed} contents unconfirmed"
         waited = time.monotonic() - patience.began
         return Unreachable(self._settings.endpoint, waited, held, sent_back=writer.sent_back)
@@ -211,7 +212,7 @@ class WritingLease(Leased):
     # --- the seal of a stage --------------------------------------------------------------------------------
 
     def _check_stage(self) -> None:
-        if self._pump.options.stage is None:
+        if self._part.options.stage is None:
             raise LocalError("the writer has no stage to seal")
 
     @staticmethod
@@ -225,9 +226,9 @@ def _warn_of_open_writers() -> None:
     """The process ends. Contents that are not confirmed are lost, so this warning is shown by default, other than the
     ResourceWarning of an open file.
     """
-    for pump in list(Pump.open):
-        count = pump.handover.end.last - pump.settled
-        names = ", ".join(pump.options.resources)
+    for part in list(WriterPart.open):
+        count = part.handover.end.last - part.settled
+        names = ", ".join(part.options.resources)
         if count > 0:
             warnings.warn(
                 f"the process ends with an open writer to {names}: {count} contents are not confirmed and may be lost; "

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mtl.client.aio import Connection, Reader
 from mtl.client.contents import Content
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.bridge import Bridge
 from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import DOOR_READER_CONTENTS, DOOR_READER_OCTETS, DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS

@@ -23,7 +23,7 @@ from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.net.limits import SHARED_MEMORY
 from mtl.wire.control import SharedMemory
-from mtl.wire.places import SHARED_FROM, Span
+from mtl.wire.ranges import SHARED_FROM, Span
 
 _NAME = "mtl-packs"
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")

@@ -18,20 +18,20 @@ from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.wire import commands
 from mtl.wire.fields import Buffer
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 
 
 class Delivery(NamedTuple):
     """Contents [first, end) for the application: all of `content`, or the rest of a pack after the first `skip`.
 
-    `size` counts in the window: the octets of the body, 0 when the body is at `place`.
+    `size` counts in the window: the octets of the body, 0 when the body is in `file_range`.
     """
 
     first: int
     end: int
     skip: int
     content: commands.Content
-    place: Place | None
+    file_range: FileRange | None
     size: int
 
 
@@ -148,7 +148,7 @@ class ReaderFlow:
         """A Content arrived. Returns contents to deliver, a gap, or None (delivered before, or past the end).
 
         After a gap no content is delivered until `restart` or `granted`. Malformed for a pack without contents, or
-        with an incomplete place.
+        with an incomplete file range.
         """
         first = content.sequence
         count = (commands.packed_count(content.properties) or 1) if self.packed else 1
@@ -159,7 +159,7 @@ class ReaderFlow:
         if self.gap is not None:
             return None
         size = memoryview(content.body).nbytes
-        place = Place.of(content.properties) if self.packed and not size else None
+        file_range = FileRange.of(content.properties) if self.packed and not size else None
         if last < expected:
             self._note_repeated(last, size, count)
             return None
@@ -173,7 +173,7 @@ class ReaderFlow:
             return None
         self.next = end
         self._outstanding.append(_Outstanding(end, last, size, count))
-        return Delivery(expected, end, expected - first, content, place, size)
+        return Delivery(expected, end, expected - first, content, file_range, size)
 
     def received_run(self, like: commands.Content, first: int, bodies: Sequence[Buffer]) -> PlainRun | None:
         """Contents from `first` on arrived that differ from a delivered one in nothing but their bodies. Returns as

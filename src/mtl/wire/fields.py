@@ -143,8 +143,8 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
 
 
 def cached_table(buf: bytes) -> Mapping[str, Value]:
-    """As `decode_table`, read-only and cached, for tables that are decoded several times: that of a pack with a `Place`
-    five times on its way.
+    """As `decode_table`, read-only and cached, for tables that are decoded several times: that of a pack with a
+    `FileRange` five times on its way.
     """
     return _cached(buf) if len(buf) <= KNOWN_TABLE else decode_table(buf)
 

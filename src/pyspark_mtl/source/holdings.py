@@ -99,7 +99,7 @@ class Holdings:
         return sum(own is lease for own in self._of.values())
 
     def _add(self, lease: Holder | None, positions: Mapping[str, Position]) -> dict[str, Refused]:
-        from mtl.client.holding import HeldPosition  # noqa: PLC0415 loads zmq; planning needs none
+        from mtl.client.holder_part import HeldPosition  # noqa: PLC0415 loads zmq; planning needs none
 
         wanted = {name: HeldPosition(at.next, at.incarnation, at.epoch) for name, at in positions.items()}
         if lease is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mtl.net.machine import machine_mark
 from mtl.testing import RunningBroker
 from mtl.wire.packs import encode_pack
-from mtl.wire.places import SHARED_FROM, Span
+from mtl.wire.ranges import SHARED_FROM, Span
 from tests.hostile.harness import scenario
 from tests.support.minimal_client import CONFIRM, minimal_client
 from tests.support.processes import killed_after

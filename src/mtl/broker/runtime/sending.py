@@ -24,7 +24,7 @@ from mtl.net.router import SendOutcome
 from mtl.wire import commands
 from mtl.wire.fields import EMPTY, Buffer, encode_table, join_tables
 from mtl.wire.packs import unpacked
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 
 
 class LoopSender:
@@ -170,9 +170,9 @@ def _place(action: actions.Deliver) -> Run:
     ref = action.chunk.ref
     assert action.chunk.place is not None
     path, offset = action.chunk.place
-    place = Place(_absolute(path), offset, ref.size)
+    file_range = FileRange(_absolute(path), offset, ref.size)
     header, _ = commands.encode(
-        commands.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b"")
+        commands.Content(ref.base, action.resource, file_range.properties(ref.count, ref.time_us), b"")
     )
     return (header,), (b"",)
 

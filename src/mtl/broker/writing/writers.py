@@ -20,7 +20,7 @@ from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands
 from mtl.wire.control import SharedMemory
 from mtl.wire.fields import Buffer
-from mtl.wire.places import Span
+from mtl.wire.ranges import Span
 
 _U64_MAX = (1 << 64) - 1
 

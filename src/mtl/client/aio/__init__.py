@@ -8,8 +8,8 @@
             async for content in r: ...
 
 It has no threads. Sessions, flows, heartbeats and recovery are those of the blocking client (`mtl.client.control`,
-`flow`, `feed`, `pump` and others). The event loop runs them in rounds (`loop`), and tasks wait for futures (`waiting`).
-A connection belongs to the event loop in which it was opened.
+`flow`, `reader_part`, `writer_part` and others). The event loop runs them in rounds (`loop`), and tasks wait for
+futures (`waiting`). A connection belongs to the event loop in which it was opened.
 
 A login by password computes the key (PBKDF2) in the event loop, which takes about 15 ms.
 """

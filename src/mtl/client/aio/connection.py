@@ -12,17 +12,17 @@ from mtl.client.aio.opening import Opening
 from mtl.client.aio.reader import Reader
 from mtl.client.aio.waiting import Answer
 from mtl.client.aio.writer import Writer
+from mtl.client.client_requests import Awaiting, ClientRequest
 from mtl.client.connecting import opens
+from mtl.client.consumer_part import ConsumerPart
 from mtl.client.control import Call, Channel
-from mtl.client.deliveries import Deliveries
-from mtl.client.incoming import Incoming
 from mtl.client.leases import LeasingConnection
 from mtl.client.loop import Loop
 from mtl.client.opening import LeaseUser
-from mtl.client.pump import Pump
-from mtl.client.questions import Awaiting, Question
+from mtl.client.reader_part import ReaderPart
 from mtl.client.sessions import ClientSessions
 from mtl.client.settings import Settings
+from mtl.client.writer_part import WriterPart
 from mtl.errors import MtlError, Refused
 from mtl.wire import control
 
@@ -47,9 +47,9 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
 
     # --- requests -------------------------------------------------------------------------------------------
 
-    async def _answer(self, question: Question[T]) -> T:
-        answer: T | Question[T] = question
-        while isinstance(answer, Question):
+    async def _answer(self, request: ClientRequest[T]) -> T:
+        answer: T | ClientRequest[T] = request
+        while isinstance(answer, ClientRequest):
             pending = Answer(self._loop)
             call = Call(answer.request, pending.done, patience=answer.patience)
             outcome: control.Reply | Refused
@@ -72,7 +72,7 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
 
     # --- readers and writers --------------------------------------------------------------------------------
 
-    def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> Opening[Reader]:
+    def _open_reader(self, make: Callable[[Loop, Channel], ReaderPart]) -> Opening[Reader]:
         async def opened() -> Reader:
             reader = await self._opened(make, Reader)
             reader.begin()
@@ -81,10 +81,12 @@ class Connection(Awaiting, LeasingConnection[Opening[Reader], Opening[Consumer],
 
         return Opening(opened)
 
-    def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> Opening[Consumer]:
+    def _open_consumer(
+        self, make: Callable[[Loop, Channel], ConsumerPart], profile: str
+    ) -> Opening[Consumer]:
         return Opening(lambda: self._opened(make, Consumer, profile))
 
-    def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> Opening[Writer]:
+    def _open_writer(self, make: Callable[[Loop, Channel], WriterPart]) -> Opening[Writer]:
         return Opening(lambda: self._opened(make, Writer))
 
     async def _opened(

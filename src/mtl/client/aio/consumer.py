@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from mtl.client.aio.waiting import AwaitingLease, Notifier
+from mtl.client.consumer_part import ConsumerPart
 from mtl.client.consuming import ConsumingLease, QueuedContent
-from mtl.client.deliveries import Deliveries
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import MtlError
@@ -20,11 +20,11 @@ class Consumer(ConsumingLease, AwaitingLease):
     """
 
     def __init__(
-        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+        self, loop: Loop, settings: Settings, part: ConsumerPart, closed: Callable[[], None]
     ) -> None:
-        super().__init__(loop, settings, deliveries, closed)
+        super().__init__(loop, settings, part, closed)
         self._notifier = Notifier()
-        deliveries.listener = self._notifier.notify
+        part.listener = self._notifier.notify
 
     async def next(self, timeout: float | None = None) -> QueuedContent | None:  # noqa: ASYNC109 the blocking consumer's name
         """The next content; None after `timeout` seconds without one (None: no limit)."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from mtl.client.aio.loop import EventLoop
 from mtl.client.aio.waiting import AwaitingLease, Notifier
 from mtl.client.contents import Content, Pack
-from mtl.client.incoming import Incoming
+from mtl.client.reader_part import ReaderPart
 from mtl.client.reading import ReadingLease
 from mtl.client.settings import Settings
 from mtl.errors import Unreachable
@@ -25,11 +25,11 @@ class Reader(ReadingLease, AwaitingLease):
     _loop: EventLoop
 
     def __init__(
-        self, loop: EventLoop, settings: Settings, feed: Incoming, closed: Callable[[], None]
+        self, loop: EventLoop, settings: Settings, part: ReaderPart, closed: Callable[[], None]
     ) -> None:
-        super().__init__(loop, settings, feed, closed)
+        super().__init__(loop, settings, part, closed)
         self._notifier = Notifier()
-        feed.listener = self._notifier.notify
+        part.listener = self._notifier.notify
 
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
@@ -78,8 +78,8 @@ class Reader(ReadingLease, AwaitingLease):
         deadline = time.monotonic() + patience
         positions = self._ping()
         while not positions:
-            if self._feed.error is not None:
-                raise self._feed.error
+            if self._part.error is not None:
+                raise self._part.error
             if not await self._notifier.wait(deadline - time.monotonic()):
                 raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
         return positions[0]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 
 from mtl.client.control import Outcome
-from mtl.client.leased import Leased
+from mtl.client.lease_handle import LeaseHandle
 from mtl.client.limits import LEAVE_S
 from mtl.client.loop import Loop
 from mtl.errors import MtlError
@@ -79,7 +79,7 @@ async def run_operation(loop: Loop, operation: Callable[[Callable[[Outcome], Non
     return await answer
 
 
-class AwaitingLease(Leased):
+class AwaitingLease(LeaseHandle):
     """A lease whose `close` is awaited."""
 
     async def close(self) -> None:

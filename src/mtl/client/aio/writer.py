@@ -13,8 +13,8 @@ from mtl.client.aio.waiting import run_operation
 from mtl.client.control import Outcome
 from mtl.client.limits import LEAVE_S, MAX_UNSENT
 from mtl.client.loop import Loop
-from mtl.client.pump import Pump
 from mtl.client.settings import Settings
+from mtl.client.writer_part import WriterPart
 from mtl.client.writing import Patience, WritingLease
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, FieldError, Malformed, MtlError
 from mtl.wire import control
@@ -45,10 +45,10 @@ class Writer(WritingLease):
         self,
         loop: Loop,
         settings: Settings,
-        pump: Pump,
+        part: WriterPart,
         closed: Callable[[], None],
     ) -> None:
-        super().__init__(loop, settings, pump, closed)
+        super().__init__(loop, settings, part, closed)
         self._events = asyncio.get_running_loop()
         self._send_order = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
@@ -56,7 +56,7 @@ class Writer(WritingLease):
         self._order = count()
         self._refused: dict[int, str] = {}
         self._watch: asyncio.TimerHandle | None = None
-        pump.listener = self._settle_futures
+        part.listener = self._settle_futures
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -101,8 +101,8 @@ class Writer(WritingLease):
     async def flush(self) -> None:
         """Wait until all contents are durable. Raises `ContentRefused` for a content without a call of `settled`."""
         self._check()
-        self._loop.post(self._pump.push)
-        await self.settled(self._pump.handover.end.last)
+        self._loop.post(self._part.push)
+        await self.settled(self._part.handover.end.last)
         if self._refused:
             number, resource = self._refused.popitem()
             raise ContentRefused(resource, number)
@@ -126,8 +126,8 @@ class Writer(WritingLease):
         if len(bodies) != len(tables) or not all(isinstance(octets, bytes) for octets in (*bodies, *tables)):
             raise TypeError("send_run needs the bodies and as many tables, all of them bytes")
         largest = max(map(len, bodies))
-        if largest > self._pump.max_content:
-            raise ContentTooLarge(largest, self._pump.max_content)
+        if largest > self._part.max_content:
+            raise ContentTooLarge(largest, self._part.max_content)
         self._check()
         count = len(bodies)
         size = pack_size(count, sum(map(len, bodies)) + sum(map(len, tables)))
@@ -136,16 +136,16 @@ class Writer(WritingLease):
         if count == 1:
             _check_table(tables[0])
             return self._publish(name, tables[0], bodies[0], 1, size)
-        body = encode_pack(bodies, tables, self._pump.max_pack)
+        body = encode_pack(bodies, tables, self._part.max_pack)
         return self._publish(name, packed_properties(count), body, count, len(body))
 
     def _would_wait(self, contents: int, size: int) -> bool:
         """Whether there is no room for `contents` contents of `size` octets."""
-        pump = self._pump
+        part = self._part
         if not self._has_room(contents, size):
-            self._loop.post(pump.push)  # a pack that is not full may hold the room
+            self._loop.post(part.push)  # a pack that is not full may hold the room
             return True
-        return not self._packed and pump.handover.end.last - pump.sent >= MAX_UNSENT and pump.sending
+        return not self._packed and part.handover.end.last - part.sent >= MAX_UNSENT and part.sending
 
     def _await_room(self, count: int, size: int) -> None:
         """No effect: there is room, as `_would_wait` has found."""
@@ -165,7 +165,7 @@ class Writer(WritingLease):
         except BaseException:  # also when cancelled: the lease must not outlive its writer
             await self.abandon()
             raise
-        await self._end_quietly(self._pump.close, self._settings.request_timeout)
+        await self._end_quietly(self._part.close, self._settings.request_timeout)
 
     async def seal(self) -> control.StageSealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
@@ -173,7 +173,7 @@ class Writer(WritingLease):
         """
         self._check_stage()
         await self.flush()
-        return self._sealed(await self._end_lease(partial(self._pump.seal, within=None)))
+        return self._sealed(await self._end_lease(partial(self._part.seal, within=None)))
 
     async def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost."""
@@ -185,7 +185,7 @@ class Writer(WritingLease):
 
     async def _abandon(self, within: float) -> None:
         if self._open:
-            await self._end_quietly(self._pump.abandon, within)
+            await self._end_quietly(self._part.abandon, within)
 
     async def _end_quietly(self, operation: Callable[..., None], within: float) -> None:
         try:
@@ -205,10 +205,10 @@ class Writer(WritingLease):
 
     def _settle_futures(self) -> None:
         """Settle the futures of confirmed and refused contents. Called in the loop."""
-        pump = self._pump
-        confirmed = pump.confirmed
-        while pump.rejected:
-            refused = pump.rejected.popleft()
+        part = self._part
+        confirmed = part.confirmed
+        while part.rejected:
+            refused = part.rejected.popleft()
             self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
         while self._awaited and self._awaited[0][0] <= confirmed:
             number, _, future = heapq.heappop(self._awaited)
@@ -246,7 +246,7 @@ class Writer(WritingLease):
         self._watch = None
         if not self._awaited and self._room is None:
             return
-        left = patience.seconds_left(self._pump.writer.progressed)
+        left = patience.seconds_left(self._part.writer.progressed)
         if left <= 0:
             self._fail(self._stalled(patience, "waiting for Confirms"))
         else:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from mtl.client.aio.opening import Opening
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.budget import Budget
 from mtl.doors.clients import ContentReader, Inbox, wait_opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Generic, NamedTuple, TypeVar
 
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.limits import MBWS_WINDOW
 from mtl.doors.mbws.codec import Connect
 from mtl.doors.mbws.windows import Outgoing

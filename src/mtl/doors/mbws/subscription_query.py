@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.limits import MBWS_ADDRESSES
 from mtl.doors.mbws.codec import Kind
 from mtl.doors.peer_messages import DoorRefusal

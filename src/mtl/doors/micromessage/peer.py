@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import CommandFrame
 from mtl.doors.micromessage.contents import as_json, is_topic, resource

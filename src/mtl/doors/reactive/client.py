@@ -18,7 +18,7 @@ import logging
 import ssl
 
 from mtl.client.aio.opening import Opening
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.clients import settle, untrusted_error, wait_opened
 from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.places import host_and_port

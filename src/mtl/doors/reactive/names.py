@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote
 
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.properties import sequence_of
 from mtl.errors import Refused

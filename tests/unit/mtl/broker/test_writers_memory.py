@@ -13,7 +13,7 @@ from mtl.storage.api import Append
 from mtl.wire import commands
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import encode_pack
-from mtl.wire.places import OFFSET, SIZE, Span
+from mtl.wire.ranges import OFFSET, SIZE, Span
 from tests.support.core import Client, Rig
 
 

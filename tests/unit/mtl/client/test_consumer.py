@@ -9,7 +9,7 @@ from mtl.client.consumer import Consumer
 from mtl.errors import Closed, Refused
 from mtl.wire import commands
 from mtl.wire.fields import EMPTY
-from tests.unit.mtl.client.test_deliveries import GRANTED, Setting
+from tests.unit.mtl.client.test_consumer_part import GRANTED, Setting
 
 LEASE = msgspec.structs.replace(GRANTED, binding=True, heartbeat=5.0)
 
@@ -21,7 +21,7 @@ class Consuming(Setting):
         super().__init__()
         self.data = self.bench.lease(self.control, LEASE)
         self.respond(self.data)
-        self.consumer = Consumer(self.bench.loop, self.bench.settings, self.deliveries, lambda: None)
+        self.consumer = Consumer(self.bench.loop, self.bench.settings, self.part, lambda: None)
 
 
 def test_contents_are_returned_singly_and_their_answers_combined() -> None:
@@ -50,7 +50,7 @@ def test_next_returns_none_after_its_timeout() -> None:
 def test_an_error_is_raised_after_the_delivered_contents() -> None:
     at = Consuming()
     at.deliver(at.data, 1)
-    at.deliveries.failed(Refused(404, "gone"))
+    at.part.failed(Refused(404, "gone"))
     assert at.consumer.next() is not None
     with pytest.raises(Refused, match="gone"):
         at.consumer.next()

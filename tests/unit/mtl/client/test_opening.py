@@ -4,10 +4,10 @@ import pytest
 
 from mtl.client.control import Outcome
 from mtl.client.opening import Opening
-from mtl.client.pump import Pump
+from mtl.client.writer_part import WriterPart
 from mtl.wire import control
 from tests.support.memory_network import Bench
-from tests.unit.mtl.client.test_pump import GRANTED, OPTIONS
+from tests.unit.mtl.client.test_writer_part import GRANTED, OPTIONS
 
 
 class Setting:
@@ -20,7 +20,7 @@ class Setting:
         self.opening = Opening(
             self.bench.loop,
             self,  # type: ignore[arg-type]  # it lends the bench's
-            lambda loop, channel: Pump(loop, channel, OPTIONS),
+            lambda loop, channel: WriterPart(loop, channel, OPTIONS),
             None,
             self.outcomes.append,
             1.0,

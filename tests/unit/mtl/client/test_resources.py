@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 from msgspec import structs
 
-from mtl.client.questions import Blocking, Question
+from mtl.client.client_requests import Blocking, ClientRequest
 from mtl.client.resources import Administration
 from mtl.errors import Malformed, Refused
 from mtl.wire import control
@@ -25,9 +25,9 @@ class Scripted(Blocking, Administration):
         self.asked: list[control.Request] = []
         self.patience = 0.0
 
-    def _answer(self, asked: Question[T]) -> T:
-        answer: T | Question[T] = asked
-        while isinstance(answer, Question):
+    def _answer(self, asked: ClientRequest[T]) -> T:
+        answer: T | ClientRequest[T] = asked
+        while isinstance(answer, ClientRequest):
             assert answer.request is not None
             self.asked.append(answer.request)
             self.patience = max(self.patience, answer.patience)

@@ -151,7 +151,7 @@ def test_the_refusal_of_a_pack_says_what_is_wrong_with_it(
         writer.flush()
     refusing.join()
     assert refused.value.__cause__ is not None
-    assert not writer._pump.faults
+    assert not writer._part.faults
     writer.close()
 
 
@@ -266,7 +266,7 @@ def test_every_call_raises_the_error_of_the_writer_and_close_the_losses(
     memory_broker.holding = True
     writer = connection.writer(RESOURCE)
     writer.send(b"x")
-    connection._loop.post(lambda: writer._pump.failed(Fenced("another took over")))
+    connection._loop.post(lambda: writer._part.failed(Fenced("another took over")))
     with pytest.raises(Fenced):
         writer.flush()
     with pytest.raises(Fenced):

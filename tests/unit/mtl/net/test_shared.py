@@ -15,7 +15,7 @@ from mtl import limits
 from mtl.errors import Malformed
 from mtl.net.shared import Lent, borrow
 from mtl.wire.control import SharedMemory
-from mtl.wire.places import SHARED_FROM, Span
+from mtl.wire.ranges import SHARED_FROM, Span
 from tests.support.descriptors import descriptors
 from tests.support.processes import killed_after
 

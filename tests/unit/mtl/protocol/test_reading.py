@@ -13,7 +13,7 @@ from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
 from mtl.wire import commands
 from mtl.wire.commands import COUNT, packed_properties
 from mtl.wire.fields import EMPTY, encode_table
-from mtl.wire.places import FILE, Place
+from mtl.wire.ranges import FILE, FileRange
 
 
 def content(first: int, count: int | None = None, size: int = 10) -> commands.Content:
@@ -92,7 +92,7 @@ def test_a_pack_is_cut_to_the_range() -> None:
 
 
 def lying(first: int, count: int, size: int) -> commands.Content:
-    return commands.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
+    return commands.Content(first, "a", FileRange("/f", 7, size).properties(count, 1_000_000), b"")
 
 
 def test_packs_in_local_files_count_contents_but_no_octets() -> None:
@@ -100,8 +100,8 @@ def test_packs_in_local_files_count_contents_but_no_octets() -> None:
     came, lies = flow.received(content(1, 3, size=500)), flow.received(lying(4, 3, 500))
     assert isinstance(came, Delivery)
     assert isinstance(lies, Delivery)
-    assert (came.place, came.size) == (None, 500)
-    assert (lies.place, lies.size) == (Place("/f", 7, 500), 0)
+    assert (came.file_range, came.size) == (None, 500)
+    assert (lies.file_range, lies.size) == (FileRange("/f", 7, 500), 0)
     flow.finish(4)
     assert flow.credit(5.0) == commands.Confirm(3, multiple=True)
     flow.finish(7)
@@ -123,7 +123,7 @@ def test_only_a_pack_without_body_is_in_a_local_file() -> None:
     for flow, body in ((reader(), b""), (reader(packed=True), b"x")):
         found = flow.received(commands.Content(1, "a", named, body))
         assert isinstance(found, Delivery)
-        assert (found.place, found.size) == (None, len(body))
+        assert (found.file_range, found.size) == (None, len(body))
 
 
 def test_a_pack_on_a_plain_lease_counts_as_one_content() -> None:

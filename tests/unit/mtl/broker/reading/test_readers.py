@@ -17,7 +17,7 @@ from mtl.log.reader import LogReader
 from mtl.storage.api import Chunk, Contents, Read, Trim
 from mtl.wire import commands, control
 from mtl.wire.fields import decode_table
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 from tests.support.core import START_US, Client, Flow, Rig, unpacked
 
 
@@ -619,7 +619,7 @@ def test_local_readers_get_places_of_cold_chunks_and_of_the_tail(
     flow.summon("a")
     contents = flow.contents()
     assert [bytes(x.body) for x in contents] == [b"", b""]
-    places = [Place.of(x.properties) for x in contents]
+    places = [FileRange.of(x.properties) for x in contents]
     assert all(place is not None and place.file.endswith(".segment") for place in places)
 
 

@@ -21,7 +21,7 @@ from mtl.storage.api import Chunk, ChunkRef
 from mtl.wire import commands
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_pack
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 from tests.support.core import Sockets
 
 PEER: actions.Peer = (Port.PLAIN, b"peer")
@@ -171,7 +171,7 @@ def test_a_pack_with_a_place_in_a_local_file_is_sent_without_its_octets() -> Non
         5,
         77,
     )
-    assert Place.of(content.properties) == Place("/data/1.segment", 4096, 500)
+    assert FileRange.of(content.properties) == FileRange("/data/1.segment", 4096, 500)
 
 
 @pytest.mark.parametrize(("first", "last"), [(11, 15), (12, 14), (15, 15)])

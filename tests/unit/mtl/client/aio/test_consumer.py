@@ -14,7 +14,7 @@ from tests.unit.mtl.client.test_consumer import Consuming
 
 
 def consumer_of(at: Consuming) -> Consumer:
-    return Consumer(at.bench.loop, at.bench.settings, at.deliveries, lambda: None)
+    return Consumer(at.bench.loop, at.bench.settings, at.part, lambda: None)
 
 
 @in_loop
@@ -55,7 +55,7 @@ async def test_next_raises_the_error_that_ended_the_consumer() -> None:
     consumer = consumer_of(at)
     waiting = asyncio.create_task(consumer.next())
     await asyncio.sleep(0)
-    at.deliveries.failed(Refused(404, "gone"))
+    at.part.failed(Refused(404, "gone"))
     with pytest.raises(Refused, match="gone"):
         await waiting
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from mtl.client.aio.opening import Opening
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER, WS_CLOSE_S
 from mtl.doors.mbws.client import MbwsConnection, MbwsReader, MbwsWriter, connect
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message, decode

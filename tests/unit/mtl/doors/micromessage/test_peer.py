@@ -11,7 +11,7 @@ import pytest
 
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.micromessage.door import OFFER
 from mtl.doors.micromessage.negotiation import Extension, ExtensionOffer
 from mtl.doors.micromessage.peer import MicroPeer

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.client.incoming import Start
+from mtl.client.reader_part import Start
 from mtl.doors.reactive.names import PUBLISH, Confirmations, ResourceContents, confirmations, contents, parse
 from mtl.errors import Refused
 

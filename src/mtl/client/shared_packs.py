@@ -15,13 +15,13 @@ import pyarrow as pa
 from mtl.net.shared import borrow
 from mtl.wire.control import SharedMemory
 from mtl.wire.packs import ArrowBuffer, RecordBatch, batch_size, encode_batch_into
-from mtl.wire.places import SHARED_FROM, Span
+from mtl.wire.ranges import SHARED_FROM, Span
 
 _ALIGNMENT = 64
 """Arrow's own alignment of memory."""
 
 
-class Spaces:
+class Allocator:
     """The allocation of a memory. `free` may be called at any time, in any thread, by a finalizer."""
 
     def __init__(self, begin: int, end: int) -> None:
@@ -54,28 +54,28 @@ class Spaces:
 class _Allocation:
     """Owns the space of one pack: frees it when it is deleted, and keeps the memory until then."""
 
-    __slots__ = ("_begin", "_memory", "_spaces")
+    __slots__ = ("_allocator", "_begin", "_memory")
 
-    def __init__(self, begin: int, spaces: Spaces, memory: mmap.mmap) -> None:
+    def __init__(self, begin: int, allocator: Allocator, memory: mmap.mmap) -> None:
         self._begin = begin
-        self._spaces = spaces
+        self._allocator = allocator
         self._memory = memory
 
     def __del__(self) -> None:
-        self._spaces.free(self._begin)
+        self._allocator.free(self._begin)
 
 
-class Shared:
+class SharedPacks:
     """The memory of one lease. Not thread-safe, except `span`."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
         self._view = memoryview(memory)
         self._address: int = pa.py_buffer(memory).address
-        self._spaces = Spaces(SHARED_FROM, len(memory))
+        self._allocator = Allocator(SHARED_FROM, len(memory))
 
     @classmethod
-    def of(cls, place: SharedMemory | None) -> Shared | None:
+    def of(cls, place: SharedMemory | None) -> SharedPacks | None:
         """The memory that a lease offers; None if it offers none, or this process cannot open it."""
         memory = borrow(place) if place is not None else None
         return cls(memory) if memory is not None else None
@@ -83,10 +83,10 @@ class Shared:
     def encode(self, batch: RecordBatch, max_pack: int) -> ArrowBuffer | None:
         """Encode a batch of SCHEMA as a pack in this memory; None if there is no room. Errors as `encode_batch`."""
         size = batch_size(batch)
-        begin = self._spaces.allocate(size)
+        begin = self._allocator.allocate(size)
         if begin is None:
             return None
-        kept = _Allocation(begin, self._spaces, self._memory)
+        kept = _Allocation(begin, self._allocator, self._memory)
         at, octets = encode_batch_into(self._view[begin : begin + size], batch, max_pack)
         return pa.foreign_buffer(self._address + begin + at, octets, kept)
 

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.client.shared import Shared, Spaces
+from mtl.client.shared_packs import Allocator, SharedPacks
 from mtl.errors import FieldError
 from mtl.limits import MAX_PACK
 from mtl.net.shared import Lent
 from mtl.wire.packs import decode_pack, encode_batch
-from mtl.wire.places import SHARED_FROM
+from mtl.wire.ranges import SHARED_FROM
 from tests.support.contents import batch
 
 SIZE = 1 << 16
 
 
 @pytest.fixture
-def shared() -> Iterator[tuple[Lent, Shared]]:
+def shared() -> Iterator[tuple[Lent, SharedPacks]]:
     lent = Lent(SIZE)
-    memory = Shared.of(lent.place)
+    memory = SharedPacks.of(lent.place)
     assert memory is not None
     yield lent, memory
     lent.close()
@@ -41,7 +41,7 @@ def test_spaces_never_overlap_and_returned_ones_are_reused(
     steps: list[int | None], data: st.DataObject
 ) -> None:
     """A number allocates this many octets, None returns one of the allocated spaces."""
-    spaces, held = Spaces(64, 1_024), dict[int, int]()
+    spaces, held = Allocator(64, 1_024), dict[int, int]()
     for size in steps:
         if size is None:
             if held:
@@ -71,7 +71,7 @@ def fits(begin: int, size: int, held: dict[int, int]) -> bool:
 # --- packs --------------------------------------------------------------------------------------------------
 
 
-def test_a_pack_in_shared_memory_equals_the_sent_form(shared: tuple[Lent, Shared]) -> None:
+def test_a_pack_in_shared_memory_equals_the_sent_form(shared: tuple[Lent, SharedPacks]) -> None:
     lent, memory = shared
     pack = memory.encode(rows(5_000), MAX_PACK)
     assert pack is not None
@@ -82,7 +82,7 @@ def test_a_pack_in_shared_memory_equals_the_sent_form(shared: tuple[Lent, Shared
     assert decode_pack(lent.octets(span), 1).column("body").to_pylist() == [b"x" * 5_000]
 
 
-def test_packs_keep_their_space_while_referenced(shared: tuple[Lent, Shared]) -> None:
+def test_packs_keep_their_space_while_referenced(shared: tuple[Lent, SharedPacks]) -> None:
     _, memory = shared
     packs = [memory.encode(rows(9_000, b"%d" % n), MAX_PACK) for n in range(8)]
     made = [pack for pack in packs if pack is not None]
@@ -103,12 +103,12 @@ def test_packs_keep_their_space_while_referenced(shared: tuple[Lent, Shared]) ->
     assert [pack.to_pybytes() for pack in made] == contents
 
 
-def test_a_pack_outlives_its_shared_memory(shared: tuple[Lent, Shared]) -> None:
+def test_a_pack_outlives_its_shared_memory(shared: tuple[Lent, SharedPacks]) -> None:
     _, memory = shared
     pack = memory.encode(rows(100), MAX_PACK)
     assert pack is not None
     other_lent = Lent(SIZE)
-    other = Shared.of(other_lent.place)
+    other = SharedPacks.of(other_lent.place)
     other_lent.close()
     assert other is not None
     del memory, shared
@@ -118,7 +118,7 @@ def test_a_pack_outlives_its_shared_memory(shared: tuple[Lent, Shared]) -> None:
     assert other.span(pack) is None
 
 
-def test_rows_that_cannot_be_encoded_use_no_space(shared: tuple[Lent, Shared]) -> None:
+def test_rows_that_cannot_be_encoded_use_no_space(shared: tuple[Lent, SharedPacks]) -> None:
     _, memory = shared
     null = pa.RecordBatch.from_arrays([pa.nulls(1, pa.binary())] * 2, names=["properties", "body"])
     for _ in range(100):
@@ -132,15 +132,15 @@ def test_rows_that_cannot_be_encoded_use_no_space(shared: tuple[Lent, Shared]) -
     assert SHARED_FROM < span.offset < 1_024
 
 
-def test_octets_outside_of_the_memory_have_no_span(shared: tuple[Lent, Shared]) -> None:
+def test_octets_outside_of_the_memory_have_no_span(shared: tuple[Lent, SharedPacks]) -> None:
     _, memory = shared
     assert memory.span(b"x" * 100) is None
     assert memory.span(pa.py_buffer(b"x" * 100)) is None
     assert memory.span(pa.py_buffer(mmap.mmap(-1, 100))) is None
 
 
-def test_without_a_valid_place_no_memory_is_shared(shared: tuple[Lent, Shared]) -> None:
+def test_without_a_valid_place_no_memory_is_shared(shared: tuple[Lent, SharedPacks]) -> None:
     lent, _ = shared
     lent.place = lent.place.__class__(file="/proc/1/fd/1", size=SIZE, key=lent.place.key)
-    assert Shared.of(lent.place) is None
-    assert Shared.of(None) is None
+    assert SharedPacks.of(lent.place) is None
+    assert SharedPacks.of(None) is None

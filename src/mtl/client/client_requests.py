@@ -1,7 +1,7 @@
 """Requests with the interpretation of their outcomes, and methods that send them: one definition for both clients.
 
-A method of a connection that is decorated with `asks` returns a `Question[T]`. The blocking client sends it and returns
-the `T`; in the asyncio client the `T` is awaited.
+A method of a connection that is decorated with `asks` returns a `ClientRequest[T]`. The blocking client sends it and
+returns the `T`; in the asyncio client the `T` is awaited.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ L = TypeVar("L", bound=control.Listed)
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
+class ClientRequest(Generic[T]):
     """A request, or None for the broker's 201 alone. `conclude` turns the outcome and the number of attempts into
-    the answer, another question, or an error. It needs the number because the broker may have executed an earlier
+    the answer, another request, or an error. It needs the number because the broker may have executed an earlier
     attempt. The broker may hold the request on purpose for `patience` seconds.
     """
 
     request: control.Request | None
-    conclude: Callable[[control.Reply | Refused, int], T | Question[T]]
+    conclude: Callable[[control.Reply | Refused, int], T | ClientRequest[T]]
     patience: float = 0.0
 
 
-def question(
+def interpreted(
     request: control.Request | None, reply: type[R], use: Callable[[R], T], *, patience: float = 0.0
-) -> Question[T]:
+) -> ClientRequest[T]:
     """A request whose answer is computed from its `reply`."""
-    return Question(request, lambda outcome, _: use(expected(outcome, reply)), patience)
+    return ClientRequest(request, lambda outcome, _: use(expected(outcome, reply)), patience)
 
 
-def replied(request: control.Request, reply: type[R]) -> Question[R]:
+def replied(request: control.Request, reply: type[R]) -> ClientRequest[R]:
     """A request whose answer is its `reply`."""
-    return question(request, reply, lambda answer: answer)
+    return interpreted(request, reply, lambda answer: answer)
 
 
 def listed(
     requests: Sequence[control.Request], reply: type[L], use: Callable[[list[L]], T], *, patience: float = 0.0
-) -> Question[T]:
+) -> ClientRequest[T]:
     """Requests for parts of a list, whose answer is computed from all pages of all parts (PROTOCOL.md 2.4)."""
 
-    def asked(left: Sequence[control.Request], before: list[L]) -> Question[T]:
-        def conclude(outcome: control.Reply | Refused, _attempts: int) -> T | Question[T]:
+    def asked(left: Sequence[control.Request], before: list[L]) -> ClientRequest[T]:
+        def conclude(outcome: control.Reply | Refused, _attempts: int) -> T | ClientRequest[T]:
             pages = [*before, expected(outcome, reply)]
             following = pages[-1].continue_
             if following is not None:
                 return asked([msgspec.structs.replace(left[0], continue_=following), *left[1:]], pages)
             return asked(left[1:], pages) if left[1:] else use(pages)
 
-        return Question(left[0], conclude, patience)
+        return ClientRequest(left[0], conclude, patience)
 
     return asked(requests, [])
 
 
-def removed(request: control.Request, gone: str) -> Question[None]:
+def removed(request: control.Request, gone: str) -> ClientRequest[None]:
     """A request to remove something. If it was repeated, the refusal `gone` means that an earlier attempt was
     executed.
     """
@@ -76,7 +76,7 @@ def removed(request: control.Request, gone: str) -> Question[None]:
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == gone):
             raise outcome
 
-    return Question(request, conclude)
+    return ClientRequest(request, conclude)
 
 
 def expected(answer: control.Reply | Refused, reply: type[R]) -> R:
@@ -95,7 +95,7 @@ class Blocking(ABC):
     """A connection whose methods return answers."""
 
     @abstractmethod
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, request: ClientRequest[T]) -> T:
         """Send the request, and wait."""
 
 
@@ -103,7 +103,7 @@ class Awaiting(ABC):
     """A connection whose methods return awaitables of answers."""
 
     @abstractmethod
-    def _answer(self, question: Question[T]) -> Awaitable[T]:
+    def _answer(self, request: ClientRequest[T]) -> Awaitable[T]:
         """Send the request."""
 
 
@@ -116,8 +116,8 @@ class _Asking(Protocol[P, T_co]):
     def __get__(self, asker: None, kind: object = None) -> Callable[Concatenate[Any, P], Any]: ...
 
 
-def asks(method: Callable[Concatenate[Any, P], Question[T]]) -> _Asking[P, T]:
-    """The method that sends the question, for connections of both kinds."""
+def asks(method: Callable[Concatenate[Any, P], ClientRequest[T]]) -> _Asking[P, T]:
+    """The method that sends the request, for connections of both kinds."""
     ask = checked(method)
 
     @wraps(method)

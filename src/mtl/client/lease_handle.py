@@ -15,23 +15,23 @@ from mtl.client.waiter import Waiter
 from mtl.errors import Closed, MtlError
 
 
-class Side(Protocol):
+class LoopPart(Protocol):
     """The part in the loop."""
 
     def close(self, then: Done, *, within: float) -> None:
         """End the lease, in `within` seconds at most; `then` gets the reply or the error. May be called again."""
 
 
-class Leased:
+class LeaseHandle:
     """See the module. `closed` is called in the loop after the end."""
 
     kind: ClassVar[str]
     """The noun for the lease in errors."""
 
-    def __init__(self, loop: Loop, settings: Settings, side: Side, closed: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, settings: Settings, part: LoopPart, closed: Callable[[], None]) -> None:
         self._loop = loop
         self._settings = settings
-        self._side = side
+        self._part = part
         self._closed = closed
         self._pid = process()
         self._open = True
@@ -57,7 +57,7 @@ class Leased:
             self._conclude()
             done(outcome)
 
-        self._side.close(ended, within=within)
+        self._part.close(ended, within=within)
 
     def _conclude(self) -> None:
         """The lease has ended."""
@@ -65,7 +65,7 @@ class Leased:
         self._closed()
 
 
-class BlockingLease(Leased):
+class BlockingLease(LeaseHandle):
     """A lease whose `close` waits; a context manager."""
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class ConsumerOptions:
     """Whether the broker has queues. With a server of RFC 11 only, contents are answered as well."""
 
 
-class Deliveries:
+class ConsumerPart:
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ConsumerOptions) -> None:

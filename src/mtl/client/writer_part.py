@@ -18,10 +18,10 @@ import msgspec
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import ClientFlow, State
 from mtl.client.handover import Handover
-from mtl.client.limits import PUMP, QUIET_S
+from mtl.client.limits import QUIET_S, TURN_MESSAGES
 from mtl.client.loop import Loop, Timer, do_nothing
 from mtl.client.packing import Packing
-from mtl.client.shared import Shared
+from mtl.client.shared_packs import SharedPacks
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
 from mtl.net.machine import machine_mark
@@ -68,10 +68,10 @@ class WriterOptions:
     """A unique id of this writer among all writers of its name."""
 
 
-class Pump:
+class WriterPart:
     """See the module. `open` are those with a lease, of this process."""
 
-    open: ClassVar[set[Pump]] = set()
+    open: ClassVar[set[WriterPart]] = set()
 
     def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
         self.options = options
@@ -92,7 +92,7 @@ class Pump:
         self.confirmed = 0
         """The highest number up to which all contents are settled."""
         self.max_content, self.max_pack = MAX_CONTENT, MAX_PACK
-        self.memory: Shared | None = None
+        self.memory: SharedPacks | None = None
         flow = WriterFlow if options.extended else RfcWriterFlow
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
         self.rejected: deque[RefusedContent] = self.writer.refused
@@ -130,7 +130,7 @@ class Pump:
         return encode_batch(batch, self.max_pack) if pack is None else pack
 
     @staticmethod
-    def _with_span(content: commands.Content, memory: Shared) -> commands.Content:
+    def _with_span(content: commands.Content, memory: SharedPacks) -> commands.Content:
         """The Content to send: if its body is in the shared memory, a Content with the span of this memory, else
         the Content itself.
         """
@@ -146,14 +146,14 @@ class Pump:
         self.run()
 
     def run(self) -> None:
-        """Take and send up to PUMP waiting contents, then return, so that the loop can do other work."""
+        """Take and send up to TURN_MESSAGES waiting contents, then return, so that the loop can do other work."""
         self.idle, self._posted = True, False
         try:
             self._take()
         except MtlError as error:
             self.failed(error)
             return
-        batch = self.writer.pop_unsent(self._loop.clock(), PUMP) if self.sending else []
+        batch = self.writer.pop_unsent(self._loop.clock(), TURN_MESSAGES) if self.sending else []
         contents = [sent_content.item for sent_content in batch]
         if self.memory is not None:
             contents = [self._with_span(content, self.memory) for content in contents]
@@ -170,7 +170,7 @@ class Pump:
 
     def _take(self) -> None:
         """Publish the application's contents to the flow, in packs on a packed lease."""
-        items = self.handover.take(PUMP)
+        items = self.handover.take(TURN_MESSAGES)
         if self._packing is None:
             for item in items:
                 self._publish(item.resource, item.properties, item.body, item.count, item.size)
@@ -246,7 +246,7 @@ class Pump:
         if self.lease is None:
             self.writer.start(last + 1)
             self.handover = Handover(last)
-            Pump.open.add(self)
+            WriterPart.open.add(self)
             self._report()
         elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
             raise self._lost(*lost)
@@ -254,7 +254,7 @@ class Pump:
         self._unwritten = dict(lease.log_epochs or {})
         self.max_content = lease.max_content or MAX_CONTENT
         self.max_pack = lease.max_pack or MAX_PACK
-        self.memory = Shared.of(lease.memory)
+        self.memory = SharedPacks.of(lease.memory)
         if self._stage is not None and lease.stage is not None:
             self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
         self.listener()
@@ -350,7 +350,7 @@ class Pump:
 
     def failed(self, error: MtlError) -> None:
         """Set the error, and wake the application."""
-        Pump.open.discard(self)
+        WriterPart.open.discard(self)
         if self.error is None:
             self.error = error
         self.listener()
@@ -411,4 +411,4 @@ class Pump:
             end()
 
 
-os.register_at_fork(after_in_child=Pump.open.clear)
+os.register_at_fork(after_in_child=WriterPart.open.clear)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.client.granted import Granted
+from mtl.client.granted_directory import GrantedDirectory
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from tests.support.descriptors import descriptors
 
@@ -26,14 +26,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def granted(directory: Path) -> Iterator[Granted]:
-    opened = Granted(LocalFiles(directory=str(directory), key="secret"))
+def granted(directory: Path) -> Iterator[GrantedDirectory]:
+    opened = GrantedDirectory(LocalFiles(directory=str(directory), key="secret"))
     yield opened
     opened.close()
     assert not descriptors(str(directory))
 
 
-def test_a_regular_file_below_the_directory_is_opened(granted: Granted, directory: Path) -> None:
+def test_a_regular_file_below_the_directory_is_opened(granted: GrantedDirectory, directory: Path) -> None:
     fd = granted.open(str(directory / "logs" / "segment"))
     assert os.read(fd, 100) == b"contents"
     os.close(fd)
@@ -59,14 +59,16 @@ def test_a_regular_file_below_the_directory_is_opened(granted: Granted, director
         "",
     ],
 )
-def test_names_outside_of_the_directory_are_not_opened(granted: Granted, directory: Path, name: str) -> None:
+def test_names_outside_of_the_directory_are_not_opened(
+    granted: GrantedDirectory, directory: Path, name: str
+) -> None:
     before = descriptors(str(directory.parent))
     with pytest.raises(OSError, match=r"not |Not |No such"):
         granted.open(name.format(directory=directory, parent=directory.parent))
     assert descriptors(str(directory.parent)) == before
 
 
-def test_symbolic_links_are_not_followed_in_any_component(granted: Granted, directory: Path) -> None:
+def test_symbolic_links_are_not_followed_in_any_component(granted: GrantedDirectory, directory: Path) -> None:
     (directory / "link").symlink_to(directory.parent / "private")
     (directory / "inside").symlink_to(directory / "logs" / "segment")
     (directory / "out").symlink_to(directory.parent)
@@ -76,7 +78,7 @@ def test_symbolic_links_are_not_followed_in_any_component(granted: Granted, dire
             granted.open(str(directory / name))
 
 
-def test_replacing_the_directory_by_a_link_has_no_effect(granted: Granted, directory: Path) -> None:
+def test_replacing_the_directory_by_a_link_has_no_effect(granted: GrantedDirectory, directory: Path) -> None:
     (directory.parent / "logs").mkdir()
     (directory.parent / "logs" / "segment").write_bytes(b"of the user")
     directory.rename(directory.with_name("moved"))
@@ -86,7 +88,7 @@ def test_replacing_the_directory_by_a_link_has_no_effect(granted: Granted, direc
     os.close(fd)
 
 
-def test_special_files_are_refused_without_waiting(granted: Granted, directory: Path) -> None:
+def test_special_files_are_refused_without_waiting(granted: GrantedDirectory, directory: Path) -> None:
     """Opening a FIFO without a writer would block for ever."""
     os.mkfifo(directory / "fifo")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -99,7 +101,7 @@ def test_special_files_are_refused_without_waiting(granted: Granted, directory: 
 @pytest.mark.parametrize("key", ["secret\n", "secre", "", "another"])
 def test_a_directory_with_another_key_is_not_granted(directory: Path, key: str) -> None:
     with pytest.raises(OSError, match="another local-key"):
-        Granted(LocalFiles(directory=str(directory), key=key))
+        GrantedDirectory(LocalFiles(directory=str(directory), key=key))
     assert not descriptors(str(directory))
 
 
@@ -107,11 +109,11 @@ def test_a_key_that_is_not_a_regular_file_is_refused(directory: Path) -> None:
     (directory / LOCAL_KEY).unlink()
     os.mkfifo(directory / LOCAL_KEY)
     with pytest.raises(OSError, match="not a regular file"):
-        Granted(LocalFiles(directory=str(directory), key="secret"))
+        GrantedDirectory(LocalFiles(directory=str(directory), key="secret"))
     (directory / LOCAL_KEY).unlink()
     (directory / LOCAL_KEY).symlink_to("/dev/zero")
     with pytest.raises(OSError, match="symbolic"):
-        Granted(LocalFiles(directory=str(directory), key="secret"))
+        GrantedDirectory(LocalFiles(directory=str(directory), key="secret"))
     assert not descriptors(str(directory))
 
 
@@ -119,4 +121,6 @@ def test_a_key_that_is_not_a_regular_file_is_refused(directory: Path) -> None:
 def test_a_directory_that_is_not_a_plain_absolute_path_is_refused(directory: Path, name: str) -> None:
     (directory.parent / "link").symlink_to(directory.parent)
     with pytest.raises(OSError, match=r"Not a directory|plain absolute"):
-        Granted(LocalFiles(directory=name if name == "data" else f"{directory.parent}/{name}", key="secret"))
+        GrantedDirectory(
+            LocalFiles(directory=name if name == "data" else f"{directory.parent}/{name}", key="secret")
+        )

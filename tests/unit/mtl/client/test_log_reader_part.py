@@ -5,9 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from mtl.client.feed import Feed
-from mtl.client.incoming import ReaderOptions
-from mtl.client.limits import PUMP
+from mtl.client.limits import TURN_MESSAGES
+from mtl.client.log_reader_part import LogReaderPart
+from mtl.client.reader_part import ReaderOptions
 from mtl.errors import Closed, DataLoss, NotGranted, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.net.machine import machine_mark
@@ -16,7 +16,7 @@ from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands, control
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = ReaderOptions(
@@ -40,8 +40,8 @@ GRANTED = control.DataLease(
 class Setting:
     def __init__(self, **options: object) -> None:
         self.bench = Bench()
-        self.feed = Feed(self.bench.loop, self.bench.channel, replace(OPTIONS, **options))  # type: ignore[arg-type]
-        self.feed.flow.start()
+        self.part = LogReaderPart(self.bench.loop, self.bench.channel, replace(OPTIONS, **options))  # type: ignore[arg-type]
+        self.part.flow.start()
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
@@ -52,7 +52,7 @@ class Setting:
 
     def summoned(self, lease: control.DataLease = GRANTED) -> MemoryLink:
         data = self.bench.lease(self.control, lease)
-        self.feed.summon()
+        self.part.summon()
         self.respond(data)
         return data
 
@@ -69,14 +69,14 @@ class Setting:
 
     @property
     def delivered(self) -> list[tuple[int, int]]:
-        return [(delivery.first, delivery.end) for delivery in self.feed.queue]
+        return [(delivery.first, delivery.end) for delivery in self.part.queue]
 
 
 def test_the_lease_request_of_a_reader() -> None:
     at = Setting(until=9, packed=True, incarnation="i")
     assert at.request == control.ConnectionReader(
         session="token",
-        request_id=at.feed.flow.id,
+        request_id=at.part.flow.id,
         binding=True,
         resources=["a"],
         confirm="full",
@@ -106,17 +106,17 @@ def test_a_member_that_is_not_echoed_is_not_granted(
     granting = control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window)
     at.control.answer(msgspec.structs.replace(granting, **granted))
     at.bench.run()
-    assert isinstance(at.feed.error, NotGranted)
-    assert at.feed.error.member == member
+    assert isinstance(at.part.error, NotGranted)
+    assert at.part.error.member == member
 
 
 def test_contents_are_queued_and_end_at_until() -> None:
     at = Setting(until=4)
     data = at.summoned(control.DataLease(port=1, lease="l", from_=1, until=4, window=GRANTED.window))
     at.deliver(data, 1, 2)
-    assert (at.delivered, at.feed.ended) == ([(1, 2), (2, 3)], False)
+    assert (at.delivered, at.part.ended) == ([(1, 2), (2, 3)], False)
     at.deliver(data, 3)
-    assert (at.delivered[-1], at.feed.ended) == ((3, 4), True)
+    assert (at.delivered[-1], at.part.ended) == ((3, 4), True)
 
 
 def test_consecutive_contents_are_queued_as_one_run() -> None:
@@ -136,15 +136,15 @@ def test_an_empty_range_ends_with_the_lease() -> None:
     at = Setting(start=5, until=5)
     at.control.answer(control.DataLease(port=1, lease="l", from_=5, until=5, window=GRANTED.window))
     at.bench.run()
-    assert at.feed.ended
+    assert at.part.ended
 
 
 def test_the_resource_is_not_summoned_before_the_application_reads() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
     assert data.sent_commands() == []
-    at.feed.summon()
-    at.feed.summon()
+    at.part.summon()
+    at.part.summon()
     assert len(data.sent_commands()) == 1
 
 
@@ -187,15 +187,15 @@ def test_a_new_lease_continues_after_delivered_contents() -> None:
     assert (asked.from_, asked.incarnation) == (3, "i")
     at.control.refuse(409, control.INCARNATION)
     at.bench.run()
-    assert isinstance(at.feed.error, DataLoss)
-    assert at.feed.error.first == 3
+    assert isinstance(at.part.error, DataLoss)
+    assert at.part.error.first == 3
 
 
 def test_another_incarnation_at_the_first_request_is_a_refusal() -> None:
     at = Setting(incarnation="old", start=7)
     at.control.refuse(409, control.INCARNATION)
     at.bench.run()
-    assert type(at.feed.error) is Refused
+    assert type(at.part.error) is Refused
 
 
 def gap(at: Setting, earliest: int) -> None:
@@ -213,15 +213,15 @@ def gap(at: Setting, earliest: int) -> None:
 def test_a_gap_made_by_retention_is_data_loss() -> None:
     at = Setting()
     gap(at, earliest=4)
-    assert isinstance(at.feed.error, DataLoss)
-    assert (at.feed.error.first, at.feed.error.end) == (2, 4)
+    assert isinstance(at.part.error, DataLoss)
+    assert (at.part.error.first, at.part.error.end) == (2, 4)
     assert isinstance(at.control.asked(), control.LeaseClose)
 
 
 def test_a_gap_made_by_retention_is_skipped_with_skip_lost() -> None:
     at = Setting(skip_lost=True)
     gap(at, earliest=4)
-    assert (at.feed.error, at.feed.lost) == (None, [Gap(2, 4)])
+    assert (at.part.error, at.part.lost) == (None, [Gap(2, 4)])
     assert isinstance(at.control.asked(), control.LeaseClose)
     at.control.answer(control.LeaseClosed())
     at.bench.run()
@@ -231,7 +231,7 @@ def test_a_gap_made_by_retention_is_skipped_with_skip_lost() -> None:
 def test_a_gap_made_by_the_transport_is_read_again() -> None:
     at = Setting()
     gap(at, earliest=1)
-    assert (at.feed.error, at.feed.lost) == (None, [])
+    assert (at.part.error, at.part.lost) == (None, [])
     at.control.asked()
     at.control.answer(control.LeaseClosed())
     at.bench.run()
@@ -246,8 +246,8 @@ def test_a_gap_in_a_resource_that_cannot_be_opened_is_a_storage_error() -> None:
     found = control.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
     at.control.answer(control.DescriptionList(resources=[found]))
     at.bench.run()
-    assert isinstance(at.feed.error, Refused)
-    assert (at.feed.error.reason, at.feed.lost) == (control.STORAGE, [])
+    assert isinstance(at.part.error, Refused)
+    assert (at.part.error.reason, at.part.lost) == (control.STORAGE, [])
 
 
 def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
@@ -257,7 +257,7 @@ def test_a_gap_in_a_deleted_resource_is_an_error() -> None:
     at.control.asked()
     at.control.refuse(404, control.UNKNOWN_RESOURCE)
     at.bench.run()
-    assert isinstance(at.feed.error, Refused)
+    assert isinstance(at.part.error, Refused)
 
 
 def test_a_lease_refused_with_data_loss_is_repeated_only_with_skip_lost() -> None:
@@ -267,34 +267,34 @@ def test_a_lease_refused_with_data_loss_is_repeated_only_with_skip_lost() -> Non
         at.bench.run()
         if skip:
             assert at.asked_for_a_lease().from_ == 8
-            assert at.feed.lost == [Gap(3, 8)]
+            assert at.part.lost == [Gap(3, 8)]
         else:
-            assert isinstance(at.feed.error, DataLoss)
+            assert isinstance(at.part.error, DataLoss)
 
 
 def test_a_position_above_the_end_is_an_error_even_with_skip_lost() -> None:
     at = Setting(start=30, skip_lost=True)
     at.control.refuse(409, control.DATA_LOSS, resource="a", first=8, end=30)
     at.bench.run()
-    assert isinstance(at.feed.error, DataLoss)
+    assert isinstance(at.part.error, DataLoss)
 
 
 def test_a_grant_that_starts_too_late_is_data_loss() -> None:
     at = Setting(start=3)
     at.control.answer(control.DataLease(port=1, lease="l", from_=8, window=GRANTED.window))
     at.bench.run()
-    assert isinstance(at.feed.error, DataLoss)
+    assert isinstance(at.part.error, DataLoss)
 
 
 def test_a_refused_summon_is_an_error() -> None:
     at = Setting()
     data = at.bench.lease(at.control, GRANTED)
-    at.feed.summon()
+    at.part.summon()
     [summon] = data.sent_commands()
     assert isinstance(summon, commands.Summon)
     data.command(commands.Response(summon.sequence, 400))
     at.bench.run()
-    assert isinstance(at.feed.error, Refused)
+    assert isinstance(at.part.error, Refused)
 
 
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_a_new_lease_is_requested_with_the_epoch_of_the_last_content(
     assert at.request.log_epoch == ONE
     data = at.summoned(IN_TWO)
     at.deliver(data, *delivered)
-    assert at.feed.log_epoch(position) == epoch
+    assert at.part.log_epoch(position) == epoch
     asked = asked_again(data, at)
     assert (asked.from_, asked.log_epoch) == (position, epoch)
 
@@ -335,28 +335,28 @@ def test_another_copy_of_the_log_is_data_loss_or_read_from_where_it_diverges(ski
     at = Setting(start=5, skip_lost=skip)
     data = at.summoned(IN_TWO)
     at.deliver(data, 5, 6, 7, 8, 9)
-    at.feed.queue.popleft()
-    at.feed.finished = 6
+    at.part.queue.popleft()
+    at.part.finished = 6
     asked_again(data, at)
     at.control.refuse(409, control.DATA_LOSS, resource="a", first=7, end=10, **{"from": 7})
     at.bench.run()
     if not skip:
-        assert isinstance(at.feed.error, DataLoss)
-        assert (at.feed.error.first, at.feed.error.end) == (7, 10)
+        assert isinstance(at.part.error, DataLoss)
+        assert (at.part.error.first, at.part.error.end) == (7, 10)
         return
     asked = at.asked_for_a_lease()
     assert (asked.from_, asked.log_epoch) == (7, None)
-    assert (at.feed.lost, at.delivered) == ([Gap(7, 10)], [])
+    assert (at.part.lost, at.delivered) == ([Gap(7, 10)], [])
     again = at.bench.lease(
         at.control, msgspec.structs.replace(GRANTED, from_=7, next=12, history=((1, ONE),))
     )
     at.respond(again)
     at.deliver(again, 7, 8)
-    at.feed.finished = 10  # said of a content of the other copy, which was in hand
-    at.feed.credit()
+    at.part.finished = 10  # said of a content of the other copy, which was in hand
+    at.part.credit()
     assert confirms(again) == []
-    at.feed.finished = 9
-    at.feed.credit()
+    at.part.finished = 9
+    at.part.credit()
     at.bench.run(CREDIT_DELAY_S + 0.05)
     assert confirms(again) == [8]
 
@@ -369,7 +369,7 @@ def test_a_repeated_loss_without_range_is_an_error() -> None:
     assert (asked.from_, asked.log_epoch) == (5, None)
     at.control.refuse(409, control.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
     at.bench.run()
-    assert isinstance(at.feed.error, DataLoss)
+    assert isinstance(at.part.error, DataLoss)
 
 
 @pytest.mark.parametrize(
@@ -388,11 +388,11 @@ def test_the_epoch_of_the_end_of_a_range_is_checked(
     at.control.answer(msgspec.structs.replace(GRANTED, from_=6, until=10, next=following, history=history))
     at.bench.run()
     if lost is None:
-        assert at.feed.error is None
+        assert at.part.error is None
     else:
-        assert isinstance(at.feed.error, DataLoss)
-        assert at.feed.error.end == 10
-        assert at.feed.error.first == lost[0] or not history
+        assert isinstance(at.part.error, DataLoss)
+        assert at.part.error.end == 10
+        assert at.part.error.first == lost[0] or not history
 
 
 # --- credit -------------------------------------------------------------------------------------------------
@@ -406,17 +406,17 @@ def test_half_of_the_window_is_confirmed_at_once_and_less_after_a_delay() -> Non
     at = Setting()
     data = at.summoned()
     at.deliver(data, *range(1, 8))
-    at.feed.finished = 3
-    at.feed.credit()
+    at.part.finished = 3
+    at.part.credit()
     assert confirms(data) == [2], "the application waits, and nothing was confirmed lately"
-    at.feed.finished = 4
-    at.feed.credit()
+    at.part.finished = 4
+    at.part.credit()
     assert confirms(data) == []
     at.bench.run(CREDIT_DELAY_S + 0.05)
     assert confirms(data) == [3]
     at.deliver(data, 8, 9)
-    at.feed.finished = 9
-    at.feed.credit()
+    at.part.finished = 9
+    at.part.credit()
     assert confirms(data) == [8]
 
 
@@ -424,8 +424,8 @@ def test_a_lost_confirm_is_repeated() -> None:
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1, 2)
-    at.feed.finished = 3
-    at.feed.credit()
+    at.part.finished = 3
+    at.part.credit()
     assert confirms(data) == [2]
     data.down()
     at.bench.run()
@@ -441,8 +441,8 @@ def test_a_holders_confirm_is_sent_at_once_and_again_after_a_rebind() -> None:
     data = at.bench.lease(
         at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=3, position=1)
     )
-    at.feed.confirm(7)
-    at.feed.confirm(5)
+    at.part.confirm(7)
+    at.part.confirm(5)
     assert confirms(data) == [7]
     data.down()
     at.bench.run()
@@ -471,8 +471,8 @@ def test_close_waits_for_the_pong_after_a_confirm(last: int) -> None:
     data = at.bench.lease(
         at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1)
     )
-    at.feed.confirm(last)
-    at.feed.close(lambda _: None, within=1.0)
+    at.part.confirm(last)
+    at.part.close(lambda _: None, within=1.0)
     at.bench.run()
     assert (data.sent_commands(), data.closed) == (
         [commands.Confirm(last, multiple=True), commands.Ping()],
@@ -482,7 +482,7 @@ def test_close_waits_for_the_pong_after_a_confirm(last: int) -> None:
     at.bench.run()
     assert data.closed
     assert isinstance(at.control.asked(), control.LeaseClose)
-    assert isinstance(at.feed.error, Closed)
+    assert isinstance(at.part.error, Closed)
 
 
 def test_close_has_a_deadline() -> None:
@@ -490,8 +490,8 @@ def test_close_has_a_deadline() -> None:
     data = at.bench.lease(
         at.control, control.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1)
     )
-    at.feed.confirm(7)
-    at.feed.close(lambda _: None, within=1.0)
+    at.part.confirm(7)
+    at.part.close(lambda _: None, within=1.0)
     at.bench.run(1.1)
     assert data.closed
 
@@ -511,11 +511,11 @@ def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
             GRANTED, until=9, packed=True, local=control.LocalFiles(directory="/d", key="k")
         )
     )
-    data.command(commands.Content(1, "a", Place("/d/f", 0, 100).properties(8, 7), b""))
+    data.command(commands.Content(1, "a", FileRange("/d/f", 0, 100).properties(8, 7), b""))
     at.bench.run()
-    assert at.feed.ended
+    assert at.part.ended
 
-    at.feed.send_instead(1)
+    at.part.send_instead(1)
     assert isinstance(at.control.asked(), control.LeaseClose)
     at.control.sent.clear()
     at.control.answer(control.LeaseClosed())
@@ -523,7 +523,7 @@ def test_a_pack_unreadable_in_its_local_file_is_requested_as_octets() -> None:
 
     again = at.asked_for_a_lease()
     assert (again.from_, again.until, again.local) == (1, 9, None)
-    assert (at.feed.ended, list(at.feed.queue)) == (False, [])
+    assert (at.part.ended, list(at.part.queue)) == (False, [])
 
 
 def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
@@ -531,7 +531,7 @@ def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
     at = Setting(local=True, packed=True)
     local = msgspec.structs.replace(GRANTED, packed=True, local=control.LocalFiles(directory="/d", key="k"))
     data = at.summoned(local)
-    data.command(commands.Content(1, "a", Place("/d/f", 0, 100).properties(2, 7), b""))
+    data.command(commands.Content(1, "a", FileRange("/d/f", 0, 100).properties(2, 7), b""))
     at.bench.run()
     assert at.delivered == [(1, 3)]
     data.down()
@@ -543,27 +543,27 @@ def test_the_grant_of_a_former_request_is_not_a_gap() -> None:
     at.bench.run()
     assert at.asked_for_a_lease().from_ == 3
 
-    at.feed.send_instead(1)
+    at.part.send_instead(1)
     at.control.sent.clear()
     at.control.answer(msgspec.structs.replace(local, from_=3, lease="second"))
     at.bench.run()
-    assert at.feed.error is None
+    assert at.part.error is None
     request = at.asked_for_a_lease()
     assert (request.from_, request.local) == (1, None)
     at.control.answer(msgspec.structs.replace(GRANTED, packed=True, lease="third"))
     at.bench.run()
-    assert (at.feed.error, at.feed.lease and at.feed.lease.lease) == (None, "third")
+    assert (at.part.error, at.part.lease and at.part.lease.lease) == (None, "third")
 
 
 def test_a_closed_feed_requests_no_new_lease() -> None:
     at = Setting(local=True, packed=True)
     at.bench.lease(at.control, msgspec.structs.replace(GRANTED, packed=True))
-    at.feed.close(lambda _: None, within=1.0)
+    at.part.close(lambda _: None, within=1.0)
     at.bench.run()
     assert isinstance(at.control.asked(), control.LeaseClose)
     at.control.answer(control.LeaseClosed())
     at.bench.run()
-    at.feed.send_instead(1)
+    at.part.send_instead(1)
     at.bench.run()
     assert not at.control.sent
 
@@ -585,7 +585,7 @@ def test_contents_that_arrive_with_the_end_of_the_lease_come_before_the_error(to
     if not together:
         at.bench.run()
     noticed: list[tuple[int, bool]] = []
-    at.feed.listener = lambda: noticed.append((len(at.delivered), at.feed.error is not None))
+    at.part.listener = lambda: noticed.append((len(at.delivered), at.part.error is not None))
     arrive(data, commands.Response(LEASE_ENDED, FORBIDDEN))
     at.bench.run()
     again = at.bench.last("data")
@@ -598,7 +598,7 @@ def test_contents_that_arrive_with_the_end_of_the_lease_come_before_the_error(to
     asked.refuse(503, "storage")
     at.bench.run()
     assert sum(end - first for first, end in at.delivered) == 3
-    assert isinstance(at.feed.error, Refused)
+    assert isinstance(at.part.error, Refused)
     assert noticed[-1] == (len(at.delivered), True)
     assert all(there for there, error in noticed if error)
 
@@ -608,10 +608,12 @@ def test_contents_that_arrive_with_the_end_of_the_connection_are_delivered() -> 
     at = Setting(window_contents=10_000, window_bytes=1 << 20)
     lease = msgspec.structs.replace(GRANTED, window=control.Window(contents=10_000, bytes=1 << 20))
     data = at.summoned(lease)
-    arrive(data, *(commands.Content(sequence, "a", EMPTY, b"x") for sequence in range(1, 2 * PUMP + 10)))
+    arrive(
+        data, *(commands.Content(sequence, "a", EMPTY, b"x") for sequence in range(1, 2 * TURN_MESSAGES + 10))
+    )
     data.down()
     at.bench.loop.step(0.0)
-    assert at.delivered[-1][1] == 2 * PUMP + 10
+    assert at.delivered[-1][1] == 2 * TURN_MESSAGES + 10
 
 
 def test_contents_that_arrive_with_a_loss_are_delivered_before_it() -> None:
@@ -625,4 +627,4 @@ def test_contents_that_arrive_with_a_loss_are_delivered_before_it() -> None:
     asked.answer(control.DescriptionList(resources=[found]))
     at.bench.run()
     assert at.delivered == [(1, 2)]
-    assert isinstance(at.feed.error, DataLoss)
+    assert isinstance(at.part.error, DataLoss)

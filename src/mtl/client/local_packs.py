@@ -11,21 +11,21 @@ from collections import OrderedDict
 
 import pyarrow as pa
 
-from mtl.client.granted import Granted
+from mtl.client.granted_directory import GrantedDirectory
 from mtl.client.limits import LOCAL_FILES
 from mtl.client.turn import Turn
 from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LocalFiles
 from mtl.wire.packs import ArrowBuffer
-from mtl.wire.places import Place
+from mtl.wire.ranges import FileRange
 
 
 class NotLocal(Exception):
     """The broker's files are missing, or this process may not read them: the broker has to send the packs."""
 
 
-class Places:
+class LocalPacks:
     """Reads packs from files of the directory that was granted last. A few files stay open, since successive packs are
     in the same file.
     """
@@ -35,7 +35,7 @@ class Places:
         """A file is read in it: another thread might close the file, and its descriptor would be reused."""
         self._open: OrderedDict[str, int] = OrderedDict()
         """Descriptors by path, the last used one at the end."""
-        self._granted: Granted | None = None
+        self._granted: GrantedDirectory | None = None
 
     def grant(self, files: LocalFiles) -> None:
         """Read below this directory from now on. NotLocal if this process cannot read it: another machine, file system
@@ -48,22 +48,24 @@ class Places:
             return
         self._forget()
         try:
-            self._granted = Granted(files)
+            self._granted = GrantedDirectory(files)
         except OSError as error:
             raise NotLocal(
                 f"{files.directory} cannot be read as the broker's directory: {error.strerror}"
             ) from error
 
-    def read(self, place: Place) -> ArrowBuffer:
-        """A copy of the octets at a place. NotLocal if they are missing, Malformed for more than a pack has."""
-        if place.size > MAX_PACK + PACK_OVERHEAD:
-            raise Malformed(f"a pack of {place.size} octets")
+    def read(self, file_range: FileRange) -> ArrowBuffer:
+        """A copy of the octets at a file_range. NotLocal if they are missing, Malformed for more than a pack has."""
+        if file_range.size > MAX_PACK + PACK_OVERHEAD:
+            raise Malformed(f"a pack of {file_range.size} octets")
         try:
-            return self._turn.run(lambda: _copied(self._descriptor(place.file), place))
+            return self._turn.run(lambda: _copied(self._descriptor(file_range.file), file_range))
         except EOFError as error:
-            raise NotLocal(f"{place.file} ends before octet {place.offset + place.size}") from error
+            raise NotLocal(
+                f"{file_range.file} ends before octet {file_range.offset + file_range.size}"
+            ) from error
         except OSError as error:
-            raise NotLocal(f"{place.file}: {error.strerror}") from error
+            raise NotLocal(f"{file_range.file}: {error.strerror}") from error
 
     def _descriptor(self, path: str) -> int:
         if path not in self._open:
@@ -90,13 +92,13 @@ class Places:
             granted.close()
 
 
-def _copied(fd: int, place: Place) -> ArrowBuffer:
-    """A copy of the octets at a place. EOFError if the file ends before."""
-    buffer = pa.allocate_buffer(place.size)
+def _copied(fd: int, file_range: FileRange) -> ArrowBuffer:
+    """A copy of the octets at a file_range. EOFError if the file ends before."""
+    buffer = pa.allocate_buffer(file_range.size)
     view = memoryview(buffer)
     done = 0
-    while done < place.size:
-        read = os.preadv(fd, [view[done:]], place.offset + done)
+    while done < file_range.size:
+        read = os.preadv(fd, [view[done:]], file_range.offset + done)
         if not read:
             raise EOFError
         done += read

@@ -1,7 +1,7 @@
 """References to packs: on one machine a Content can have the place of a pack instead of its octets.
 
 Such a Content has an empty body and stands for exactly the body that would have been sent. To a reader with access to
-the broker's files its properties have a `Place` in a file (PROTOCOL.md 5.6), with `mtl-count` and `mtl-timestamp`. From
+the broker's files its properties have a `FileRange` (PROTOCOL.md 5.6), with `mtl-count` and `mtl-timestamp`. From
 a writer that shares memory with the broker they have a `Span` of that memory (PROTOCOL.md 5.7), with `mtl-count`.
 """
 
@@ -29,7 +29,7 @@ SHARED_FROM = 64
 _FILE = FILE.encode()
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """`size` octets from `offset` on in `file`, an absolute path."""
 
     file: str
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, properties: bytes) -> Self | None:
-        """The place in the properties of a pack; None when the body has the pack. Malformed for an incomplete place,
+        """The range in the properties of a pack; None when the body has the pack. Malformed for an incomplete range,
         and for one above the largest pack: a reader allocates its octets where it cannot map the file.
         """
         if _FILE not in properties:  # nearly always, and then nothing has to be decoded

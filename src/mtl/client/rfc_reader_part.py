@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from mtl.client.control import Channel
 from mtl.client.flow import State
-from mtl.client.incoming import Incoming, ReaderOptions
 from mtl.client.loop import Loop
+from mtl.client.reader_part import ReaderOptions, ReaderPart
 from mtl.errors import Refused
 from mtl.protocol.reading import Delivery, PlainRun
 from mtl.protocol.rfc import RfcReaderFlow
@@ -19,7 +19,7 @@ from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
 
 
-class RfcFeed(Incoming):
+class RfcReaderPart(ReaderPart):
     """See the module."""
 
     rfc = True

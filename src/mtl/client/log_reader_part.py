@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import State
-from mtl.client.incoming import Incoming, ReaderOptions
 from mtl.client.loop import Loop, Timer
+from mtl.client.reader_part import ReaderOptions, ReaderPart
 from mtl.errors import DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
@@ -20,7 +20,7 @@ from mtl.wire.fields import Buffer
 from mtl.wire.history import History
 
 
-class Feed(Incoming):
+class LogReaderPart(ReaderPart):
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:

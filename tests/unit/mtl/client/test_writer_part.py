@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from mtl.client.control import Outcome
-from mtl.client.limits import PUMP, QUIET_S
-from mtl.client.pump import Pump, WriterOptions
+from mtl.client.limits import QUIET_S, TURN_MESSAGES
+from mtl.client.writer_part import WriterOptions, WriterPart
 from mtl.errors import Closed, DataLoss, Fenced, NotGranted, Refused
 from mtl.limits import LOCAL_FROM
 from mtl.net.machine import machine_mark
@@ -17,7 +17,7 @@ from mtl.protocol.limits import RESEND_DELAY_S
 from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_batch
-from mtl.wire.places import Span
+from mtl.wire.ranges import Span
 from tests.support.contents import batch
 from tests.support.memory_network import Bench, MemoryLink
 
@@ -38,8 +38,8 @@ STAGE = control.StageSpec(application="app", version=3)
 class Setting:
     def __init__(self, **options: object) -> None:
         self.bench = Bench()
-        self.pump = Pump(self.bench.loop, self.bench.channel, replace(OPTIONS, **options))  # type: ignore[arg-type]
-        self.pump.flow.start()
+        self.part = WriterPart(self.bench.loop, self.bench.channel, replace(OPTIONS, **options))  # type: ignore[arg-type]
+        self.part.flow.start()
         self.control = self.bench.ready()
         self.request = self.asked_for_a_lease()
 
@@ -53,8 +53,8 @@ class Setting:
 
     def publish(self, count: int = 1) -> None:
         for _ in range(count):
-            self.pump.writer.publish("a", EMPTY, b"x")
-        self.bench.loop.post(self.pump.run)
+            self.part.writer.publish("a", EMPTY, b"x")
+        self.bench.loop.post(self.part.run)
         self.bench.run()
 
 
@@ -66,10 +66,10 @@ def test_the_lease_request_of_a_writer_has_its_name_or_stage() -> None:
     named, staged = Setting(incarnations={"a": "i"}), Setting(name=None, stage=STAGE, packed=True)
     asked = control.ConnectionWriter(session="token", resources=["a"], confirm="full", binding=True)
     assert named.request == msgspec.structs.replace(
-        asked, writer="me", incarnations={"a": "i"}, request_id=named.pump.flow.id
+        asked, writer="me", incarnations={"a": "i"}, request_id=named.part.flow.id
     )
     assert staged.request == msgspec.structs.replace(
-        asked, packed=True, stage=STAGE, request_id=staged.pump.flow.id
+        asked, packed=True, stage=STAGE, request_id=staged.part.flow.id
     )
     assert Setting(extended=False, confirm="none").request == control.ConnectionWriter(
         session="token", resources=["a"], confirm="none"
@@ -84,8 +84,8 @@ def test_a_member_that_is_not_echoed_is_not_granted(options: dict[str, object], 
     at = Setting(**options)
     at.control.answer(control.DataLease(port=1, lease="l"))
     at.bench.run()
-    assert isinstance(at.pump.error, NotGranted)
-    assert at.pump.error.member == member
+    assert isinstance(at.part.error, NotGranted)
+    assert at.part.error.member == member
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -110,11 +110,11 @@ def test_contents_published_before_the_bind_are_sent_with_it() -> None:
     at = Setting()
     at.control.answer(GRANTED)
     at.bench.run()
-    assert (at.pump.max_content, at.pump.max_pack, at.pump.sending) == (100, 200, False)
+    assert (at.part.max_content, at.part.max_pack, at.part.sending) == (100, 200, False)
     at.publish(3)
     data = at.bench.bind()
     assert numbers(data) == [1, 2, 3]
-    assert at.pump.sending
+    assert at.part.sending
 
 
 def test_numbers_continue_after_the_last_ones_of_the_name() -> None:
@@ -127,8 +127,8 @@ def test_numbers_continue_after_the_last_ones_of_the_name() -> None:
 def test_many_contents_are_sent_in_turns() -> None:
     at = Setting()
     data = at.bound()
-    at.publish(3 * PUMP)
-    assert numbers(data) == list(range(1, 3 * PUMP + 1))
+    at.publish(3 * TURN_MESSAGES)
+    assert numbers(data) == list(range(1, 3 * TURN_MESSAGES + 1))
 
 
 def test_contents_wait_while_the_socket_is_full() -> None:
@@ -150,15 +150,15 @@ def test_confirms_settle_contents_and_rejects_resend_them_after_a_pause() -> Non
     data.command(commands.Confirm(1, multiple=True))
     data.command(commands.Reject(2, multiple=False, recycle=True))
     at.bench.run()
-    assert at.pump.writer.unconfirmed == 2
+    assert at.part.writer.unconfirmed == 2
     assert numbers(data) == []
     at.bench.run(RESEND_DELAY_S + 0.05)
     assert numbers(data) == [2, 3]
     data.command(commands.Reject(2, multiple=False, recycle=False))
     data.command(commands.Confirm(3, multiple=True))
     at.bench.run()
-    assert [refused.last for refused in at.pump.writer.refused] == [2]
-    assert at.pump.writer.unconfirmed == 0
+    assert [refused.last for refused in at.part.writer.refused] == [2]
+    assert at.part.writer.unconfirmed == 0
 
 
 def test_unconfirmed_contents_are_resent_on_a_new_connection() -> None:
@@ -169,7 +169,7 @@ def test_unconfirmed_contents_are_resent_on_a_new_connection() -> None:
     at.bench.run()
     data.down()
     at.bench.run()
-    assert not at.pump.sending
+    assert not at.part.sending
     assert numbers(at.bench.bind()) == [2, 3]
 
 
@@ -200,8 +200,8 @@ def test_a_loss_of_confirmed_contents_fails_the_writer() -> None:
     at.asked_for_a_lease()
     at.control.answer(GRANTED)
     at.bench.run()
-    assert isinstance(at.pump.error, DataLoss)
-    assert (at.pump.error.resource, at.pump.error.first, at.pump.error.end) == ("a", 1, 3)
+    assert isinstance(at.part.error, DataLoss)
+    assert (at.part.error.resource, at.part.error.first, at.part.error.end) == ("a", 1, 3)
 
 
 def test_a_name_unknown_to_the_broker_counts_as_loss() -> None:
@@ -210,8 +210,8 @@ def test_a_name_unknown_to_the_broker_counts_as_loss() -> None:
     at.asked_for_a_lease()
     at.control.refuse(404, control.UNKNOWN_WRITER)
     at.bench.run()
-    assert isinstance(at.pump.error, DataLoss)
-    assert (at.pump.error.first, at.pump.error.end) == (1, 3)
+    assert isinstance(at.part.error, DataLoss)
+    assert (at.part.error.first, at.part.error.end) == (1, 3)
 
 
 RUN = ("i", "2.bbbbbbbb")
@@ -242,7 +242,7 @@ def test_a_new_lease_is_requested_with_the_epoch_of_confirmed_contents(
     assert at.asked_for_a_lease().log_epochs == written
     at.control.refuse(409, control.DATA_LOSS, resource="a", first=1, end=1)
     at.bench.run()
-    assert isinstance(at.pump.error, DataLoss)
+    assert isinstance(at.part.error, DataLoss)
 
 
 def test_an_unknown_name_without_confirmed_contents_is_not_a_loss() -> None:
@@ -253,8 +253,8 @@ def test_an_unknown_name_without_confirmed_contents_is_not_a_loss() -> None:
     at.asked_for_a_lease()
     at.control.refuse(404, control.UNKNOWN_WRITER)
     at.bench.run()
-    assert isinstance(at.pump.error, Refused)
-    assert not isinstance(at.pump.error, DataLoss)
+    assert isinstance(at.part.error, Refused)
+    assert not isinstance(at.part.error, DataLoss)
 
 
 def test_a_new_lease_resends_all_unconfirmed_contents() -> None:
@@ -288,7 +288,7 @@ def test_a_writer_without_confirms_probes_its_lease() -> None:
     at.asked_for_a_lease()
     at.control.refuse(409, control.FENCED)
     at.bench.run()
-    assert isinstance(at.pump.error, Fenced)
+    assert isinstance(at.part.error, Fenced)
 
 
 def test_an_idle_writer_sends_no_probe() -> None:
@@ -302,7 +302,7 @@ def test_a_refused_lease_fails_the_writer() -> None:
     at = Setting()
     at.control.refuse(404, control.UNKNOWN_RESOURCE, missing=["a"])
     at.bench.run()
-    assert isinstance(at.pump.error, Refused)
+    assert isinstance(at.part.error, Refused)
 
 
 # --- the end ------------------------------------------------------------------------------------------------
@@ -312,20 +312,20 @@ def test_close_ends_the_lease() -> None:
     at = Setting()
     data = at.bound()
     outcomes: list[Outcome] = []
-    at.pump.close(outcomes.append, within=1.0)
+    at.part.close(outcomes.append, within=1.0)
     at.bench.run()
     assert data.closed
     assert isinstance(at.control.asked(), control.LeaseClose)
     at.control.answer(control.LeaseClosed())
     at.bench.run()
     assert outcomes == [control.LeaseClosed()]
-    assert isinstance(at.pump.error, Closed)
+    assert isinstance(at.part.error, Closed)
 
 
 def test_abandoning_a_stage_aborts_it_instead_of_closing_the_lease() -> None:
     at = Setting(name=None, stage=STAGE)
     data = at.bound(control.DataLease(port=1, lease="l", last={}, stage="public"))
-    at.pump.abandon(lambda _: None, within=1.0)
+    at.part.abandon(lambda _: None, within=1.0)
     at.bench.run()
     assert data.closed
     assert at.control.asked() == control.StageAbort(session="token", stages=["public"])
@@ -334,7 +334,7 @@ def test_abandoning_a_stage_aborts_it_instead_of_closing_the_lease() -> None:
 def test_abandoning_a_plain_writer_closes_its_lease() -> None:
     at = Setting()
     at.bound()
-    at.pump.abandon(lambda _: None, within=1.0)
+    at.part.abandon(lambda _: None, within=1.0)
     at.bench.run()
     assert isinstance(at.control.asked(), control.LeaseClose)
 
@@ -343,7 +343,7 @@ def test_without_confirmation_close_waits_for_a_pong() -> None:
     at = Setting(extended=False, confirm="none", name=None)
     data = at.bound(control.DataLease(port=1, lease="l"))
     at.publish(2)
-    at.pump.close(lambda _: None, within=1.0)
+    at.part.close(lambda _: None, within=1.0)
     at.bench.run()
     assert (list(map(type, data.sent_commands())), data.closed) == (
         [commands.Content, commands.Content, commands.Ping],
@@ -372,8 +372,8 @@ class Sharing(Setting):
 
     def pack(self, rows: pa.RecordBatch) -> None:
         count = rows.num_rows
-        self.pump.writer.publish("a", commands.packed_properties(count), self.pump.encode(rows), count)
-        self.bench.loop.post(self.pump.run)
+        self.part.writer.publish("a", commands.packed_properties(count), self.part.encode(rows), count)
+        self.bench.loop.post(self.part.run)
         self.bench.run()
 
 

@@ -26,7 +26,7 @@ class HeldPosition(NamedTuple):
     log_epoch: str | None = None
 
 
-class Holding:
+class HolderPart:
     """The user of `flow`; see the module."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The common base of the readers' parts in the loop: queue of deliveries, Summon, lease.
 
-The application's part (`mtl.client.reading`) takes from `queue`. `Feed` reads a log by positions, `RfcFeed` reads from
-a server of RFC 11 only.
+The application's part (`mtl.client.reading`) takes from `queue`. `LogReaderPart` reads a log by positions,
+`RfcReaderPart` reads from a server of RFC 11 only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReaderOptions:
     """Whether the broker may send the places of large packs in its files instead of the packs."""
 
 
-class Incoming(ABC):
+class ReaderPart(ABC):
     """See the module. Subclasses are the users of `flow`."""
 
     rfc: ClassVar[bool] = False

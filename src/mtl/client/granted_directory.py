@@ -20,7 +20,7 @@ _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Granted:
+class GrantedDirectory:
     """An open directory of the broker. Raises OSError if it is missing, or does not contain the key that the broker
     sent: then it is another directory, of another file system or broker.
     """

@@ -8,9 +8,9 @@ from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.commands import COUNT, delivery_timestamp, packed_count, packed_properties
 from mtl.wire.fields import EMPTY, Value, encode_table
-from mtl.wire.places import FILE, OFFSET, SIZE, Place, Span
+from mtl.wire.ranges import FILE, OFFSET, SIZE, FileRange, Span
 
-PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
+PLACE = FileRange("/data/resources/r-1/1.segment", 4096, 1_000_000)
 
 
 @given(
@@ -20,24 +20,24 @@ PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
     count=st.integers(1, 10_000),
     stamp=st.integers(0, 2**62),
 )
-def test_a_place_is_decoded_from_its_properties(
+def test_a_range_is_decoded_from_its_properties(
     file: str, offset: int, size: int, count: int, stamp: int
 ) -> None:
-    place = Place(file, offset, size)
+    file_range = FileRange(file, offset, size)
 
-    properties = place.properties(count, stamp)
+    properties = file_range.properties(count, stamp)
 
-    assert Place.of(properties) == place
+    assert FileRange.of(properties) == file_range
     assert (packed_count(properties), delivery_timestamp(properties)) == (count, stamp)
 
 
 @pytest.mark.parametrize("properties", [EMPTY, packed_properties(7), packed_properties(7, 8)])
 def test_properties_of_an_ordinary_pack_have_no_place(properties: bytes) -> None:
-    assert Place.of(properties) is None
+    assert FileRange.of(properties) is None
 
 
 def test_a_property_with_the_text_of_a_place_is_not_a_place() -> None:
-    assert Place.of(encode_table({"name": FILE})) is None
+    assert FileRange.of(encode_table({"name": FILE})) is None
 
 
 WHOLE: dict[str, Value] = {FILE: "/f", OFFSET: 0, SIZE: 1}
@@ -52,13 +52,13 @@ WHOLE: dict[str, Value] = {FILE: "/f", OFFSET: 0, SIZE: 1}
 )  # fmt: skip
 def test_an_incomplete_place_is_malformed(wrong: dict[str, Value]) -> None:
     with pytest.raises(Malformed):
-        Place.of(encode_table({**WHOLE, **wrong}))
+        FileRange.of(encode_table({**WHOLE, **wrong}))
 
 
 @pytest.mark.parametrize("missing", [OFFSET, SIZE])
 def test_a_place_without_one_of_its_members_is_malformed(missing: str) -> None:
     with pytest.raises(Malformed):
-        Place.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
+        FileRange.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
 
 
 # --- in memory that a writer shares -------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_span_is_decoded_from_its_properties(offset: int, size: int, count: in
 
     assert Span.of(properties) == Span(offset, size)
     assert packed_count(properties) == count
-    assert Place.of(properties) is None
+    assert FileRange.of(properties) is None
 
 
 @pytest.mark.parametrize("wrong", [{OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}])

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl.client import leased
+from mtl.client import lease_handle
 from mtl.client.control import Outcome
 from mtl.client.io import process
-from mtl.client.leased import BlockingLease
+from mtl.client.lease_handle import BlockingLease
 from mtl.errors import Closed, Unreachable
 from mtl.wire import control
 from tests.support.memory_network import Bench
@@ -75,7 +75,7 @@ def test_a_forked_process_does_not_close_the_lease(monkeypatch: pytest.MonkeyPat
     side = Side(control.LeaseClosed())
     thing, closed = opened(side, monkeypatch)
     pid = process()
-    monkeypatch.setattr(leased, "process", lambda: pid + 1)
+    monkeypatch.setattr(lease_handle, "process", lambda: pid + 1)
     with pytest.raises(Closed, match="another process"):
         thing._check()
     thing.close()
