@@ -48,7 +48,7 @@ TESTED_ELSEWHERE = {
     "mtl.client.holder": "tests/integration/test_many_resources.py",
     "mtl.client.holder_part": "tests/integration/test_many_resources.py",
     "mtl.log.open_segment": "tests/unit/mtl/log/test_snapshot.py",
-    "mtl.log.questions": "values; tests/unit/mtl/log/test_snapshot.py",
+    "mtl.log.queries": "values; tests/unit/mtl/log/test_snapshot.py",
     "mtl.storage.api": "values; every test of an engine makes them",
     "mtl.storage.memory_log": "tests/unit/mtl/storage/test_contract.py",
     "mtl.storage.keys": "definitions; tests/unit/mtl/storage/test_orphans.py, test_local.py",

@@ -15,11 +15,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from mtl.client import aio
+from mtl.doors.addresses import host_and_port
 from mtl.doors.config import DoorConfig
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.running import running
 

@@ -13,10 +13,10 @@ import zmq.asyncio
 
 from mtl.client import aio
 from mtl.client.aio import Connection
+from mtl.doors.addresses import DEFAULTS
 from mtl.doors.config import DoorConfig
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.mc0.door import Mc0Door
-from mtl.doors.places import DEFAULTS
 from mtl.doors.running import Door, running
 from mtl.errors import Refused, Unreachable
 from mtl.net.curve import read_public, write_keys

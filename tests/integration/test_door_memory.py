@@ -14,11 +14,11 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from mtl.client import aio
+from mtl.doors.addresses import host_and_port
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mbws.session import MBLWS
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.reactive import codec
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL

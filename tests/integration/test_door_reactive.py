@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mtl.client.aio import Connection
+from mtl.doors.addresses import host_and_port
 from mtl.doors.limits import RS_DEMAND, RS_PART
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.reactive import codec
 from mtl.doors.reactive.streams import ReactiveReader

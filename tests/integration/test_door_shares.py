@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mtl.doors.addresses import host_and_port
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.websocket_client import bearer
 from mtl.errors import MtlError

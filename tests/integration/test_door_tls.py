@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mtl.doors.addresses import host_and_port
 from mtl.doors.micromessage import client as micromessage
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.errors import Refused, Unreachable
 from mtl.testing import RunningBroker

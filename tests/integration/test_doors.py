@@ -17,8 +17,8 @@ import pytest
 
 from mtl.broker.runtime.users import Users
 from mtl.client import aio
+from mtl.doors.addresses import DEFAULTS
 from mtl.doors.mc0 import client as mc0
-from mtl.doors.places import DEFAULTS
 from mtl.doors.reactive import client as reactive
 from mtl.doors.running import DOORS
 from mtl.errors import Unreachable

@@ -24,11 +24,11 @@ from mtl.storage.api import (
     DropLogs,
     Engine,
     LogOptions,
+    LogQuery,
     LogView,
     NewChunk,
     OpenLog,
     Publish,
-    Question,
     Read,
     Restored,
     RunEntry,
@@ -220,9 +220,9 @@ class Caller:
             if isinstance(r, kind) and name in {r.key, getattr(r, "name", "")}
         )
 
-    def ask(self, key: LogKey, question: Question) -> Any:
-        """The decoded answer to a question."""
-        return self.perform(Read(self.id(), key, self.views[key].snapshot(), question))
+    def ask(self, key: LogKey, query: LogQuery) -> Any:
+        """The decoded answer to a query."""
+        return self.perform(Read(self.id(), key, self.views[key].snapshot(), query))
 
     def bases(self, key: LogKey, first: int) -> list[int]:
         """The bases of all chunks from the one with the content `first` on."""
@@ -237,8 +237,8 @@ def chunks(view: LogView) -> list[Chunk]:
     found: list[Chunk] = []
     at = view.earliest
     while at < view.next:
-        question = Contents(at, view.next, octets=1 << 40, most=1 << 40)
-        more = cast(tuple[Chunk, ...], view.snapshot().answer(question))
+        query = Contents(at, view.next, octets=1 << 40, most=1 << 40)
+        more = cast(tuple[Chunk, ...], view.snapshot().answer(query))
         if not more:
             break
         found += more

@@ -18,7 +18,7 @@ from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.files import Disk
 from mtl.log.log import create_log, delete_log, open_log
 from mtl.log.manifest import MANIFEST
-from mtl.log.questions import Range, RangeFrom
+from mtl.log.queries import Range, RangeFrom
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport
 from mtl.log.stage import stage_parts

@@ -23,7 +23,7 @@ The parts and their subjects:
     stages          staged, invisible contents               commits, commit, applications   their commit, step by step
     queues, queue_state   the state of queues' contents      consumers, dead_letters  their delivery, and failures
     fanout          the `test` profile                       clock, housekeeping      ages; retention and expiry
-    reads, ahead    questions about logs, chunks that were read before they are sent
+    reads, ahead    queries of logs, chunks that were read before they are sent
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from mtl.cli.common import settings
 from mtl.cli.logs import Format, Level, LogFormat, LogLevel, write_lines
 from mtl.cli.queued_output import never_wait
 from mtl.client.settings import Settings
+from mtl.doors.addresses import DEFAULTS
 from mtl.doors.config import parse, read_tables
-from mtl.doors.places import DEFAULTS
 from mtl.errors import MtlError, OptionError
 from mtl.limits import DEFAULT_ENDPOINT
 

@@ -13,7 +13,7 @@ from mtl.errors import OptionError
 from mtl.log.files import RealDisk
 from mtl.log.verify import SegmentReport, verify_log
 from mtl.storage.inspection import Finding, compare, inspect_records
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.records import ResourceRecord
 
 
@@ -32,7 +32,7 @@ def verify(
     if not logs and not (data / "broker.db").exists() and not (data / "generation").exists():
         raise OptionError(f"{data} is not a broker's data directory")
     inspection = inspect_records(data)
-    names = {place_of(r): r.name for r in inspection.records if isinstance(r, ResourceRecord)}
+    names = {directory_of(r): r.name for r in inspection.records if isinstance(r, ResourceRecord)}
     problems = contents = size = 0
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         for path in progress.track(logs, description="verifying"):

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 
 from mtl.client.settings import Settings
+from mtl.doors.addresses import TRANSPORTS, ListenAddress, listen_address
 from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
 from mtl.doors.peers import PeerConfig
-from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.doors.pools import DoorQuota, shares_of
 from mtl.errors import OptionError
 from mtl.net.exposure import check_exposure
@@ -20,7 +20,7 @@ from mtl.net.ipc import SocketMode
 
 
 class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """One door. `listen` is its address, [TRANSPORT://]HOST:PORT (see `places`); port 0 is any free port.
+    """One door. `listen` is its address, [TRANSPORT://]HOST:PORT (see `addresses`); port 0 is any free port.
 
     `create` are patterns of resource names that are created on a peer's request; by default a missing one is an error.
     """
@@ -84,9 +84,9 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """Whether the transport is encrypted."""
         return bool(self.certificate_file or self.curve_key_file)
 
-    def place(self, door: str) -> ListenPlace:
+    def address(self, door: str) -> ListenAddress:
         """Where the door of this name listens. Raises `OptionError`."""
-        return place_of(door, self.listen, secure=self.certificate_file is not None)
+        return listen_address(door, self.listen, secure=self.certificate_file is not None)
 
     def check(self, door: str, broker: Settings) -> None:
         """Raises `OptionError` for options that the door of this name does not support, and for missing ones. `broker`
@@ -94,22 +94,22 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """
         if door not in TRANSPORTS:
             raise OptionError(f"there is no door {door!r}; there are {', '.join(TRANSPORTS)}")
-        place = self.place(door)
+        address = self.address(door)
         usual = DoorConfig()
-        for option in sorted(_SPECIAL - _meaningful(door, place)):
+        for option in sorted(_SPECIAL - _meaningful(door, address)):
             if getattr(self, option) != getattr(usual, option):
                 raise OptionError(
-                    f"{option.replace('_', '-')} has no meaning for the door {door} at {place}; leave it out"
+                    f"{option.replace('_', '-')} has no meaning for the door {door} at {address}; leave it out"
                 )
         if self.authenticates and broker.user is None and broker.curve_key_file is None:
             raise OptionError(
                 "peers come in as users of the broker, so the door needs a user of its own there, user with "
                 "password-file or curve-client-key-file, that `mtl grant DOOR --act-as PATTERN` lets act as them"
             )
-        if not self.insecure and not place.local:
-            meaningful = _meaningful(door, place)
+        if not self.insecure and not address.local:
+            meaningful = _meaningful(door, address)
             check_exposure(
-                str(place),
+                str(address),
                 None if self.authenticates else _listed(_AUTHENTICATING & meaningful),
                 None if self.encrypts else _listed(_ENCRYPTING & meaningful),
             )
@@ -125,11 +125,11 @@ _SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _ON_MBWS
 """Options that only some doors support."""
 
 
-def _meaningful(door: str, place: ListenPlace) -> frozenset[str]:
+def _meaningful(door: str, address: ListenAddress) -> frozenset[str]:
     """The options of `_SPECIAL` that this door supports."""
     if door == "mc0":
         return _ON_ZEROMQ
-    options = _ON_WEBSOCKET if place.transport == "ws" else _ON_TCP
+    options = _ON_WEBSOCKET if address.transport == "ws" else _ON_TCP
     return options | _ON_MBWS if door == "mbws" else options
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from mtl.doors.addresses import ListenAddress
 from mtl.doors.config import DoorConfig
 from mtl.doors.identity import user_of_certificate
 from mtl.doors.limits import (
@@ -25,7 +26,6 @@ from mtl.doors.limits import (
     DOOR_PENDING_ADDRESS,
 )
 from mtl.doors.peer_messages import DoorRefusal
-from mtl.doors.places import ListenPlace
 from mtl.errors import OptionError
 from mtl.net.entrance import Entrance
 from mtl.net.pace import Pace
@@ -90,17 +90,19 @@ def logged_in(entrance: Entrance, transport: asyncio.BaseTransport | asyncio.Str
     entrance.leave(transport.get_extra_info("socket").fileno())
 
 
-def listening_sockets(place: ListenPlace, entrance: Entrance) -> list[ListeningSocket]:
-    """A socket for each address of the place's host; with port 0 all have the same. Raises `BindFailed`.
+def listening_sockets(address: ListenAddress, entrance: Entrance) -> list[ListeningSocket]:
+    """A socket for each network address of the host; with port 0 all have the same. Raises `BindFailed`.
 
     It looks a name up without another thread: the door does not serve yet.
     """
     opened: list[ListeningSocket] = []
     missing: OSError | None = None
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         for family, kind, protocol, _, name in dict.fromkeys(found):
-            port = opened[0].getsockname()[1] if opened else place.port
+            port = opened[0].getsockname()[1] if opened else address.port
             try:
                 opened.append(_listening(family, kind, protocol, (name[0], port, *name[2:]), entrance))
             except OSError as error:
@@ -112,7 +114,7 @@ def listening_sockets(place: ListenPlace, entrance: Entrance) -> list[ListeningS
     except OSError as error:
         for each in opened:
             each.close()
-        raise bind_error(place, error) from error
+        raise bind_error(address, error) from error
     return opened
 
 
@@ -133,7 +135,7 @@ def _listening(
 
 
 class TcpServer:
-    """The servers of the addresses of one place."""
+    """The servers of all addresses of one host."""
 
     def __init__(self, servers: list[asyncio.Server]) -> None:
         self._servers = servers
@@ -151,11 +153,11 @@ class TcpServer:
 
 async def serve_tcp(
     config: DoorConfig,
-    place: ListenPlace,
+    address: ListenAddress,
     entrance: Entrance,
     accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
 ) -> TcpServer:
-    """Start a TCP server at a place, with TLS if it is configured. Raises `OptionError`, `BindFailed`."""
+    """Start a TCP server at an address, with TLS if it is configured. Raises `OptionError`, `BindFailed`."""
     secure = tls(config)
     start = partial(
         asyncio.start_server,
@@ -163,14 +165,14 @@ async def serve_tcp(
         ssl=secure,
         ssl_handshake_timeout=None if secure is None else DOOR_LOGIN_S,
     )
-    sockets = listening_sockets(place, entrance)
+    sockets = listening_sockets(address, entrance)
     return TcpServer([await start(sock=each) for each in sockets])
 
 
-def bind_error(place: ListenPlace, error: OSError) -> BindFailed:
+def bind_error(address: ListenAddress, error: OSError) -> BindFailed:
     """The error for an address that is in use, or not of this machine."""
     return BindFailed(
-        f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; choose another HOST:PORT"
+        f"cannot listen at {address.host}:{address.port}: {error.strerror or error}; choose another HOST:PORT"
     )
 
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mtl.doors.addresses import ListenAddress
 from mtl.doors.identity import Basic, Bearer
 from mtl.doors.limits import MBWS_PEER_RESOURCES
-from mtl.doors.places import ListenPlace
 from mtl.errors import OptionError
 from mtl.net.private import check_password_file
 
@@ -43,7 +43,7 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         if self.user is not None and self.token_file is not None:
             raise OptionError("a peer takes user with password-file or token-file, not both")
         secret = self.user is not None or self.token_file is not None
-        if secret and parts.scheme == "ws" and not ListenPlace("ws", parts.hostname, 0).local:
+        if secret and parts.scheme == "ws" and not ListenAddress("ws", parts.hostname, 0).local:
             raise OptionError(
                 f"a password or token would be readable on the network to {self.url}; use wss://"
             )

@@ -83,7 +83,7 @@ async def running(
     by default DOOR_STOP_S.
     """
     config.check(name, connection.settings)
-    shares = Shares(config.max_sessions, config.quotas, local=config.place(name).local)
+    shares = Shares(config.max_sessions, config.quotas, local=config.address(name).local)
     bridges = Bridges(connection, Logins(connection.settings), shares, config.create)
     try:
         listen: Listen = import_module(DOORS[name]).listen

@@ -26,6 +26,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import Event, State
 from websockets.typing import DataLike, Subprotocol
 
+from mtl.doors.addresses import ListenAddress
 from mtl.doors.authentication import AccessDenied, PeerAuthenticator
 from mtl.doors.config import DoorConfig
 from mtl.doors.failure_log import PeerAddress
@@ -42,7 +43,6 @@ from mtl.doors.limits import (
 from mtl.doors.listening import bound, door_entrance, listening_sockets, logged_in, tls
 from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.peer_session import PeerSession
-from mtl.doors.places import ListenPlace
 from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
 
@@ -305,7 +305,7 @@ class WebSocketServer:
         self._secure = tls(config)
         self._entrance = door_entrance()
 
-    async def listen(self, place: ListenPlace) -> None:
+    async def listen(self, place: ListenAddress) -> None:
         """Begin. Raises `BindFailed`."""
         start = partial(
             serve,

@@ -19,7 +19,7 @@ from mtl.log.change import (
 )
 from mtl.log.manifest import Epoch, History, epoch_of, run_id, with_epoch
 from mtl.log.open_segment import OpenSegment
-from mtl.log.questions import Answer, Chunk, Question
+from mtl.log.queries import Answer, Chunk, LogQuery
 from mtl.log.recovery import Recovered
 from mtl.log.retention import SegmentInfo
 from mtl.log.segment import INDEX_ENTRY, Index, SegmentHeader, empty_index
@@ -105,9 +105,9 @@ class LogReader:
         """A chunk of the tail by its place in its file, for readers on this machine."""
         return Chunk(chunk.ref, chunk.body[:0], place_of(self._store, chunk.ref))
 
-    def answer_from_memory(self, question: Question) -> Answer:
-        """The answer to a question. Raises `NotInMemory` when the disk has to be read for it: ask a `snapshot` then."""
-        return self._snapshot(may_read=False).answer(question)
+    def answer_from_memory(self, query: LogQuery) -> Answer:
+        """The answer to a query. Raises `NotInMemory` when the disk has to be read for it: ask a `snapshot` then."""
+        return self._snapshot(may_read=False).answer(query)
 
     def snapshot(self) -> LogSnapshot:
         """The log at this moment, for another thread to read."""

@@ -14,14 +14,14 @@ from mtl.log.change import ChunkRef
 from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, is_chunk, padded
 from mtl.log.files import failure
 from mtl.log.open_segment import OpenSegment
-from mtl.log.questions import (
+from mtl.log.queries import (
     Answer,
     ByTime,
     Chunk,
     Contents,
+    LogQuery,
     NewestTime,
     NotInMemory,
-    Question,
     Range,
     RangeFrom,
     collect,
@@ -76,15 +76,15 @@ class LogSnapshot:
         self.earliest = earliest
         self.next = end
 
-    def answer(self, question: Question) -> Answer:
-        """Answer a question. Raises also `NotInMemory`, see the class."""
-        match question:
+    def answer(self, query: LogQuery) -> Answer:
+        """Answer a query. Raises also `NotInMemory`, see the class."""
+        match query:
             case Contents():
-                return self._contents(question)
+                return self._contents(query)
             case ByTime(us, now_us):
                 return self.at_time(us, now_us)
             case RangeFrom():
-                return self._range(question)
+                return self._range(query)
             case NewestTime(base):
                 return self._newest_time(base)
 
@@ -138,12 +138,12 @@ class LogSnapshot:
         low, high = self._place(first.segment), self._place(last.segment)
         return inside + sum(segment.bytes for segment in self._segments[low:high])
 
-    def _range(self, question: RangeFrom) -> Range:
-        first = self.find(max(question.start, self.earliest))
+    def _range(self, query: RangeFrom) -> Range:
+        first = self.find(max(query.start, self.earliest))
         if first is None:
-            return Range(max(question.start, self.earliest), 0, None)
-        end = self.end_within(question.start, question.contents, question.octets)
-        return Range(end, self.stored_between(question.start, end), first.time_us)
+            return Range(max(query.start, self.earliest), 0, None)
+        end = self.end_within(query.start, query.contents, query.octets)
+        return Range(end, self.stored_between(query.start, end), first.time_us)
 
     def _newest_time(self, base: int) -> int | None:
         place = self._place(base)
@@ -224,10 +224,8 @@ class LogSnapshot:
         body = self._cache.body(self._log, ref.base)
         return None if body is None else Chunk(ref, memoryview(body).cast("B").toreadonly())
 
-    def _contents(self, question: Contents) -> tuple[Chunk, ...]:
-        return collect(
-            question, self.earliest, self.find, lambda ref: self._chunk_of(ref, question.place_from)
-        )
+    def _contents(self, query: Contents) -> tuple[Chunk, ...]:
+        return collect(query, self.earliest, self.find, lambda ref: self._chunk_of(ref, query.place_from))
 
     def _chunk_of(self, ref: ChunkRef, place_from: int | None) -> Chunk:
         if place_from is not None and ref.size >= place_from:

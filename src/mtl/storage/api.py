@@ -21,15 +21,15 @@ from mtl.errors import StorageError
 from mtl.log.change import ChunkRef, LogOptions
 from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from mtl.log.manifest import History
-from mtl.log.questions import (
+from mtl.log.queries import (
     Answer,
     Asks,
     ByTime,
     Chunk,
     Contents,
+    LogQuery,
     NewestTime,
     NotInMemory,
-    Question,
     Range,
     RangeFrom,
 )
@@ -49,10 +49,10 @@ __all__ = [  # includes names of other modules that are part of this interface
     "History",
     "LogKey",
     "LogOptions",
+    "LogQuery",
     "NewChunk",
     "NewestTime",
     "NotInMemory",
-    "Question",
     "Range",
     "RangeFrom",
     "RunEntry",
@@ -75,7 +75,7 @@ class Snapshot(Protocol):
 
     earliest: int
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, query: LogQuery) -> Answer:
         """Read the answer. Raises `StorageError`."""
 
 
@@ -216,9 +216,9 @@ class Save(Answered[None]):
 
 @dataclass(frozen=True, slots=True)
 class Read(Answered[Any]):
-    """Answer a question about the contents of a log. Answer: that of the question.
+    """Answer a query about the contents of a log. Answer: that of the query.
 
-    `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. Contents
+    `snapshot` is the log when the query was asked. Reads never wait for other actions on the log. Contents
     that retention removed meanwhile cannot be read: the broker asks again when the log begins later than the snapshot.
     `share` is the user that asks: users take turns.
     """
@@ -226,7 +226,7 @@ class Read(Answered[Any]):
     id: int
     log: LogKey
     snapshot: Snapshot
-    question: Question
+    query: LogQuery
     share: str = ""
 
 
@@ -285,8 +285,8 @@ class LogView(Protocol):
     def place(self, chunk: Chunk) -> Chunk:
         """A chunk of the tail by its place. Asked only of an engine that has a `directory`."""
 
-    def answer_from_memory(self, question: Question) -> Answer:
-        """The answer to a question. Raises `NotInMemory` when it has to be read (`Read`)."""
+    def answer_from_memory(self, query: LogQuery) -> Answer:
+        """The answer to a query. Raises `NotInMemory` when it has to be read (`Read`)."""
 
     def snapshot(self) -> Snapshot:
         """The log at this moment, for a `Read`."""

@@ -18,7 +18,7 @@ from mtl.log.files import Disk
 from mtl.log.log import GOING, MAKING
 from mtl.storage.database import format_problem
 from mtl.storage.generation import GenerationFile, GenerationMark
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.orphans import Owner, read_orphan
 from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
 from mtl.storage.rows import Loaded, incomplete, read_rows, state_of
@@ -121,7 +121,7 @@ def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
     found = inspect_records(directory)
     if not found.records:
         return
-    owners = {place_of(r): r for r in found.records if isinstance(r, ResourceRecord | StageRecord)}
+    owners = {directory_of(r): r for r in found.records if isinstance(r, ResourceRecord | StageRecord)}
     dropped = {r.place for r in found.records if isinstance(r, DroppedRecord)}
     for place, description in orphans:
         if place not in owners and place not in dropped and disk.exists(f"{directory}/{place}"):

@@ -15,7 +15,7 @@ def log_key(record: ResourceRecord) -> LogKey:
 
 def staged_log_key(record: StageRecord, resource: str) -> LogKey:
     """The log in which a stage keeps the contents for `resource`."""
-    return f"{place_of(record)}/{sorted(record.incarnations).index(resource)}"
+    return f"{directory_of(record)}/{sorted(record.incarnations).index(resource)}"
 
 
 def staged_log_keys(record: StageRecord) -> tuple[LogKey, ...]:
@@ -23,6 +23,6 @@ def staged_log_keys(record: StageRecord) -> tuple[LogKey, ...]:
     return tuple(staged_log_key(record, resource) for resource in record.incarnations)
 
 
-def place_of(record: ResourceRecord | StageRecord) -> str:
+def directory_of(record: ResourceRecord | StageRecord) -> str:
     """The place of a record's logs: the log of a resource, or the prefix of the names of a stage's logs."""
     return log_key(record) if isinstance(record, ResourceRecord) else f"stages/{record.stage}"

@@ -136,7 +136,7 @@ class Storage:
         if isinstance(action, Save):
             return self._failing(action, lambda: self._tombstones.save(action.put, action.forget))
         if isinstance(action, Read):
-            return self._failing(action, lambda: action.snapshot.answer(action.question))
+            return self._failing(action, lambda: action.snapshot.answer(action.query))
         result = self._failing(action, lambda: self._log_action(action))
         writer = self._writers.get(action.log)
         if isinstance(result, StorageError) and writer is not None and writer.stopped:

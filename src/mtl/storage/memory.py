@@ -42,7 +42,7 @@ from mtl.storage.api import (
     StorageAction,
     Trim,
 )
-from mtl.storage.keys import LogKey, place_of
+from mtl.storage.keys import LogKey, directory_of
 from mtl.storage.memory_log import CutBack, Emptied, Grown, KeptChunk, MemoryLog, SetBack
 from mtl.storage.records import DECODERS, AnyRecord, ResourceRecord, StageRecord
 from mtl.wire.packs import encode_pack
@@ -136,7 +136,7 @@ class MemoryEngine:
             ForgetWriters: self._forget,
             Roll: self._roll,
             Mark: lambda _: True,
-            Read: lambda action: action.snapshot.answer(action.question),
+            Read: lambda action: action.snapshot.answer(action.query),
         }
 
     def restore(self) -> Restored:
@@ -146,7 +146,7 @@ class MemoryEngine:
             cast(AnyRecord, DECODERS[kind].decode(octets))
             for (kind, _), octets in sorted(memory.records.items())
         ]
-        places = {place_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
+        places = {directory_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
         for key in list(memory.logs):
             if "/".join(key.split("/")[:2]) not in places:
                 memory.drop(key)

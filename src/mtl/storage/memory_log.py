@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtl.log.manifest import Epoch, History, epoch_of, with_epoch
-from mtl.log.questions import collect
+from mtl.log.queries import collect
 from mtl.log.stamps import Setbacks, appended_by, before, first_since, is_ahead, with_setback
 from mtl.storage.api import (
     Answer,
@@ -15,9 +15,9 @@ from mtl.storage.api import (
     Chunk,
     ChunkRef,
     Contents,
+    LogQuery,
     NewestTime,
     NotInMemory,
-    Question,
     Range,
     RangeFrom,
     SegmentInfo,
@@ -81,15 +81,15 @@ class MemorySnapshot:
         self.earliest = earliest
         self.next = end
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, query: LogQuery) -> Answer:
         """Answer at once, and without an error."""
-        match question:
+        match query:
             case Contents():
-                return collect(question, self.earliest, self.find, self.read)
+                return collect(query, self.earliest, self.find, self.read)
             case ByTime(us, now_us):
                 return self._at_time(us, now_us)
             case RangeFrom():
-                return self._range(question)
+                return self._range(query)
             case NewestTime(base):
                 place = bisect_left(self._bases, base)
                 found = place < len(self._bases) and self._bases[place] == base
@@ -114,14 +114,14 @@ class MemorySnapshot:
         ref = first_since(us, now_us, self._setbacks, self._bases, len(self._chunks), search)
         return ref if ref is not None and ref.base < self.next else None
 
-    def _range(self, question: RangeFrom) -> Range:
-        start = max(question.start, self.earliest)
+    def _range(self, query: RangeFrom) -> Range:
+        start = max(query.start, self.earliest)
         first = self.find(start)
         if first is None:
             return Range(start, 0, None)
-        end = self.next if question.contents is None else min(self.next, start + question.contents)
-        if question.octets is not None:
-            until = first.offset + question.octets
+        end = self.next if query.contents is None else min(self.next, start + query.contents)
+        if query.octets is not None:
+            until = first.offset + query.octets
             place = bisect_right(self._chunks, until, key=lambda kept: kept.ref.offset + kept.ref.stored)
             end = min(end, max(first.end, self._chunks[place - 1].ref.end if place else 0))
         last = self.find(end - 1)
@@ -183,11 +183,11 @@ class MemoryLog:
         """There is no file. Raises `LookupError`."""
         raise LookupError(f"chunk {chunk.ref.base} is in the broker's memory")
 
-    def answer_from_memory(self, question: Question) -> Answer:
+    def answer_from_memory(self, query: LogQuery) -> Answer:
         """Every answer, or none."""
         if not self._in_memory:
             raise NotInMemory
-        return self.snapshot().answer(question)
+        return self.snapshot().answer(query)
 
     def snapshot(self) -> MemorySnapshot:
         """The log at this moment."""

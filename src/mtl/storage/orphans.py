@@ -18,7 +18,7 @@ from mtl.errors import StorageError
 from mtl.log.extent import Extent, extent
 from mtl.log.files import Disk, failure
 from mtl.log.log import GOING, MAKING, delete_log
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.records import (
     AnyRecord,
     DroppedRecord,
@@ -68,7 +68,7 @@ def _contents(logs: Sequence[tuple[str, Extent]]) -> str:
 def may_own(owner: bytes, key: str) -> bool:
     """Whether the owner in a manifest can have a log at `key`. True for an owner that cannot be decoded."""
     try:
-        place = place_of(decode_owner(owner))
+        place = directory_of(decode_owner(owner))
     except msgspec.MsgspecError:
         return True
     return key == place or key.startswith(f"{place}/")
@@ -117,7 +117,7 @@ class Orphans:
         """
         unreadable = Unreadable(damages)
         doubtful = {kind for kind in _KINDS.values() if any(d.kind in {kind.kind, None} for d in damages)}
-        known = {place_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
+        known = {directory_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
         keys = {(r.kind, r.key) for r in records}
         dropped = {r.place for r in records if isinstance(r, DroppedRecord)}
         rebuilt: list[Owner] = []
@@ -149,7 +149,7 @@ class Orphans:
     ) -> bool:
         key = (owner.kind, owner.key)
         lost = unreadable.reason(type(owner), owner.key) is not None
-        return lost and place_of(owner) == place and key not in keys and claims[key] == 1
+        return lost and directory_of(owner) == place and key not in keys and claims[key] == 1
 
     # --- removed logs ---------------------------------------------------------------------------------------
 

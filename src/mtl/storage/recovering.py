@@ -21,7 +21,7 @@ from mtl.log.log import open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST
 from mtl.log.store import Store
 from mtl.storage.inspection import compare, inspect_records
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.orphans import LOST_FOUND, Orphan, Owner, read_orphan
 from mtl.storage.records import (
     KINDS,
@@ -103,9 +103,9 @@ class Recovery:
         logs: list[tuple[str, Owner]] = []
         for record in inspect_records(self._directory).records:
             if isinstance(record, ResourceRecord):
-                logs.append((place_of(record), record))
+                logs.append((directory_of(record), record))
             elif isinstance(record, StageRecord):
-                logs += [(f"{place_of(record)}/{n}", record) for n in range(len(record.incarnations))]
+                logs += [(f"{directory_of(record)}/{n}", record) for n in range(len(record.incarnations))]
         return [(place, record) for place, record in logs if (self._directory / place).is_dir()]
 
     def _without_manifest(self) -> list[tuple[str, str]]:
@@ -133,13 +133,13 @@ class Recovery:
             store.complete(list(KINDS.keys() - {"state"}))
             records = store.load().records
             keys = {(r.kind, r.key) for r in records}
-            places = {place_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
+            places = {directory_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
             for orphan in self._unnamed(places):
                 owner = orphan.owner
                 if (
                     owner is not None
                     and (owner.kind, owner.key) not in keys
-                    and place_of(owner) == orphan.place
+                    and directory_of(owner) == orphan.place
                 ):
                     store.save((owner,), ())
                     keys.add((owner.kind, owner.key))
@@ -189,7 +189,7 @@ class Recovery:
                 continue
             base, _ = last.published.get(record.name, (0, 0))
             if base:
-                path = f"{self._directory}/{place_of(record)}"
+                path = f"{self._directory}/{directory_of(record)}"
                 reader, writer, _ = open_log(self._disk, path, now_us=0, earliest=record.earliest)
                 if reader.next > base:
                     writer.truncate_to(base)
@@ -234,7 +234,7 @@ class Recovery:
                 )
             if orphan.owner is None:
                 self._rebuild_manifest(f"{LOST_FOUND}/{name}", encode_owner(owner), None)
-            self._move_back(name, place_of(owner))
+            self._move_back(name, directory_of(owner))
             store.save((owner,), ())
         return f"{name} is {_owner_text(owner)} again, from the next start of the broker on: {orphan}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord
 from mtl.storage.sqlite import RecordStore
 
@@ -52,4 +52,4 @@ class Tombstones:
 
 
 def _places(records: Sequence[AnyRecord]) -> list[str]:
-    return [place_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)]
+    return [directory_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)]

@@ -23,7 +23,7 @@ LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class ReadPlace:
+class ReadPosition:
     """Where reading begins or ends in one resource. `value` is a sequence, or a time in µs since 1970 (UTC)."""
 
     kind: Literal["earliest", "latest", "group", "sequence", "time"]
@@ -31,24 +31,24 @@ class ReadPlace:
 
 
 @dataclass(frozen=True)
-class ReadPlaces:
-    """A place for each resource: its place in `named`, else `default`."""
+class ReadPositions:
+    """A position for each resource: its position in `named`, else `default`."""
 
-    default: ReadPlace | None
-    named: Mapping[str, ReadPlace] = field(default_factory=dict)
+    default: ReadPosition | None
+    named: Mapping[str, ReadPosition] = field(default_factory=dict)
 
-    def of(self, resource: str, otherwise: ReadPlace) -> ReadPlace:
-        """The place of `resource`; `otherwise` if it is neither in `named` nor covered by a default."""
+    def of(self, resource: str, otherwise: ReadPosition) -> ReadPosition:
+        """The position of `resource`; `otherwise` if it is neither in `named` nor covered by a default."""
         return self.named.get(resource, self.default or otherwise)
 
     def uses(self, kind: str) -> bool:
-        """Whether any resource's place is of this kind."""
-        return any(place.kind == kind for place in (self.default, *self.named.values()) if place)
+        """Whether any resource's position is of this kind."""
+        return any(position.kind == kind for position in (self.default, *self.named.values()) if position)
 
 
-EARLIEST = ReadPlace("earliest")
-LATEST = ReadPlace("latest")
-GROUP = ReadPlace("group")
+EARLIEST = ReadPosition("earliest")
+LATEST = ReadPosition("latest")
+GROUP = ReadPosition("group")
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST, "group": GROUP}
 _NUMBERS = {-2: EARLIEST, -1: LATEST}  # Kafka's
@@ -145,25 +145,25 @@ def matches(pattern: str, name: str) -> bool:
     return bool(found[0].as_py())
 
 
-def starting(value: str) -> ReadPlaces:
+def starting(value: str) -> ReadPositions:
     """earliest, latest, group, or a JSON object from name to one of these or a sequence (also Kafka's -2 and -1)."""
-    return _places(value, _start_of, "earliest, latest, group")
+    return _positions(value, _start_of, "earliest, latest, group")
 
 
-def ending(value: str) -> ReadPlaces:
+def ending(value: str) -> ReadPositions:
     """Latest, or a JSON object from name to "latest" (or -1) or to the sequence to end before."""
-    return _places(value, _end_of, "latest")
+    return _positions(value, _end_of, "latest")
 
 
-def instant(value: str) -> ReadPlaces:
+def instant(value: str) -> ReadPositions:
     """One time for all resources."""
-    return ReadPlaces(ReadPlace("time", _microseconds(value)))
+    return ReadPositions(ReadPosition("time", _microseconds(value)))
 
 
-def instants(value: str) -> ReadPlaces:
+def instants(value: str) -> ReadPositions:
     """A JSON object from name to time."""
-    return ReadPlaces(
-        None, {key: ReadPlace("time", _microseconds(time)) for key, time in _object(value).items()}
+    return ReadPositions(
+        None, {key: ReadPosition("time", _microseconds(time)) for key, time in _object(value).items()}
     )
 
 
@@ -180,28 +180,28 @@ def one_of(*words: str) -> Any:
     return parse
 
 
-def _places(value: str, parse: Any, words: str) -> ReadPlaces:
+def _positions(value: str, parse: Any, words: str) -> ReadPositions:
     if value.strip().startswith("{"):
-        return ReadPlaces(None, {key: parse(item) for key, item in _object(value).items()})
+        return ReadPositions(None, {key: parse(item) for key, item in _object(value).items()})
     try:
-        return ReadPlaces(parse(value.strip().lower()))
+        return ReadPositions(parse(value.strip().lower()))
     except ValueError:
         raise ValueError(f"it is neither one of {words} nor a JSON object from resource to place") from None
 
 
-def _start_of(value: object) -> ReadPlace:
+def _start_of(value: object) -> ReadPosition:
     if isinstance(value, str) and value in _WORDS:
         return _WORDS[value]
     if type(value) is int and (value in _NUMBERS or 1 <= value <= LARGEST):
-        return _NUMBERS.get(value) or ReadPlace("sequence", value)
+        return _NUMBERS.get(value) or ReadPosition("sequence", value)
     raise ValueError("a place to start at is earliest, latest, group or a sequence from 1")
 
 
-def _end_of(value: object) -> ReadPlace:
-    place = _start_of(value)
-    if place.kind in {"earliest", "group"}:
+def _end_of(value: object) -> ReadPosition:
+    position = _start_of(value)
+    if position.kind in {"earliest", "group"}:
         raise ValueError("a place to end at is latest or a sequence from 1")
-    return place
+    return position
 
 
 def _microseconds(value: object) -> int:

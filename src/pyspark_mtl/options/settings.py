@@ -15,7 +15,7 @@ from typing import Any
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlaces, matches
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPositions, matches
 from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 
@@ -59,8 +59,8 @@ class ReadSettings:
     resources: tuple[str, ...] | None
     pattern: str | None
     group: str | None
-    starting: ReadPlaces
-    ending: ReadPlaces
+    starting: ReadPositions
+    ending: ReadPositions
     late_start_is_latest: bool
     fail_on_data_loss: bool
     limits: Limits
@@ -169,8 +169,8 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         raise OptionError(f"a read needs one of the options resources and resourcePattern; {trouble}")
     starting = _starting(given, streaming=streaming)
     ending = _ending(given, streaming=streaming)
-    for end, places in (("start", starting), ("end", ending)):
-        _check_named(end, places, resources)
+    for end, positions in (("start", starting), ("end", ending)):
+        _check_named(end, positions, resources)
     typed = bodies(given)
     if typed is not None and typed.dead_letter in (resources or ()):
         raise OptionError(
@@ -316,43 +316,43 @@ def _limits(given: Given) -> Limits:
     return Limits(most, given["maxBytesPerTrigger"], least, given["maxTriggerDelay"])
 
 
-def _starting(given: Given, *, streaming: bool) -> ReadPlaces:
-    places = _first_given(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-    if "startingOffsetsByTimestampStrategy" in given and not (places and places.uses("time")):
+def _starting(given: Given, *, streaming: bool) -> ReadPositions:
+    positions = _first_given(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    if "startingOffsetsByTimestampStrategy" in given and not (positions and positions.uses("time")):
         raise OptionError("startingOffsetsByTimestampStrategy has no meaning without a starting time")
-    if places is None:
-        return ReadPlaces(GROUP if "group" in given else LATEST if streaming else EARLIEST)
-    if places.uses("group") and "group" not in given:
+    if positions is None:
+        return ReadPositions(GROUP if "group" in given else LATEST if streaming else EARLIEST)
+    if positions.uses("group") and "group" not in given:
         raise OptionError("startingOffsets=group needs the option group")
-    if places.uses("latest") and not streaming:
+    if positions.uses("latest") and not streaming:
         raise OptionError("a batch read that starts at latest reads nothing; choose another startingOffsets")
-    return places
+    return positions
 
 
-def _ending(given: Given, *, streaming: bool) -> ReadPlaces:
-    places = _first_given(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-    if places and places.uses("latest") and streaming:
+def _ending(given: Given, *, streaming: bool) -> ReadPositions:
+    positions = _first_given(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if positions and positions.uses("latest") and streaming:
         raise OptionError(
             "endingOffsets=latest has no meaning in a streaming read: a restart would find another end; "
             "name sequences or a time, or use Trigger.AvailableNow"
         )
-    return places or ReadPlaces(LATEST)
+    return positions or ReadPositions(LATEST)
 
 
-def _first_given(given: Given, *names: str) -> ReadPlaces | None:
+def _first_given(given: Given, *names: str) -> ReadPositions | None:
     """The value of the first option that is given. The order is that of Kafka's source, so that the same settings
     have the same meaning.
     """
     return next((given[name] for name in names if name in given), None)
 
 
-def _check_named(end: str, places: ReadPlaces, resources: tuple[str, ...] | None) -> None:
-    """Check that a JSON object of places names all listed resources and no others, as with Kafka."""
-    if resources is None or not places.named:
+def _check_named(end: str, positions: ReadPositions, resources: tuple[str, ...] | None) -> None:
+    """Check that a JSON object of positions names all listed resources and no others, as with Kafka."""
+    if resources is None or not positions.named:
         return
-    for name in places.named:
+    for name in positions.named:
         if name not in resources:
             raise OptionError(f"a place to {end} is given for {name!r}, which resources does not name")
     for name in resources:
-        if name not in places.named:
+        if name not in positions.named:
             raise OptionError(f"no place to {end} is given for the resource {name!r}")

@@ -21,9 +21,9 @@ from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Descripti
 from mtl.wire.history import History
 from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import PARALLEL_REQUESTS, RELEASE_S
-from pyspark_mtl.options.kinds import ReadPlace
+from pyspark_mtl.options.kinds import ReadPosition
 from pyspark_mtl.options.settings import ReadSettings
-from pyspark_mtl.source.ends import Place
+from pyspark_mtl.source.ends import ResourcePosition
 from pyspark_mtl.source.holdings import Holdings
 from pyspark_mtl.source.offsets import Position
 from pyspark_mtl.source.resource_watch import Known, ResourceWatch, describe
@@ -100,8 +100,8 @@ class Driver:
 
     # --- locating -------------------------------------------------------------------------------------------
 
-    def locate(self, wanted: Sequence[Place], *, create_cursors: bool = False) -> list[int]:
-        """The sequences of places, in resources whose state is the one that `find` returned.
+    def locate(self, wanted: Sequence[ResourcePosition], *, create_cursors: bool = False) -> list[int]:
+        """The sequences of positions, in resources whose state is the one that `find` returned.
 
         A group without a cursor begins at the earliest content; `create_cursors` creates the cursors. A time after all
         contents is an OptionError, or the end with startingOffsetsByTimestampStrategy=latest.
@@ -109,16 +109,16 @@ class Driver:
         if create_cursors:
             open_cursor = self._open_cursor
         else:
-            positions = self._cursors() if any(place.kind == "group" for _, place in wanted) else {}
+            positions = self._cursors() if any(position.kind == "group" for _, position in wanted) else {}
 
             def open_cursor(found: Description) -> int:
                 return positions.get((found.resource, found.incarnation), found.earliest)
 
-        def located(item: Place) -> int:
-            found, place = item
-            return open_cursor(found) if place.kind == "group" else self._locate_time(found, place)
+        def located(item: ResourcePosition) -> int:
+            found, position = item
+            return open_cursor(found) if position.kind == "group" else self._locate_time(found, position)
 
-        known: dict[str, Callable[[Place], int]] = {
+        known: dict[str, Callable[[ResourcePosition], int]] = {
             "earliest": lambda item: item[0].earliest,
             "latest": lambda item: item[0].next,
             "sequence": lambda item: item[1].value,
@@ -127,8 +127,8 @@ class Driver:
         answers = iter(in_parallel(located, asked))
         return [known[item[1].kind](item) if item[1].kind in known else next(answers) for item in wanted]
 
-    def _locate_time(self, found: Description, place: ReadPlace) -> int:
-        sequence, matched = self._broker.locate_time(found.resource, place.value)
+    def _locate_time(self, found: Description, position: ReadPosition) -> int:
+        sequence, matched = self._broker.locate_time(found.resource, position.value)
         if not matched and not self._settings.late_start_is_latest:
             raise OptionError(
                 f"{found.resource!r} has no content at or after the starting time; "
@@ -150,17 +150,19 @@ class Driver:
         assert group is not None, "options check that startingOffsets=group comes with a group"
         return group
 
-    def locate_ends(self, wanted: Sequence[Place]) -> list[int]:
+    def locate_ends(self, wanted: Sequence[ResourcePosition]) -> list[int]:
         """The ends (exclusive) of reading; for a time after all contents the end of the resource."""
 
-        def end(item: Place) -> int:
-            found, place = item
-            sequence, matched = self._broker.locate_time(found.resource, place.value)
+        def end(item: ResourcePosition) -> int:
+            found, position = item
+            sequence, matched = self._broker.locate_time(found.resource, position.value)
             return min(sequence, found.next) if matched else found.next
 
         answers = iter(in_parallel(end, [item for item in wanted if item[1].kind == "time"]))
         ends = {"latest": lambda found, _: found.next, "time": lambda *_: next(answers)}
-        return [ends.get(place.kind, lambda _, at: at.value)(found, place) for found, place in wanted]
+        return [
+            ends.get(position.kind, lambda _, at: at.value)(found, position) for found, position in wanted
+        ]
 
     def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
         """For each resource, first sequence and number of octets: the end of the contents within so many stored octets

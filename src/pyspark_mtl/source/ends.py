@@ -11,38 +11,38 @@ from collections.abc import Callable, Sequence
 
 from mtl.errors import OptionError
 from mtl.wire.control import Description
-from pyspark_mtl.options.kinds import LATEST, ReadPlace, ReadPlaces
+from pyspark_mtl.options.kinds import LATEST, ReadPosition, ReadPositions
 
-Place = tuple[Description, ReadPlace]
-"""A place in a resource."""
+ResourcePosition = tuple[Description, ReadPosition]
+"""A resource and a position in it."""
 
-Locate = Callable[[Sequence[Place]], list[int]]
-"""Returns the end (exclusive) for each place, at most `next`. For a time after all contents it is `next`."""
+Locate = Callable[[Sequence[ResourcePosition]], list[int]]
+"""Returns the end (exclusive) for each position, at most `next`. For a time after all contents it is `next`."""
 
 
 class Ends:
-    """The ends of one query run. A place LATEST in `places` means that the stream has no end."""
+    """The ends of one query run. A position LATEST in `positions` means that the stream has no end."""
 
-    def __init__(self, places: ReadPlaces, locate: Locate) -> None:
-        self._places = places
+    def __init__(self, positions: ReadPositions, locate: Locate) -> None:
+        self._positions = positions
         self._locate = locate
         self._found: dict[tuple[str, str], int] = {}
         self._present: dict[str, int] = {}
         """The last located end of each resource."""
 
-    def known_end(self, resource: str, incarnation: str) -> int | None:
-        """The end (exclusive), if it is known_end already. Sends no request."""
-        place = self._places.of(resource, LATEST)
-        return place.value if place.kind == "sequence" else self._found.get((resource, incarnation))
+    def end_if_known(self, resource: str, incarnation: str) -> int | None:
+        """The end (exclusive), if it is known already. Sends no request."""
+        position = self._positions.of(resource, LATEST)
+        return position.value if position.kind == "sequence" else self._found.get((resource, incarnation))
 
     def look_up(self, found: Sequence[Description]) -> None:
         """Locate the ends of these resources together, for `bound`."""
-        wanted = [(description, self._places.of(description.resource, LATEST)) for description in found]
+        wanted = [(description, self._positions.of(description.resource, LATEST)) for description in found]
         unknown = [
-            (description, place)
-            for description, place in wanted
-            if place.kind != "latest"
-            and self.known_end(description.resource, description.incarnation) is None
+            (description, position)
+            for description, position in wanted
+            if position.kind != "latest"
+            and self.end_if_known(description.resource, description.incarnation) is None
         ]
         for (description, _), end in zip(unknown, self._locate(unknown), strict=True):
             if end < description.next:
@@ -54,10 +54,10 @@ class Ends:
 
         An end by time below `next` is final, because new contents are only appended. It is kept.
         """
-        place = self._places.of(found.resource, LATEST)
-        if place.kind == "latest":
+        position = self._positions.of(found.resource, LATEST)
+        if position.kind == "latest":
             return None
-        known = self.known_end(found.resource, found.incarnation)
+        known = self.end_if_known(found.resource, found.incarnation)
         return self._present[found.resource] if known is None else known
 
 

@@ -13,10 +13,10 @@ from mtl.errors import DataLoss, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from mtl.wire.history import History
 from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, ReadPlace, matches
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, ReadPosition, matches
 from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
-from pyspark_mtl.source.ends import Ends, Place, ends_too_early
+from pyspark_mtl.source.ends import Ends, ResourcePosition, ends_too_early
 from pyspark_mtl.source.offsets import Offset, Position
 from pyspark_mtl.source.planning import OR_ANOTHER_BROKER, diverged
 
@@ -39,11 +39,11 @@ class BrokerRequests(Protocol):
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
 
-    def locate(self, wanted: Sequence[Place], *, create_cursors: bool = False) -> list[int]:
-        """The sequence of each place."""
+    def locate(self, wanted: Sequence[ResourcePosition], *, create_cursors: bool = False) -> list[int]:
+        """The sequence of each position."""
 
-    def locate_ends(self, wanted: Sequence[Place]) -> list[int]:
-        """The end (exclusive) of reading for each place; for a time after all contents the end of the resource."""
+    def locate_ends(self, wanted: Sequence[ResourcePosition]) -> list[int]:
+        """The end (exclusive) of reading for each position; for a time after all contents the end of the resource."""
 
     def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
         """For each resource, first sequence and number of octets: the end of the contents within so many stored octets
@@ -231,11 +231,11 @@ class Progress:
             if before is None or (
                 name not in start.resources and before.incarnation == description.incarnation
             ):
-                wanted.append((description, self._place(start, name)))
+                wanted.append((description, self._read_position(start, name)))
         located = self._broker.locate(wanted, create_cursors=True)
         beginnings = {}
-        for (description, place), sequence in zip(wanted, located, strict=True):
-            began = self._first_sequence(description, place, sequence)
+        for (description, position), sequence in zip(wanted, located, strict=True):
+            began = self._first_sequence(description, position, sequence)
             epoch = description.log_epoch if began == description.next else None
             beginnings[description.resource] = Position(description.incarnation, began, began, epoch)
         return beginnings
@@ -269,7 +269,7 @@ class Progress:
             at = min(max(diverges_at, found.earliest), found.next)
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
-            end = self._ends.known_end(name, found.incarnation) or found.next
+            end = self._ends.end_if_known(name, found.incarnation) or found.next
             # otherwise the next batch reports the loss
             if self._settings.fail_on_data_loss or end <= found.earliest:
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
@@ -292,16 +292,16 @@ class Progress:
 
     def last_to_read(self, found: Description) -> int:
         """The end of the resource for this query: its current end, or the end that the options give."""
-        end = self._ends.known_end(found.resource, found.incarnation)
+        end = self._ends.end_if_known(found.resource, found.incarnation)
         return found.next if end is None else min(end, found.next)
 
     def _is_complete(self, name: str, position: Position) -> bool:
         """Whether a resource was read to the end of the query: a deletion after that is not a loss."""
-        end = self._ends.known_end(name, position.incarnation)
+        end = self._ends.end_if_known(name, position.incarnation)
         return end is not None and position.next >= end
 
-    def _place(self, start: Offset, name: str) -> ReadPlace:
-        """The place at which reading begins: in a new query by its options; in resources that are found later at
+    def _read_position(self, start: Offset, name: str) -> ReadPosition:
+        """The position at which reading begins: in a new query by its options; in resources that are found later at
         their first content.
 
         A query is new if `start` is offsets.INITIAL; an old query may have no resources yet.
@@ -311,9 +311,9 @@ class Progress:
             return starting.of(name, EARLIEST)
         return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
 
-    def _first_sequence(self, found: Description, place: ReadPlace, began: int) -> int:
-        end = self._ends.known_end(found.resource, found.incarnation) or LARGEST
-        if began > end and place.kind not in {"time", "group"}:
+    def _first_sequence(self, found: Description, position: ReadPosition, began: int) -> int:
+        end = self._ends.end_if_known(found.resource, found.incarnation) or LARGEST
+        if began > end and position.kind not in {"time", "group"}:
             raise ends_too_early(found.resource, began, end)
         if began > found.next:
             self._lost(_behind(found.resource, began, found), found.incarnation)

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from mtl.doors.addresses import host_and_port
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.errors import MtlError
 from mtl.net.curve import write_keys

@@ -13,7 +13,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
-from mtl.broker.queues.queue import Place, Queue, QueueLease
+from mtl.broker.queues.queue import Queue, QueueEntry, QueueLease
 from mtl.broker.queues.queue_state import QueueEvent, Run
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
@@ -102,7 +102,7 @@ class Consumers:
     def confirm(self, lease: QueueLease, sequence: int, multiple: bool) -> None:
         """Contents were processed."""
         if lease.full:
-            for queue, sequences in _places(lease.unsettled.settle(sequence, multiple)).items():
+            for queue, sequences in _positions(lease.unsettled.settle(sequence, multiple)).items():
                 queue.state.confirm(sequences)
                 self._changed(queue)
             self._wake_all(lease)
@@ -112,7 +112,7 @@ class Consumers:
         if not lease.full:
             return
         settled = lease.unsettled.settle(command.sequence, command.multiple)
-        for queue, sequences in _places(settled).items():
+        for queue, sequences in _positions(settled).items():
             self.counts["rejected"] += len(sequences)
             if command.recycle:
                 queue.state.recycle(sequences, lease.terms.token, self._outbox.now.mono)
@@ -136,7 +136,7 @@ class Consumers:
         lease.delivered = min(lease.delivered, number - 1)
         unsent = list(lease.unsettled.cut(number))
         lease.refused = GROUP + max((sent.size for sent in unsent), default=0)
-        for queue, sequences in _places(unsent).items():
+        for queue, sequences in _positions(unsent).items():
             queue.state.release(sequences, left=False)
             self._changed(queue)
 
@@ -153,7 +153,7 @@ class Consumers:
 
     def unbound(self, lease: QueueLease) -> None:
         """The consumer's flow has ended: its contents are delivered to others, or to itself when it returns."""
-        for queue, sequences in _places(lease.unsettled.clear()).items():
+        for queue, sequences in _positions(lease.unsettled.clear()).items():
             if not lease.full:
                 queue.state.sent(sequences)
             elif lease.closing:
@@ -217,7 +217,7 @@ class Consumers:
         """
         sent, self._sent_before, self._sent_now = self._sent_before, self._sent_now, {}
         for lease in sent:
-            for queue, sequences in _places(lease.unsettled.clear()).items():
+            for queue, sequences in _positions(lease.unsettled.clear()).items():
                 queue.state.sent(sequences)
             self._wake_all(lease)
 
@@ -298,11 +298,11 @@ class Consumers:
             run(self._read_ahead(queue, lease, first))
 
     async def _read_ahead(self, queue: Queue, lease: QueueLease, first: int) -> None:
-        question = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
+        query = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
         error: StorageError | None = None
         chunks: Sequence[Chunk] = ()
         try:
-            chunks = await self._reads.read(queue.resource, question, lease.terms.principal)
+            chunks = await self._reads.read(queue.resource, query, lease.terms.principal)
         except StorageError as e:
             error = e
         queue.chunks.reading = False
@@ -365,7 +365,7 @@ def _share(chunk: Chunk) -> int:
     return chunk.ref.size // chunk.ref.count
 
 
-def _places(settled: Iterable[Sent[Place]]) -> dict[Queue, list[int]]:
+def _positions(settled: Iterable[Sent[QueueEntry]]) -> dict[Queue, list[int]]:
     """Contents by queue, in the order of their delivery."""
     found: dict[Queue, list[int]] = {}
     for sent in settled:

@@ -21,7 +21,7 @@ from mtl.wire import control
 
 log = logging.getLogger("mtl.broker")
 
-Place = tuple["Queue", int]
+QueueEntry = tuple["Queue", int]
 """A content: its queue and its position in the resource's log."""
 
 
@@ -169,7 +169,7 @@ class QueueLease(Lease):
         self.claiming = False
         """Without confirmation: contents are being settled, and will then be sent."""
         self.summoned: dict[str, Queue] = {}
-        self.unsettled: Unsettled[Place] = Unsettled()
+        self.unsettled: Unsettled[QueueEntry] = Unsettled()
         self.delivered = 0
         self.refused = 0
         """Octets of the last content, if its peer's queue had no room for it; nothing is sent until there is room."""

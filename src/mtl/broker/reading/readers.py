@@ -310,11 +310,11 @@ class Readers:
 
     async def _read_ahead(self, lease: ReaderLease, first: int, end: int) -> None:
         place_from = limits.LOCAL_FROM if lease.local else None
-        question = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
+        query = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
         error: StorageError | None = None
         chunks: Sequence[Chunk] = ()
         try:
-            chunks = await self._reads.read(lease.resource, question, lease.terms.principal)
+            chunks = await self._reads.read(lease.resource, query, lease.terms.principal)
         except StorageError as e:
             error = e
         lease.ahead.reading = False

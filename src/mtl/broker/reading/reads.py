@@ -1,4 +1,4 @@
-"""Questions about logs: answered from memory at once, or by a read of the storage engine.
+"""Queries of logs: answered from memory at once, or by a read of the storage engine.
 
 The core never waits for a disk: a read is an action, and its result comes later. A slow read delays only the request or
 the reader that needs it.
@@ -15,7 +15,7 @@ from mtl.broker.reading.stored import stored_pack
 from mtl.broker.steps import gather
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import Asks, ByTime, ChunkRef, Contents, NotInMemory, Question, Read
+from mtl.storage.api import Asks, ByTime, ChunkRef, Contents, LogQuery, NotInMemory, Read
 from mtl.wire import control
 
 A = TypeVar("A")
@@ -29,24 +29,24 @@ class Reads:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    async def ask(self, resource: Resource, question: Asks[A], share: str = "") -> A:
-        """Ask the log of a resource. A question whose answer is in memory is no step."""
+    async def ask(self, resource: Resource, query: Asks[A], share: str = "") -> A:
+        """Ask the log of a resource. A query whose answer is in memory is no step."""
         try:
-            return cast("A", resource.readable().answer_from_memory(cast("Question", question)))
+            return cast("A", resource.readable().answer_from_memory(cast("LogQuery", query)))
         except NotInMemory:
-            return await self.read(resource, question, share)
+            return await self.read(resource, query, share)
 
     async def at_time(self, resource: Resource, us: int, share: str) -> ChunkRef | None:
         """The first chunk appended at or after `us` (µs since 1970)."""
         return await self.ask(resource, ByTime(us, self._outbox.now.wall_us), share)
 
-    async def read(self, resource: Resource, question: Asks[A], share: str = "") -> A:
-        """Read the answer to a question from the disk, because it is not in memory."""
-        key, asked = resource.intake.key, cast("Question", question)
+    async def read(self, resource: Resource, query: Asks[A], share: str = "") -> A:
+        """Read the answer to a query from the disk, because it is not in memory."""
+        key, asked = resource.intake.key, cast("LogQuery", query)
         while True:
             log = resource.readable()
             snapshot = log.snapshot()
-            make = partial(Read, log=key, snapshot=snapshot, question=asked, share=share)
+            make = partial(Read, log=key, snapshot=snapshot, query=asked, share=share)
             try:
                 return cast("A", await self._outbox.read(make))
             except StorageError:
@@ -54,13 +54,13 @@ class Reads:
                     raise
                 # Retention was faster than the read: ask again.
 
-    async def ask_all(self, questions: Sequence[tuple[Resource, Asks[A]]], share: str = "") -> list[A | None]:
-        """Ask several questions; the answers in the order of the questions, None for contents that cannot be read."""
-        return await gather(self._ask_if_readable(*question, share) for question in questions)
+    async def ask_all(self, queries: Sequence[tuple[Resource, Asks[A]]], share: str = "") -> list[A | None]:
+        """Ask several queries; the answers in the order of the queries, None for contents that cannot be read."""
+        return await gather(self._ask_if_readable(*query, share) for query in queries)
 
-    async def _ask_if_readable(self, resource: Resource, question: Asks[A], share: str) -> A | None:
+    async def _ask_if_readable(self, resource: Resource, query: Asks[A], share: str) -> A | None:
         try:
-            return await self.ask(resource, question, share)
+            return await self.ask(resource, query, share)
         except StorageError:
             return None
 

@@ -54,7 +54,7 @@ class MbwsDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        await self._server.listen(self._config.place(NAME))
+        await self._server.listen(self._config.address(NAME))
         self._peering.start()
 
     async def _serve(self, socket: DoorSocket) -> None:

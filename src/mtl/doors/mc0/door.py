@@ -55,7 +55,7 @@ class Mc0Door:
         """By CURVE key."""
         keys = read_pair(Path(config.curve_key_file)) if config.curve_key_file is not None else None
         self._router = AsyncRouter(
-            str(config.place(NAME)),
+            str(config.address(NAME)),
             hwm=MC0_HWM,
             max_frame=MAX_FRAME,
             max_queued=MC0_QUEUED,

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 import msgspec
 
 from mtl.client.aio.opening import Opening
+from mtl.doors.addresses import host_and_port
 from mtl.doors.clients import (
     AnsweredWriter,
     ContentReader,
@@ -55,7 +56,6 @@ from mtl.doors.micromessage.session import (
     check_json,
 )
 from mtl.doors.micromessage.values import encode_properties
-from mtl.doors.places import host_and_port
 from mtl.doors.properties import SEQUENCE, to_texts
 from mtl.doors.received import Received
 from mtl.errors import Closed, MtlError, OptionError, Refused

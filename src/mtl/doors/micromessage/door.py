@@ -38,7 +38,7 @@ class MicroMessageDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        self._server = await serve_tcp(self._config, self._config.place(NAME), self._entrance, self._accept)
+        self._server = await serve_tcp(self._config, self._config.address(NAME), self._entrance, self._accept)
         self.endpoint = self._server.endpoint
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

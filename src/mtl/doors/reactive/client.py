@@ -19,9 +19,9 @@ import ssl
 
 from mtl.client.aio.opening import Opening
 from mtl.client.reader_part import Start
+from mtl.doors.addresses import host_and_port
 from mtl.doors.clients import settle, untrusted_error, wait_opened
 from mtl.doors.limits import RS_CLIENT_WINDOW
-from mtl.doors.places import host_and_port
 from mtl.doors.reactive import codec, names
 from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded

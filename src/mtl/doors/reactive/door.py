@@ -34,20 +34,20 @@ class ReactiveDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        place = self._config.place(NAME)
-        if place.transport == "ws":
+        address = self._config.address(NAME)
+        if address.transport == "ws":
             from mtl.doors.reactive.over_websocket import listen  # noqa: PLC0415 TCP does not need the library
 
             websockets = await listen(
                 self._config,
-                place,
+                address,
                 PeerAuthenticator(self._config, self._bridges.logins.check),
                 self._bridges.admit,
                 self._admit_websocket,
             )
             self._close, self.endpoint = websockets.close, websockets.endpoint
         else:
-            server = await serve_tcp(self._config, place, self._entrance, self._admit_tcp)
+            server = await serve_tcp(self._config, address, self._entrance, self._admit_tcp)
             self._close, self.endpoint = server.close, server.endpoint
 
     async def _admit_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,12 +15,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.protocol import State
 
+from mtl.doors.addresses import ListenAddress
 from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
 from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
 from mtl.doors.peer_session import PeerSession
-from mtl.doors.places import ListenPlace
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
 from mtl.doors.websocket import BatchedWebSocket, DoorSocket, WebSocketServer, break_off
@@ -112,17 +112,17 @@ async def open_websocket_transport(
 
 async def listen(
     config: DoorConfig,
-    place: ListenPlace,
+    address: ListenAddress,
     authenticator: PeerAuthenticator,
     admit: Callable[[PeerAddress], PeerSession],
     serve_one: Callable[[Transport, PeerSession], Awaitable[None]],
 ) -> WebSocketServer:
-    """A server at a place; `serve_one` gets a connection and its session. Raises `OptionError`, `BindFailed`."""
+    """A server at an address; `serve_one` gets a connection and its session. Raises `OptionError`, `BindFailed`."""
 
     async def serve(websocket: DoorSocket) -> None:
         websocket.answer_close()  # contents have their own confirmations
         await serve_one(WebSocketTransport(websocket), websocket.session)
 
     server = WebSocketServer(config, authenticator, admit, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
-    await server.listen(place)
+    await server.listen(address)
     return server

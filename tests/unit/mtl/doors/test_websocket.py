@@ -16,11 +16,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 
+from mtl.doors.addresses import ListenAddress, listen_address
 from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
 from mtl.doors.limits import WS_OPEN_S
 from mtl.doors.peer_messages import DoorRefusal
-from mtl.doors.places import ListenPlace, place_of
 from mtl.doors.pools import Shares
 from mtl.doors.users import Bridges
 from mtl.doors.websocket import DoorSocket, Violation, WebSocketServer, admits, closing
@@ -31,7 +31,7 @@ from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
 from tests.support.aio import in_loop
 from tests.support.tls import Certificates
 
-ANYWHERE = ListenPlace("ws", "127.0.0.1", 0)
+ANYWHERE = ListenAddress("ws", "127.0.0.1", 0)
 ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
 LOGINS = SimpleNamespace(connect_as=print)
 HERE = Origin("https://example.org")
@@ -48,7 +48,7 @@ async def listening(
     serve_one: Callable[[DoorSocket], Awaitable[None]],
     config: DoorConfig | None = None,
     page: str | None = None,
-    place: ListenPlace = ANYWHERE,
+    place: ListenAddress = ANYWHERE,
 ) -> AsyncIterator[WebSocketServer]:
     config = config or DoorConfig()
     server = WebSocketServer(
@@ -277,7 +277,7 @@ async def test_invalid_configurations_are_refused(config: DoorConfig, words: str
 @in_loop
 async def test_an_endpoint_in_use_is_refused() -> None:
     async with listening(echo) as server:
-        place = place_of("mbws", server.endpoint)
+        place = listen_address("mbws", server.endpoint)
         with pytest.raises(BindFailed, match="choose another"):
             async with listening(echo, place=place):
                 pass

@@ -7,7 +7,7 @@ import pytest
 from mtl.log.cache import ReadCache
 from mtl.log.chunk import NewChunk
 from mtl.log.log import create_log, open_log
-from mtl.log.questions import ByTime, Chunk, Contents, NewestTime, NotInMemory, RangeFrom
+from mtl.log.queries import ByTime, Chunk, Contents, NewestTime, NotInMemory, RangeFrom
 from mtl.log.retention import Hold, RetentionPlan, RetentionPolicy, plan
 from mtl.log.segment import INDEX_ENTRY
 from tests.support.faulty_disk import FaultyDisk
@@ -26,9 +26,9 @@ def test_only_the_tail_is_in_memory(twin: FaultyDisk) -> None:
     chunk = reader.tail(28)
     assert chunk is not None
     assert (chunk.ref.base, bytes(chunk.body), chunk.place) == (27, b"newest", None)
-    for question in (Contents(1, 25, 10, 64), RangeFrom(1), ByTime(0, 0), NewestTime(1)):
+    for query in (Contents(1, 25, 10, 64), RangeFrom(1), ByTime(0, 0), NewestTime(1)):
         with pytest.raises(NotInMemory):
-            reader.answer_from_memory(question)
+            reader.answer_from_memory(query)
     assert reader.answer_from_memory(Contents(25, 27, 10, 64)) == (reader.tail(25),)
     assert reader.answer_from_memory(RangeFrom(25, contents=2)) == range_of(reader, 25, contents=2)
     writer.close()

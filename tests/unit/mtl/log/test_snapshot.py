@@ -15,7 +15,7 @@ from mtl.log.change import LogOptions, Trimmed
 from mtl.log.chunk import NewChunk
 from mtl.log.files import Disk, RealDisk
 from mtl.log.log import create_log, open_log
-from mtl.log.questions import Chunk, Contents, NewestTime, Range, RangeFrom
+from mtl.log.queries import Chunk, Contents, NewestTime, Range, RangeFrom
 from mtl.log.reader import LogReader
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of, read_all
@@ -169,14 +169,14 @@ def test_appended_contents_are_read_from_memory(twin: FaultyDisk) -> None:
     assert log.reader.snapshot().read(ref).obj is body
 
 
-# --- questions ----------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------
 
 
 def test_a_read_ends_with_its_range_or_its_octets(twin: FaultyDisk) -> None:
     snapshot = filled_log(twin).reader.snapshot()
 
-    def bases(question: Contents) -> list[int]:
-        found = snapshot.answer(question)
+    def bases(query: Contents) -> list[int]:
+        found = snapshot.answer(query)
         assert isinstance(found, tuple)
         return [chunk.ref.base for chunk in found if isinstance(chunk, Chunk)]
 

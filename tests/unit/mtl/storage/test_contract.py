@@ -121,7 +121,7 @@ def test_after_a_clock_that_was_ahead_times_are_those_of_the_clock(caller: Calle
         newest = {info.base: info.newest_time for info in caller.views[a].segments()}
         assert newest[max(base for base in newest if base <= 2)] in {start + SECOND, None}
         asked = [ByTime(start + us, caller.now_us) for us in (0, 1, SECOND, SECOND + 1, 3 * SECOND)]
-        found = [caller.ask(a, question) for question in asked]
+        found = [caller.ask(a, query) for query in asked]
         assert [None if ref is None else ref.base for ref in found] == [1, 2, 3, 4, None]
         # Once the clock has caught up the stamp may be right: nothing with a later stamp is left out.
         ref = caller.ask(a, ByTime(start + 3 * SECOND, start + 3600 * SECOND))
@@ -179,8 +179,8 @@ def test_bodies_are_read(caller: Caller) -> None:
     for n in range(5):
         caller.append(a, plain(bytes([n]) * 100))
 
-    def bases(question: Contents) -> list[int]:
-        return [chunk.ref.base for chunk in caller.ask(a, question)]
+    def bases(query: Contents) -> list[int]:
+        return [chunk.ref.base for chunk in caller.ask(a, query)]
 
     (chunk,) = caller.ask(a, Contents(2, 3, octets=1 << 20, most=10))
     assert chunk.body.readonly
@@ -217,9 +217,9 @@ def test_contents_in_memory_equal_those_read(caller: Caller) -> None:
         if chunk is not None:
             (read,) = caller.ask(a, Contents(sequence, sequence + 1, octets=0, most=1))
             assert (read.ref, bytes(read.body)) == (chunk.ref, bytes(chunk.body))
-        for question in (RangeFrom(sequence, 3), ByTime(sequence, caller.now_us), NewestTime(sequence)):
+        for query in (RangeFrom(sequence, 3), ByTime(sequence, caller.now_us), NewestTime(sequence)):
             with contextlib.suppress(NotInMemory):
-                assert view.answer_from_memory(question) == caller.ask(a, question)
+                assert view.answer_from_memory(query) == caller.ask(a, query)
 
 
 def test_an_empty_log_has_no_contents(caller: Caller) -> None:

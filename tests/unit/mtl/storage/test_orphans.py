@@ -8,7 +8,7 @@ import pytest
 
 from mtl.errors import StorageFailed
 from mtl.log.log import create_log
-from mtl.storage.keys import place_of
+from mtl.storage.keys import directory_of
 from mtl.storage.orphans import Orphan, Orphans, may_own, read_orphan
 from mtl.storage.records import ResourceRecord, StageRecord, encode_owner
 from tests.support.faulty_disk import FaultyDisk
@@ -28,7 +28,7 @@ def disk() -> FaultyDisk:
 
 
 def test_places_of_orphans_are_found() -> None:
-    assert (place_of(RESOURCE), place_of(STAGE)) == ("resources/l1", "stages/s1")
+    assert (directory_of(RESOURCE), directory_of(STAGE)) == ("resources/l1", "stages/s1")
 
 
 def test_an_orphan_is_described_by_its_owner(disk: FaultyDisk) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_mtl.options import kinds
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace, ReadPlaces
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPosition, ReadPositions
 
 
 @pytest.mark.parametrize(
@@ -26,26 +26,34 @@ from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace, ReadPl
         (kinds.names, '["a,1", "b"]', ("a,1", "b")),
         (kinds.pattern, "orders-.*", "orders-.*"),
         (kinds.pattern, r"orders-\pN+\z", r"orders-\pN+\z"),  # RE2's, not Python's
-        (kinds.starting, "earliest", ReadPlaces(EARLIEST)),
-        (kinds.starting, "Latest", ReadPlaces(LATEST)),
-        (kinds.starting, "group", ReadPlaces(GROUP)),
+        (kinds.starting, "earliest", ReadPositions(EARLIEST)),
+        (kinds.starting, "Latest", ReadPositions(LATEST)),
+        (kinds.starting, "group", ReadPositions(GROUP)),
         (
             kinds.starting,
             '{"a": 17, "b": -1, "c": -2, "d": "group"}',
-            ReadPlaces(None, {"a": ReadPlace("sequence", 17), "b": LATEST, "c": EARLIEST, "d": GROUP}),
+            ReadPositions(None, {"a": ReadPosition("sequence", 17), "b": LATEST, "c": EARLIEST, "d": GROUP}),
         ),
         (
             kinds.ending,
             '{"a": 17, "b": "latest"}',
-            ReadPlaces(None, {"a": ReadPlace("sequence", 17), "b": LATEST}),
+            ReadPositions(None, {"a": ReadPosition("sequence", 17), "b": LATEST}),
         ),
-        (kinds.instant, "1700000000000", ReadPlaces(ReadPlace("time", 1_700_000_000_000_000))),
-        (kinds.instant, "2023-11-14T22:13:20.000001Z", ReadPlaces(ReadPlace("time", 1_700_000_000_000_001))),
-        (kinds.instant, "2023-11-15T00:13:20+02:00", ReadPlaces(ReadPlace("time", 1_700_000_000_000_000))),
+        (kinds.instant, "1700000000000", ReadPositions(ReadPosition("time", 1_700_000_000_000_000))),
+        (
+            kinds.instant,
+            "2023-11-14T22:13:20.000001Z",
+            ReadPositions(ReadPosition("time", 1_700_000_000_000_001)),
+        ),
+        (
+            kinds.instant,
+            "2023-11-15T00:13:20+02:00",
+            ReadPositions(ReadPosition("time", 1_700_000_000_000_000)),
+        ),
         (
             kinds.instants,
             '{"a": 1700000000000}',
-            ReadPlaces(None, {"a": ReadPlace("time", 1_700_000_000_000_000)}),
+            ReadPositions(None, {"a": ReadPosition("time", 1_700_000_000_000_000)}),
         ),
         (kinds.one_of("error", "latest"), "Error", "error"),
     ],
@@ -125,8 +133,8 @@ def test_any_text_is_parsed_or_refused(parse: Callable[[str], object], text: str
 
 def test_positions_per_resource_are_parsed() -> None:
     named = kinds.starting('{"a": 17}')
-    assert named.of("a", EARLIEST) == ReadPlace("sequence", 17)
+    assert named.of("a", EARLIEST) == ReadPosition("sequence", 17)
     assert named.of("found later", EARLIEST) == EARLIEST
-    assert ReadPlaces(LATEST).of("any", EARLIEST) == LATEST
+    assert ReadPositions(LATEST).of("any", EARLIEST) == LATEST
     assert kinds.starting('{"a": 17, "b": "group"}').uses("group")
     assert not named.uses("group")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import OptionError
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace, ReadPlaces
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPosition, ReadPositions
 from pyspark_mtl.options.settings import (
     Bodies,
     Creation,
@@ -93,7 +93,7 @@ def test_the_defaults_of_a_stream() -> None:
     settings = stream()
     assert settings.connect.endpoint == "tcp://127.0.0.1:5975"
     assert (settings.resources, settings.pattern, settings.group) == (("a",), None, None)
-    assert settings.starting == ReadPlaces(LATEST)
+    assert settings.starting == ReadPositions(LATEST)
     assert settings.fail_on_data_loss
     assert not settings.include_properties
     assert not settings.confirm_on_start
@@ -102,12 +102,12 @@ def test_the_defaults_of_a_stream() -> None:
 
 
 def test_the_defaults_of_a_batch() -> None:
-    assert (batch().starting, batch().ending) == (ReadPlaces(EARLIEST), ReadPlaces(LATEST))
+    assert (batch().starting, batch().ending) == (ReadPositions(EARLIEST), ReadPositions(LATEST))
 
 
 def test_with_a_group_reading_starts_at_its_cursor_by_default() -> None:
-    assert stream(group="g").starting == ReadPlaces(GROUP)
-    assert stream(group="g", startingOffsets="earliest").starting == ReadPlaces(EARLIEST)
+    assert stream(group="g").starting == ReadPositions(GROUP)
+    assert stream(group="g", startingOffsets="earliest").starting == ReadPositions(EARLIEST)
 
 
 def test_limits_can_be_combined() -> None:
@@ -121,7 +121,7 @@ def test_limits_can_be_combined() -> None:
 def test_a_pattern_may_have_positions_for_some_resources() -> None:
     given = parse(lowered(resourcePattern="a.*", startingOffsets='{"a1": 5}'))
     settings = read_settings(given, streaming=True)
-    assert settings.starting.of("a1", EARLIEST) == ReadPlace("sequence", 5)
+    assert settings.starting.of("a1", EARLIEST) == ReadPosition("sequence", 5)
     assert settings.starting.of("a2", EARLIEST) == EARLIEST
 
 
@@ -279,7 +279,7 @@ def test_precedence_of_starting_options_is_that_of_kafka(which: str, streaming: 
         options.pop(name or "", None)
         places = getattr(read_settings(parse(options), streaming=streaming), which)
         found.append(places.of("a", LATEST))
-    assert found == [ReadPlace("time", 1_000), ReadPlace("time", 2_000), ReadPlace("sequence", 7)]
+    assert found == [ReadPosition("time", 1_000), ReadPosition("time", 2_000), ReadPosition("sequence", 7)]
 
 
 # --- bodies -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from mtl.errors import Fenced, OptionError, Refused
 from pyspark_mtl.limits import PARALLEL_REQUESTS
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPosition
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.driver import Driver, driver_id
 from pyspark_mtl.source.offsets import Position
@@ -45,16 +45,16 @@ def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
 
 @pytest.mark.parametrize(
     ("place", "sequence"),
-    [(EARLIEST, 7), (LATEST, 51), (ReadPlace("sequence", 20), 20), (ReadPlace("time", 5), 30)],
+    [(EARLIEST, 7), (LATEST, 51), (ReadPosition("sequence", 20), 20), (ReadPosition("time", 5), 30)],
 )
-def test_positions_are_located(client: FakeClient, place: ReadPlace, sequence: int) -> None:
+def test_positions_are_located(client: FakeClient, place: ReadPosition, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
     assert driver.locate([(driver.find()["a"], place)]) == [sequence]
 
 
 def test_a_time_after_all_contents_is_an_error_unless_latest_is_chosen() -> None:
-    at = ReadPlace("time", 99)
+    at = ReadPosition("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
         driver.locate([(driver.find()["a"], at)])
@@ -81,9 +81,9 @@ def test_octets_are_located_by_the_broker() -> None:
 def test_places_of_all_kinds_are_located_together_and_in_order(client: FakeClient) -> None:
     client.times[5] = 30
     driver = Driver(settings(group="g"))
-    found, at = driver.find()["a"], ReadPlace("time", 5)
+    found, at = driver.find()["a"], ReadPosition("time", 5)
     client.positions["g", "a"] = 33
-    places = [(found, place) for place in (LATEST, at, GROUP, EARLIEST, at, ReadPlace("sequence", 20))]
+    places = [(found, place) for place in (LATEST, at, GROUP, EARLIEST, at, ReadPosition("sequence", 20))]
     assert driver.locate(places) == [51, 30, 33, 7, 30, 20]
     assert driver.locate_ends([(found, place) for place in (at, LATEST, at)]) == [30, 51, 30]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mtl.errors import DataLoss, OptionError, Refused
 from mtl.wire.control import Description
 from mtl.wire.history import History
-from pyspark_mtl.options.kinds import ReadPlace
+from pyspark_mtl.options.kinds import ReadPosition
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.offsets import INITIAL, Offset, Position, between
 from pyspark_mtl.source.progress import WAIT_S, Progress
@@ -74,16 +74,16 @@ class FakeBroker:
         return {name: History(self.logs[name].epochs, self.logs[name].next) for name in asked}
 
     def locate(
-        self, wanted: Sequence[tuple[Description, ReadPlace]], *, create_cursors: bool = False
+        self, wanted: Sequence[tuple[Description, ReadPosition]], *, create_cursors: bool = False
     ) -> list[int]:
         return [self._locate(found, place) for found, place in wanted]
 
-    def _locate(self, found: Description, place: ReadPlace) -> int:
+    def _locate(self, found: Description, place: ReadPosition) -> int:
         if place.kind == "group":
             return self.cursors.setdefault(found.resource, found.earliest)
         return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
 
-    def locate_ends(self, wanted: Sequence[tuple[Description, ReadPlace]]) -> list[int]:
+    def locate_ends(self, wanted: Sequence[tuple[Description, ReadPosition]]) -> list[int]:
         return [min(self.since.get(found.resource, found.next), found.next) for found, _ in wanted]
 
     def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:

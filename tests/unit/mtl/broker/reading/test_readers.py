@@ -557,7 +557,7 @@ def test_contents_are_read_ahead_during_sending(cold: Rig) -> None:
         received += flow.numbers()
     (ahead,) = cold.held
     assert isinstance(ahead, Read)
-    assert ahead.question == Contents(65, 201, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
+    assert ahead.query == Contents(65, 201, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
     cold.let_go()
     while received[-1] < 200:
         flow.confirm(received[-1])

@@ -28,8 +28,8 @@ _HIGHEST_PORT = 65_535
 _PORT_DIGITS = 5
 
 
-class ListenPlace(NamedTuple):
-    """A place to listen at: `host` and `port` (0: any free one), or with ipc the path as `host`."""
+class ListenAddress(NamedTuple):
+    """An address to listen at: `host` and `port` (0: any free one), or with ipc the path as `host`."""
 
     transport: str
     host: str
@@ -47,7 +47,7 @@ class ListenPlace(NamedTuple):
         return f"{self.transport}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def place_of(door: str, listen: str | None, *, secure: bool = False) -> ListenPlace:
+def listen_address(door: str, listen: str | None, *, secure: bool = False) -> ListenAddress:
     """Parse a door's `listen`; None is its default. `secure`: there is a certificate. Raises `OptionError`."""
     text = listen or DEFAULTS[door]
     transport, separator, rest = text.rpartition("://")
@@ -61,9 +61,9 @@ def place_of(door: str, listen: str | None, *, secure: bool = False) -> ListenPl
     if transport not in TRANSPORTS[door]:
         raise OptionError(f"listen {text!r}: the door {door} listens on {', '.join(TRANSPORTS[door])}")
     if transport == "ipc":
-        return ListenPlace(transport, rest, 0)
+        return ListenAddress(transport, rest, 0)
     try:
-        return ListenPlace(transport, *host_and_port(rest))
+        return ListenAddress(transport, *host_and_port(rest))
     except OptionError as error:
         raise OptionError(
             f"listen {text!r} is not HOST:PORT, such as {DEFAULTS[door].partition('://')[2]}"

@@ -1,6 +1,6 @@
-"""Questions about the contents of a log, and their answers, as values.
+"""Queries of the contents of a log, and their answers, as values.
 
-A question is answered at once if everything it needs is in memory (`NotInMemory` otherwise), or by a `Snapshot`, which
+A query is answered at once if everything it needs is in memory (`NotInMemory` otherwise), or by a `Snapshot`, which
 reads the disk.
 """
 
@@ -17,7 +17,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Asks(Generic[A_co]):
-    """A question whose answer is an `A`."""
+    """A query whose answer is an `A`."""
 
     __slots__ = ()
 
@@ -91,26 +91,26 @@ class NewestTime(Asks[int | None]):
     base: int
 
 
-Question: TypeAlias = Contents | ByTime | RangeFrom | NewestTime
+LogQuery: TypeAlias = Contents | ByTime | RangeFrom | NewestTime
 Answer: TypeAlias = tuple[Chunk, ...] | ChunkRef | Range | int | None
 
 
 def collect(
-    question: Contents,
+    query: Contents,
     earliest: int,
     find: Callable[[int], ChunkRef | None],
     read: Callable[[ChunkRef], Chunk],
 ) -> tuple[Chunk, ...]:
     """The answer to `Contents` of a log that begins at `earliest`. `find` gives the chunk that holds a sequence.
 
-    An error after the first chunk ends the answer. The next question begins there, and has the error as its answer.
+    An error after the first chunk ends the answer. The next query begins there, and has the error as its answer.
     """
     found: list[Chunk] = []
     octets = 0
-    ref = find(max(question.first, earliest))
-    while ref is not None and ref.base < question.end:
+    ref = find(max(query.first, earliest))
+    while ref is not None and ref.base < query.end:
         octets += ref.size
-        if found and (octets > question.octets or len(found) >= question.most):
+        if found and (octets > query.octets or len(found) >= query.most):
             break
         try:
             found.append(read(ref))

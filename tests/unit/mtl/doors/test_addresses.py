@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.doors.places import DEFAULTS, TRANSPORTS, ListenPlace, host_and_port, place_of
+from mtl.doors.addresses import DEFAULTS, TRANSPORTS, ListenAddress, host_and_port, listen_address
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
 
@@ -17,24 +17,24 @@ def test_default_endpoints_of_doors_differ() -> None:
 @pytest.mark.requirement("MC0-30")
 def test_every_default_endpoint_is_local() -> None:
     assert DEFAULTS.keys() == TRANSPORTS.keys()
-    assert all(place_of(door, None).local for door in DEFAULTS)
-    assert str(place_of("mc0", None)).endswith(":61616")
+    assert all(listen_address(door, None).local for door in DEFAULTS)
+    assert str(listen_address("mc0", None)).endswith(":61616")
 
 
 @pytest.mark.parametrize("door", TRANSPORTS)
 def test_host_and_port_suffice_for_every_door(door: str) -> None:
     transport = TRANSPORTS[door][0]
     for place in ("127.0.0.1:80", f"{transport}://127.0.0.1:80"):
-        assert place_of(door, place) == ListenPlace(transport, "127.0.0.1", 80)
-    assert str(place_of(door, "[::1]:80")) == f"{transport}://[::1]:80"
+        assert listen_address(door, place) == ListenAddress(transport, "127.0.0.1", 80)
+    assert str(listen_address(door, "[::1]:80")) == f"{transport}://[::1]:80"
 
 
 def test_other_transports_need_their_scheme() -> None:
-    assert place_of("mc0", "ipc:///run/mc0") == ListenPlace("ipc", "/run/mc0", 0)
-    assert str(place_of("mc0", "ipc:///run/mc0")) == "ipc:///run/mc0"
-    assert place_of("reactive", "ws://[::]:0") == ListenPlace("ws", "::", 0)
-    assert place_of("reactive", "wss://[::]:0", secure=True) == ListenPlace("ws", "::", 0)
-    assert place_of("mbws", "[::]:0", secure=True) == ListenPlace("ws", "::", 0)
+    assert listen_address("mc0", "ipc:///run/mc0") == ListenAddress("ipc", "/run/mc0", 0)
+    assert str(listen_address("mc0", "ipc:///run/mc0")) == "ipc:///run/mc0"
+    assert listen_address("reactive", "ws://[::]:0") == ListenAddress("ws", "::", 0)
+    assert listen_address("reactive", "wss://[::]:0", secure=True) == ListenAddress("ws", "::", 0)
+    assert listen_address("mbws", "[::]:0", secure=True) == ListenAddress("ws", "::", 0)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_other_transports_need_their_scheme() -> None:
 )
 def test_an_invalid_endpoint_is_named(door: str, listen: str, secure: bool) -> None:
     with pytest.raises(OptionError, match=listen):
-        place_of(door, listen, secure=secure)
+        listen_address(door, listen, secure=secure)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_invalid_endpoint_is_named(door: str, listen: str, secure: bool) -> N
     ],
 )
 def test_endpoints_reachable_by_others_are_not_local(listen: str, local: bool) -> None:
-    assert place_of("mc0", listen).local is local
+    assert listen_address("mc0", listen).local is local
 
 
 def test_hosts_and_ports_are_parsed() -> None:
