@@ -53,7 +53,7 @@ TESTED_ELSEWHERE = {
     "mtl.storage.memory_log": "tests/unit/mtl/storage/test_contract.py",
     "mtl.storage.keys": "definitions; tests/unit/mtl/storage/test_orphans.py, test_local.py",
     "mtl.doors.logins": "tests/integration/test_door_peers.py, with a real broker",
-    "mtl.doors.listening": "tests/integration/test_door_tls.py, tests/unit/mtl/doors/test_websocket.py",
+    "mtl.doors.listening": "tests/integration/test_door_tls.py, tests/unit/mtl/doors/test_websocket_server.py",
     "mtl.doors.mbws.door": "tests/integration/test_door_mbws.py",
     "mtl.doors.mbws.peering": "tests/integration/test_door_mbws_peering.py",
     "mtl.doors.micromessage.door": "tests/integration/test_door_micromessage.py",

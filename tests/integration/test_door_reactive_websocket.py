@@ -222,7 +222,7 @@ async def test_memory_for_a_stuck_subscriber_is_bounded(
         await client.send(codec.Subscribe(name, 1, 2**63 - 1))
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         transport = peer._link._transport
-        await until(lambda: transport._websocket.paused)
+        await until(lambda: not transport._websocket._writable.is_set())
         assert transport.waiting < 4 * RS_PART
         assert await client.receive() == codec.Subscribed(1)
         numbers: list[int] = []

@@ -9,13 +9,13 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 from websockets.typing import Origin, Subprotocol
 
 from mtl.client.aio import Connection
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
 from mtl.doors.mbws.session import MBWS
 from mtl.doors.running import Door
-from mtl.doors.websocket import break_off
 from mtl.testing import RunningBroker
 from tests.support.doors import door
 
@@ -78,7 +78,8 @@ class Bare:
             return self.socket.close_code
 
     def break_off(self) -> None:
-        break_off(self.socket)
+        if self.socket.state is not State.CLOSED:
+            self.socket.transport.abort()
 
 
 @asynccontextmanager
@@ -99,10 +100,11 @@ async def bare(
         additional_headers=None if authorization is None else {"Authorization": authorization},
     )
     assert socket.subprotocol == subprotocol
+    client = Bare(socket)
     try:
-        yield Bare(socket)
+        yield client
     finally:
-        break_off(socket)
+        client.break_off()
 
 
 def numbered(address: str, numbers: range) -> list[Message]:

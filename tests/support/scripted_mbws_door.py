@@ -7,11 +7,9 @@ import ssl
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close, CloseCode
 
 from mtl.doors.clients import reconnect_forever
@@ -43,9 +41,8 @@ class ScriptedSocket:
         self._written = asyncio.Event()
         self._readable = asyncio.Event()
         self._all_read = asyncio.Event()
-        self.connection_lost_waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.protocol = SimpleNamespace(close_rcvd=None)
-        self.transport = SimpleNamespace(abort=self.lose)
+        self.ended = asyncio.Event()
+        self.close_received: Close | None = None
 
     # --- the door's end -------------------------------------------------------------------------------------
 
@@ -74,13 +71,12 @@ class ScriptedSocket:
 
     def lose(self) -> None:
         """The network breaks the connection."""
-        if not self.connection_lost_waiter.done():
-            self.connection_lost_waiter.set_result(None)
-            self._readable.set()
+        self.ended.set()
+        self._readable.set()
 
     def end(self, code: int, reason: str = "") -> None:
         """Close the WebSocket."""
-        self.protocol.close_rcvd = Close(code, reason)
+        self.close_received = Close(code, reason)
         self.lose()
 
     # --- the client's end -----------------------------------------------------------------------------------
@@ -89,25 +85,28 @@ class ScriptedSocket:
         await self.send_all([message])
 
     async def send_all(self, messages: Iterable[bytes | str]) -> None:
-        self._check_open()
+        if self.ended.is_set():
+            raise ConnectionResetError
         assert not self.closes, "a client sends nothing after its Close"
         self.writes.append(list(messages))
         self.frames += map(decode, self.writes[-1])
         self._written.set()
         await self.writable.wait()
 
-    async def recv(self) -> bytes | str:
-        while not self.unread:
-            self._check_open()
+    async def messages(self) -> list[bytes | str]:
+        while not self.unread and not self.ended.is_set():
             self._readable.clear()
             await self._readable.wait()
-        return self.unread.popleft()
-
-    async def recv_all(self) -> list[bytes | str]:
-        messages = [await self.recv(), *self.unread]
+        messages = [*self.unread]
         self.unread.clear()
         self._all_read.set()
         return messages
+
+    def drop(self) -> None:
+        self.lose()
+
+    async def wait_closed(self) -> None:
+        await self.ended.wait()
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
         """The door answers at once, but the client has to read everything before the answer."""
@@ -121,10 +120,6 @@ class ScriptedSocket:
             self.lose()
         else:
             self.end(code)
-
-    def _check_open(self) -> None:
-        if self.connection_lost_waiter.done():
-            raise ConnectionClosedError(self.protocol.close_rcvd, None)
 
 
 class ScriptedDoor:

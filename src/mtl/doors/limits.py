@@ -89,6 +89,9 @@ WS_QUEUE = 1
 """WebSocket: queued received messages of one connection; above it its socket is not read. One read of the socket
 (256 KiB in asyncio) can exceed it."""
 
+WS_FRAGMENTS = 4096
+"""WebSocket: fragments of one message; each is an object, also an empty one."""
+
 WS_WRITE = 64 << 10
 """WebSocket: octets buffered for a peer that reads slowly; above it senders wait."""
 

@@ -1,64 +1,38 @@
-"""Common parts of doors on WebSocket (RFC 6455): the server with TLS and origin checks, and its end of a connection.
+"""One end of a WebSocket (RFC 6455) in an event loop, for doors and their clients. The library's `ServerProtocol` and
+`ClientProtocol` (sans IO) are the protocol; this is their connection to an asyncio transport.
 
-Browsers let any page open a WebSocket to any host that the user can reach, and name the page's origin in `Origin`.
-Admitted are requests without Origin (not from a browser), configured origins, and pages served by this door, if its
-host is an IP address or localhost: any other name could belong to an attacker and resolve to this host (DNS
-rebinding).
+The library's own connections lack what a door needs. Messages that arrive together are handed out together, and those
+of one `send_all` are one write: a system call and a turn of the event loop for each message would cost more than all
+other work for a small message. The answer to a Close can wait until everything before it was processed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import logging
 import socket
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
-from functools import partial
-from http import HTTPStatus
-from typing import Any, cast
-from urllib.parse import urlsplit
+from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final, cast
 
-from websockets.asyncio.connection import Connection as WebSocket
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import NegotiationError, TooManyFragments
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.client import ClientProtocol
+from websockets.frames import Close, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import Event, State
-from websockets.typing import DataLike, Subprotocol
+from websockets.protocol import SEND_EOF, State
+from websockets.server import ServerProtocol
+from websockets.typing import BytesLike
 
-from mtl.doors.addresses import ListenAddress
-from mtl.doors.authentication import AccessDenied, PeerAuthenticator
-from mtl.doors.config import DoorConfig
-from mtl.doors.failure_log import PeerAddress
 from mtl.doors.limits import (
-    DOOR_LOGIN_S,
     WS_CLOSE_S,
+    WS_FRAGMENTS,
     WS_KEEPALIVE_S,
-    WS_OPEN_S,
     WS_PING_S,
     WS_QUEUE,
-    WS_SILENT_S,
     WS_WRITE,
 )
-from mtl.doors.listening import bound, door_entrance, listening_sockets, logged_in, tls
-from mtl.doors.peer_messages import DoorRefusal, peer_message
-from mtl.doors.peer_session import PeerSession
-from mtl.errors import Malformed, Refused
-from mtl.wire.control import OVERLOADED
+from mtl.errors import Malformed
 
-log = logging.getLogger("mtl.doors.websocket")
-log.setLevel(logging.WARNING)  # at INFO the library logs every connection's begin and end
-
-_LONGEST_REASON = 123
-"""Octets of a Close's reason (RFC 6455, 5.5)."""
-
-_PAGE_HEADERS = {
-    "Content-Type": "text/html; charset=utf-8",
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "connect-src 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
+_DATA: Final = frozenset((Opcode.CONT, Opcode.TEXT, Opcode.BINARY))
 
 
 class Violation(Malformed):
@@ -69,204 +43,295 @@ class Violation(Malformed):
         self.code = code
 
 
-class BatchedWebSocket(WebSocket):
-    """A WebSocket of either side that sends and receives messages in batches: one system call and one turn of the event
-    loop per message would cost more than all other work for a small message.
+class WebSocket(asyncio.Protocol):
+    """See the module. One task receives. `silence` is how long a ping may be unanswered before the connection is broken
+    off, in seconds, by default for ever.
     """
 
-    unread_messages = 0
-    """Number of messages that were received and not taken."""
+    transport: asyncio.Transport
+
+    def __init__(self, protocol: ServerProtocol | ClientProtocol, silence: float | None = None) -> None:
+        self.ended = asyncio.Event()
+        """The connection has ended: nothing is sent or received any more."""
+        self.closed_by_peer = False
+        """Whether the peer sent a Close, first or as an answer."""
+        self._protocol = protocol
+        self._silence = silence
+        self._loop = asyncio.get_running_loop()
+        self._receives = True
+        self._messages: list[str | bytes] = []
+        self._fragments: list[BytesLike] = []
+        self._is_text = False
+        self._readable = asyncio.Event()
+        self._wrong: Malformed | None = None
+        self._read_paused = False
+        self._pongs_unsent = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._output_ended = False
+        self._close_sent = False
+        self._holds_answer = False
+        self._unanswered_since: float | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def remote_address(self) -> Any:
+        """The `getpeername` of the socket."""
+        return self.transport.get_extra_info("peername")
+
+    @property
+    def close_received(self) -> Close | None:
+        """The Close of the peer, after the end of the connection."""
+        return self._protocol.close_exc.rcvd
+
+    @property
+    def unsent(self) -> int:
+        """Octets that are buffered for the peer."""
+        return self.transport.get_write_buffer_size()
+
+    # --- receiving ------------------------------------------------------------------------------------------
+
+    async def messages(self) -> list[str | bytes]:
+        """The next message and all that are available with it; an empty list when there are no more. Raises
+        `Malformed` for an invalid message, after the messages before it were returned.
+        """
+        await self._readable.wait()
+        messages, self._messages = self._messages, []
+        if self._receives:
+            self._readable.clear()
+        self._update_reading()
+        if not messages and self._wrong is not None:
+            raise self._wrong
+        return messages
+
+    def stop_receiving(self, wrong: Malformed | None = None) -> None:
+        """Receive no further messages: `messages` returns those that are there, then none, or raises `wrong`."""
+        if self._receives:
+            self._receives = False
+            self._wrong = wrong
+            self._fragments.clear()
+            self._readable.set()
+
+    def drop_input(self) -> None:
+        """Read and drop everything from now on. Closing a socket with unread input resets the connection, and the peer
+        would lose our last messages.
+        """
+        self.stop_receiving()
+        self._messages.clear()
+        self._update_reading()
+
+    def _receive_frame(self, frame: Frame) -> None:
+        if frame.opcode in _DATA:
+            if self._receives:
+                self._receive_fragment(frame)
+        elif frame.opcode is Opcode.CLOSE:
+            self.closed_by_peer = True
+            if self._close_sent:
+                self._holds_answer = False
+            self.stop_receiving()
+        elif frame.opcode is Opcode.PONG:
+            self._unanswered_since = None
+        elif not self._writable.is_set():  # the pongs of a peer that does not read must not pile up
+            self._pongs_unsent = True
+            self._update_reading()
+
+    def _receive_fragment(self, frame: Frame) -> None:
+        octets: BytesLike = frame.data
+        if not frame.fin or self._fragments:
+            self._is_text = self._is_text if self._fragments else frame.opcode is Opcode.TEXT
+            self._fragments.append(octets)
+            if len(self._fragments) > WS_FRAGMENTS:
+                self._refuse(CloseCode.MESSAGE_TOO_BIG, f"a message has {WS_FRAGMENTS} fragments at most")
+            if not frame.fin or not self._receives:
+                return
+            octets = b"".join(self._fragments)
+            self._fragments.clear()
+        else:
+            self._is_text = frame.opcode is Opcode.TEXT
+        try:
+            self._messages.append(str(octets, "utf-8") if self._is_text else bytes(octets))
+        except UnicodeDecodeError:
+            self._refuse(CloseCode.INVALID_DATA, "a text message is UTF-8")
+        self._readable.set()
+        self._update_reading()
+
+    def _refuse(self, code: CloseCode, words: str) -> None:
+        self._close_sent = True
+        self._protocol.fail(code, words)
+        self.stop_receiving(Violation(code, words))
+
+    def _update_reading(self) -> None:
+        """Read from the socket only while there is room."""
+        full = len(self._messages) > WS_QUEUE or self._pongs_unsent
+        if full != self._read_paused:
+            self._read_paused = full
+            if full:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    async def send(self, message: str | bytes) -> None:
+        """As `send_all`, for one message."""
+        await self.send_all((message,))
 
     async def send_all(self, messages: Iterable[str | bytes]) -> None:
-        """Send them with one write. Raises `ConnectionClosed`."""
-        if self.state is not State.OPEN:
-            await self.send(b"")  # raises the error of the closed connection
+        """Send messages with one write, and wait until the peer has read most of them; nothing after the peer's Close.
+        Raises `ConnectionResetError` when the connection is closed otherwise.
+        """
+        if self._protocol.state is not State.OPEN and not self.closed_by_peer:
+            raise ConnectionResetError("the WebSocket is closed")
+        self.write(messages)
+        await self.drain()
+
+    def write(self, messages: Iterable[str | bytes]) -> None:
+        """Send messages without waiting for the peer. Ignored when the connection is closed."""
+        if self._protocol.state is not State.OPEN:
             return
         for message in messages:
             if isinstance(message, str):
-                self.protocol.send_text(message.encode())
+                self._protocol.send_text(message.encode())
             else:
-                self.protocol.send_binary(message)
-        self.transport.writelines(self.protocol.data_to_send())
-        await self.drain()
+                self._protocol.send_binary(message)
+        self._flush()
 
-    async def recv_all(self) -> list[str | bytes]:
-        """The next message and all that are available with it. Raises as `recv`."""
-        messages = [await self.recv()]
-        while self.unread_messages:
-            messages.append(await self.recv())
-        return messages
+    async def drain(self) -> None:
+        """Wait until the peer has read most of what was sent. Raises `ConnectionResetError` when it never will."""
+        await self._writable.wait()
+        if self.ended.is_set():
+            raise ConnectionResetError("the WebSocket has ended")
 
-    async def recv(self, decode: bool | None = None) -> Any:
-        """The next message."""
-        message = await super().recv(decode)
-        self.unread_messages -= 1
-        return message
+    def _flush(self) -> None:
+        """Write the output of the protocol, except an answer to a Close that has to wait."""
+        if self.closed_by_peer and self._holds_answer:
+            return
+        output = self._protocol.data_to_send()
+        if not output or self._output_ended or self.transport.is_closing():
+            return
+        last = output[-1] == SEND_EOF
+        if last:
+            output.pop()
+        if output:
+            self.transport.writelines(output)
+        if last:
+            self._end_output()
+        if self._close_timer is None and self._protocol.close_expected():
+            self._close_timer = self._loop.call_later(WS_CLOSE_S, self.drop)
 
-    def process_event(self, event: Event) -> None:
-        """Count messages."""
-        super().process_event(event)
-        if isinstance(event, Frame) and event.fin and event.opcode <= Opcode.BINARY:
-            self.unread_messages += 1
+    def _end_output(self) -> None:
+        self._output_ended = True
+        if self.transport.can_write_eof():
+            with suppress(OSError):  # the peer has broken the connection
+                self.transport.write_eof()
+        else:  # TLS has no half of an end
+            self.transport.close()
 
+    # --- pings ----------------------------------------------------------------------------------------------
 
-class DoorSocket(BatchedWebSocket, ServerConnection):
-    """One WebSocket at a door.
+    def start_pings(self) -> None:
+        """Send a ping from time to time, after the handshake."""
+        self._ping_timer = self._loop.call_later(WS_PING_S, self._ping)
 
-    The answer to a peer's Close is sent by `answer_close`: it confirms that everything before the Close has arrived, so
-    the door processes that first.
-    """
-
-    session: PeerSession
-    """The peer's session at the door, from its log-in on."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._holding = True
-        self._stopped = False
-        self._wrong: Violation | None = None
-
-    @property
-    def origin(self) -> str | None:
-        """The origin of the page that opened this; None for a client that is not a browser."""
-        return self.protocol.origin
-
-    @property
-    def closed_by_peer(self) -> bool:
-        """Whether the peer sent Close; otherwise the connection is open or was lost."""
-        return self.protocol.close_rcvd is not None
-
-    async def message(self) -> str | bytes | None:
-        """The next message; None when there are no more. Raises `Violation` for an invalid message."""
-        try:
-            message = await self.recv_messages.get()
-            self.unread_messages -= 1
-            return message
-        except EOFError:
-            close = self.protocol.close_sent
-            if close is not None and self.protocol.parser_exc is not None:  # the library refused it already
-                raise Violation(CloseCode(close.code), close.reason) from self.protocol.parser_exc
-            return None
-        except TooManyFragments as wrong:
-            raise Violation(CloseCode.MESSAGE_TOO_BIG, str(wrong)) from wrong
-        except UnicodeDecodeError as wrong:
-            raise Violation(CloseCode.INVALID_DATA, "a text message is UTF-8") from wrong
-
-    async def messages(self) -> list[str | bytes]:
-        """The next message and all that are available with it; an empty list when there are no more. Raises as
-        `message`, after the messages before the invalid one were returned.
-        """
-        if self._wrong is not None:
-            raise self._wrong
-        messages = []
-        try:
-            while (message := await self.message()) is not None:
-                messages.append(message)
-                if not self.unread_messages:
-                    break
-        except Violation as wrong:
-            if not messages:
-                raise
-            self._wrong = wrong
-        return messages
-
-    def stop_receiving(self) -> None:
-        """Stop receiving: `message` returns the messages that are there, then None."""
-        self._stopped = True
-        self.recv_messages.close()
-
-    def answer_close(self) -> None:
-        """Answer the peer's Close; does nothing if there is none."""
-        self._holding = False
-        self.close_deadline = None
-        self.send_data()
-
-    async def refuse(self, error: BaseException) -> None:
-        """End with the close code and the text of an error, within WS_CLOSE_S.
-
-        A Close that the peer sent meanwhile is not answered: not everything before it was processed.
-        """
-        if self.closed_by_peer:
+    def _ping(self) -> None:
+        if self._protocol.state is not State.OPEN:
+            return
+        now = self._loop.time()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        if self._silence is not None and now - self._unanswered_since >= self._silence:
             self.drop()
             return
-        await self._drain_until(asyncio.create_task(self.close(*closing(error))))
+        self._protocol.send_ping(b"")
+        self._flush()
+        self.start_pings()
 
-    async def end_without_close(self) -> None:
-        """End without a Close, so that the peer can reconnect. Sent messages are still delivered."""
-        if not self.transport.is_closing() and self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
-        await self._drain_until(asyncio.create_task(self.wait_closed()))
+    # --- the end --------------------------------------------------------------------------------------------
 
-    def drop(self) -> None:
-        """Break the connection, at once. Harmless when repeated."""
-        break_off(self)
+    async def close(self, code: CloseCode = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
+        """Send a Close and wait for the end, at most WS_CLOSE_S. Harmless when repeated."""
+        if self._protocol.state is State.OPEN:
+            self._close_sent = True
+            self._protocol.send_close(code, reason)
+            self._flush()
+        await self.wait_closed()
 
-    async def _drain_until(self, ending: asyncio.Task[None]) -> None:
-        """Read and drop everything from the peer until the end: closing a socket with unread input resets the
-        connection, and the peer would lose our last messages.
-        """
-        self.stop_receiving()
-        self.recv_messages.frames.queue.clear()
-        self.recv_messages.maybe_resume()
+    async def wait_closed(self) -> None:
+        """Wait for the end of the connection, at most WS_CLOSE_S; then it is broken off."""
         try:
             async with asyncio.timeout(WS_CLOSE_S):
-                await asyncio.shield(ending)
+                await self.ended.wait()
         except TimeoutError:
             pass
         finally:
             self.drop()
-            await asyncio.wait({ending})
+            await self.ended.wait()
 
-    # --- overrides of the library ---------------------------------------------------------------------------
+    async def end_without_close(self) -> None:
+        """End without a Close, so that the peer can reconnect. Sent messages are still delivered."""
+        self._end_output()
+        self.drop_input()
+        await self.wait_closed()
 
-    async def send(
-        self,
-        message: DataLike | Iterable[DataLike] | AsyncIterable[DataLike],
-        *,
-        text: bool | None = None,
-    ) -> None:
-        """Send a message; nothing after the peer's Close. Raises `ConnectionClosed`."""
-        if not self.closed_by_peer:
-            await super().send(message, text=text)
+    def drop(self) -> None:
+        """Break the connection, at once. Harmless when repeated."""
+        if not self.ended.is_set():  # aborting a closed transport is an error in Python 3.11
+            self.transport.abort()
 
-    async def send_all(self, messages: Iterable[str | bytes]) -> None:
-        """Send messages; nothing after the peer's Close. Raises `ConnectionClosed`."""
-        if not self.closed_by_peer:
-            await super().send_all(messages)
+    # --- what the event loop calls --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Enable TCP keepalive: it finds dead peers without taking a slow reader for dead."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(WS_WRITE)
         keep_alive(transport.get_extra_info("socket"))
-        super().connection_made(transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the session of a peer that leaves before it is served."""
-        if hasattr(self, "session"):
-            self.session.end()
-        super().connection_lost(exc)
+    def data_received(self, data: bytes) -> None:
+        """Handle octets of the peer."""
+        self._protocol.receive_data(data)
+        self._receive_events()
+        if self._protocol.state is State.CLOSING and not (self._close_sent or self.closed_by_peer):
+            self._close_sent = True
+            self.stop_receiving(Malformed("a frame breaks RFC 6455, or the limit of its size"))
+        self._flush()
 
-    def process_event(self, event: Event) -> None:
-        """No message follows a Close."""
-        if self._stopped and isinstance(event, Frame) and event.opcode <= Opcode.BINARY:
-            return
-        super().process_event(event)
-        if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
-            self.recv_messages.close()
-            if self.keepalive_task is not None:
-                self.keepalive_task.cancel()  # the library expects the end soon: its ping would end the connection
+    def _receive_events(self) -> None:
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                self._receive_frame(event)
+            else:
+                self.receive_handshake(event)
 
-    def send_data(self) -> None:
-        """Send everything except the answer to a Close, which is kept for `answer_close`."""
-        if not (self._holding and self.protocol.close_rcvd_then_sent):
-            super().send_data()
+    @abstractmethod
+    def receive_handshake(self, event: Request | Response) -> None:
+        """Handle the peer's part of the handshake."""
 
+    def eof_received(self) -> None:
+        """Handle the end of the peer's octets, which may be that of an HTTP response; asyncio closes the transport."""
+        self._protocol.receive_eof()
+        self._receive_events()
+        self._flush()
 
-def break_off(connection: WebSocket) -> None:
-    """Abort a connection of either side. Aborting a closed transport is an error in Python 3.11."""
-    if not connection.connection_lost_waiter.done():
-        connection.transport.abort()
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 one end is like another
+        """Wake all that wait."""
+        self._protocol.receive_eof()
+        for timer in (self._ping_timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
+        self.ended.set()
+        self._writable.set()
+        self.stop_receiving()
+
+    def pause_writing(self) -> None:
+        """The peer reads slowly."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The peer has read most of what was sent."""
+        self._writable.set()
+        self._pongs_unsent = False
+        self._update_reading()
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -275,185 +340,3 @@ def keep_alive(connection: socket.socket) -> None:
     if hasattr(socket, "TCP_KEEPIDLE"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, WS_KEEPALIVE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, WS_KEEPALIVE_S)
-
-
-class WebSocketServer:
-    """Listens from `listen` to `close`. `admit` begins the session of a peer that has logged in, or raises
-    `DoorRefusal`. `serve_one` handles its connection and ends it by returning. `page` is served to browsers at `/` if
-    the configuration enables that.
-    """
-
-    def __init__(
-        self,
-        config: DoorConfig,
-        authenticator: PeerAuthenticator,
-        admit: Callable[[PeerAddress], PeerSession],
-        serve_one: Callable[[DoorSocket], Awaitable[None]],
-        *,
-        subprotocols: Sequence[str],
-        largest: int,
-        page: str | None = None,
-    ) -> None:
-        self.endpoint = ""
-        self._config = config
-        self._authenticator = authenticator
-        self._admit = admit
-        self._serve_one = serve_one
-        self._subprotocols = subprotocols
-        self._largest = largest
-        self._page = page.encode() if page is not None and config.page else None
-        self._secure = tls(config)
-        self._entrance = door_entrance()
-
-    async def listen(self, place: ListenAddress) -> None:
-        """Begin. Raises `BindFailed`."""
-        start = partial(
-            serve,
-            self._serve_connection,
-            ssl=self._secure,
-            ssl_handshake_timeout=None if self._secure is None else DOOR_LOGIN_S,
-            create_connection=cast("type[ServerConnection]", DoorSocket),
-            process_request=self._check_request,
-            subprotocols=[Subprotocol(name) for name in self._subprotocols],
-            select_subprotocol=self._select_subprotocol,
-            compression=None,  # bodies are often compressed already; a window costs 64 KiB per connection
-            max_size=self._largest,
-            max_queue=WS_QUEUE,
-            write_limit=WS_WRITE,
-            open_timeout=WS_OPEN_S,
-            close_timeout=WS_CLOSE_S,
-            ping_interval=WS_PING_S,
-            ping_timeout=WS_SILENT_S,
-            server_header=None,
-            logger=log,
-        )
-        sockets = listening_sockets(place, self._entrance)
-        self._servers = [await start(sock=each) for each in sockets]
-        self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._servers[0].server)}"
-
-    def close(self) -> None:
-        """Admit no more connections, also none that a browser opened in advance."""
-        for server in self._servers:
-            server.close(close_connections=False)
-        self._entrance.close()
-
-    async def closed(self) -> None:
-        """Wait until all connections have ended."""
-        await asyncio.gather(*(server.wait_closed() for server in self._servers))
-
-    async def _serve_connection(self, connection: ServerConnection) -> None:
-        assert isinstance(connection, DoorSocket)
-        try:
-            await self._serve_one(connection)
-        finally:
-            connection.session.end()
-
-    async def _check_request(self, connection: ServerConnection, request: Request) -> Response | None:
-        """None, or a refusal. Origins are checked first: a browser adds stored credentials to any page's request."""
-        assert isinstance(connection, DoorSocket)
-        self._entrance.heard(connection.transport.get_extra_info("socket").fileno())
-        paged = self._page is not None and request.path == "/" and "Upgrade" not in request.headers
-        refusal = None if paged else self._check_origin(connection, request)
-        if refusal is not None:
-            return refusal
-        try:
-            user = await self._authenticate(connection, request)
-            if paged:
-                return self._page_response(connection)
-            if connection.connection_lost_waiter.done():
-                return None  # the peer left while its password was checked
-            connection.session = self._admit(PeerAddress.at(connection.remote_address, user))
-        except AccessDenied as denied:
-            return _denial(connection, denied)
-        except DoorRefusal as full:
-            return _refusal(connection, full)
-        logged_in(self._entrance, connection.transport)
-        return None
-
-    def _page_response(self, connection: ServerConnection) -> Response:
-        """The page."""
-        assert self._page is not None
-        response = connection.respond(HTTPStatus.OK, "")
-        del response.headers["Content-Type"], response.headers["Content-Length"]
-        response.headers.update(_PAGE_HEADERS)
-        response.headers["Content-Length"] = str(len(self._page))
-        response.body = self._page
-        return response
-
-    async def _authenticate(self, connection: DoorSocket, request: Request) -> str | None:
-        """The user of a peer, None without authentication. Raises `AccessDenied`."""
-        credentials = request.headers.get_all("Authorization")
-        if len(credentials) > 1:
-            raise AccessDenied(HTTPStatus.BAD_REQUEST, "at most one Authorization")
-        tls = connection.transport.get_extra_info("ssl_object")
-        given = credentials[0] if credentials else None
-        return await self._authenticator.authenticate(given, address_of(connection), tls)
-
-    def _check_origin(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The refusal of a page from a foreign origin, or None."""
-        origins = request.headers.get_all("Origin")
-        hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or len(origins) > 1:
-            return connection.respond(HTTPStatus.BAD_REQUEST, "one Host and at most one Origin\n")
-        origin = origins[0] if origins else None
-        if not admits(origin, hosts[0], self._config.origins, secure=self._secure is not None):
-            return connection.respond(HTTPStatus.FORBIDDEN, f"the origin {origin} is not admitted here\n")
-        return None
-
-    def _select_subprotocol(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
-        """The first of the client's offers that the door supports: the client's order is its preference."""
-        for name in offered:
-            if name in self._subprotocols:
-                return name
-        raise NegotiationError(f"Sec-WebSocket-Protocol is one of {', '.join(self._subprotocols)}")
-
-
-def _denial(connection: ServerConnection, denied: AccessDenied) -> Response:
-    response = connection.respond(denied.status, f"{denied.words}\n")
-    for challenge in denied.challenges:
-        response.headers["WWW-Authenticate"] = challenge
-    return response
-
-
-def _refusal(connection: ServerConnection, full: DoorRefusal) -> Response:
-    """The answer to a peer that is one too many: for its user, or for the door."""
-    status = HTTPStatus.SERVICE_UNAVAILABLE if full.reason == OVERLOADED else HTTPStatus.TOO_MANY_REQUESTS
-    return connection.respond(status, f"{full.message}\n")
-
-
-def address_of(connection: ServerConnection) -> str:
-    """The peer's address."""
-    name = connection.transport.get_extra_info("peername")
-    return str(name[0]) if name else ""
-
-
-def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: bool) -> bool:
-    """Whether a page from `origin` is admitted; `host` is the request's Host header. See the module."""
-    if origin is None or origin in allowed or "*" in allowed:
-        return True
-    own_origin = f"{'https' if secure else 'http'}://{host}"
-    return origin.lower() == own_origin.lower() and _is_address(host)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
-
-
-def closing(error: BaseException) -> tuple[CloseCode, str]:
-    """The close code and reason for an error: a violation, a forbidden request, or an internal failure."""
-    match error:
-        case Violation():
-            code = error.code
-        case Malformed():
-            code = CloseCode.PROTOCOL_ERROR
-        case Refused(reason=reason) if reason == OVERLOADED:
-            code = CloseCode.TRY_AGAIN_LATER
-        case Refused():
-            code = CloseCode.POLICY_VIOLATION
-        case _:
-            code = CloseCode.INTERNAL_ERROR
-    return code, peer_message(error).encode()[:_LONGEST_REASON].decode(errors="ignore")

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from base64 import b64encode
 from http import HTTPStatus
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.client import ClientProtocol
+from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
 
 from mtl.doors.clients import untrusted_error
-from mtl.doors.limits import WS_CLOSE_S, WS_QUEUE
-from mtl.doors.websocket import BatchedWebSocket
+from mtl.doors.websocket import WebSocket
 from mtl.errors import Refused
 from mtl.wire.control import OVERLOADED
 
 
-class ClientSocket(BatchedWebSocket, ClientConnection):
-    """The client's end."""
+class ClientSocket(WebSocket):
+    """The client's end. A busy door may answer a ping late."""
+
+    _protocol: ClientProtocol
+
+    def __init__(self, protocol: ClientProtocol) -> None:
+        super().__init__(protocol)
+        self._answer: asyncio.Future[Response | None] = self._loop.create_future()
+
+    async def open(self, authorization: str | None) -> None:
+        """Handshake. Raises `Refused` when the door refuses, `ConnectionError` for anything else."""
+        request = self._protocol.connect()
+        if authorization is not None:
+            request.headers["Authorization"] = authorization
+        self._protocol.send_request(request)
+        self._flush()
+        response = await self._answer
+        if response is not None and response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            raise _refused(response)
+        if response is None or self._protocol.handshake_exc is not None:
+            raise ConnectionError(
+                f"no WebSocket: {self._protocol.handshake_exc or 'the connection was lost'}"
+            )
+        self.start_pings()
+
+    def receive_handshake(self, event: Request | Response) -> None:
+        """Take the door's answer."""
+        assert isinstance(event, Response)
+        if not self._answer.done():
+            self._answer.set_result(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the handshake, too."""
+        super().connection_lost(exc)
+        if not self._answer.done():
+            self._answer.set_result(None)
 
 
 def basic(user: str, password: str) -> str:
@@ -44,27 +79,27 @@ async def open_websocket(
 
     Raises `Refused` when the door refuses or its certificate is not trusted, `OSError` when there is no connection.
     """
+    uri = parse_uri(url)
+
+    def begin() -> ClientSocket:
+        return ClientSocket(ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=largest))
+
     try:
-        socket = await connect(
-            url,
-            create_connection=ClientSocket,
-            ssl=(tls or True) if url.startswith("wss:") else None,
-            subprotocols=[Subprotocol(subprotocol)],
-            additional_headers={} if authorization is None else {"Authorization": authorization},
-            compression=None,
-            max_size=largest,
-            max_queue=WS_QUEUE,
-            ping_timeout=None,  # a busy door may answer late
-            close_timeout=WS_CLOSE_S,
+        _, socket = await asyncio.get_running_loop().create_connection(
+            begin, uri.host, uri.port, ssl=(tls or True) if uri.secure else None
         )
-        assert isinstance(socket, ClientSocket)
-        return socket
-    except InvalidStatus as refused:
-        status = refused.response.status_code
-        full = status == HTTPStatus.SERVICE_UNAVAILABLE
-        words = (refused.response.body or b"").decode(errors="replace").strip()
-        raise Refused(status, OVERLOADED if full else "refused", words) from refused
     except ssl.SSLCertVerificationError as wrong:
         raise untrusted_error(url, wrong) from wrong
-    except InvalidHandshake as wrong:
-        raise ConnectionError(f"{url}: {wrong}") from wrong
+    try:
+        await socket.open(authorization)
+    except BaseException:  # also when cancelled: the caller does not have it yet
+        socket.drop()
+        raise
+    return socket
+
+
+def _refused(response: Response) -> Refused:
+    """The error for a door's answer that is not a WebSocket."""
+    status = response.status_code
+    words = (response.body or b"").decode(errors="replace").strip()
+    return Refused(status, OVERLOADED if status == HTTPStatus.SERVICE_UNAVAILABLE else "refused", words)

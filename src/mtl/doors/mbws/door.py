@@ -16,7 +16,7 @@ from mtl.doors.mbws.peering import Peering
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
 from mtl.doors.users import Bridges
-from mtl.doors.websocket import DoorSocket, WebSocketServer
+from mtl.doors.websocket_server import DoorSocket, WebSocketServer
 
 NAME = "mbws"
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
-from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.budget import Budget
@@ -19,7 +18,6 @@ from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
 from mtl.doors.mbws.session import LARGEST, MBWS, MbwsRole, MbwsSession
 from mtl.doors.mbws.subscription_query import SubscriptionQuery
 from mtl.doors.mbws.windows import Outgoing
-from mtl.doors.websocket import break_off
 from mtl.doors.websocket_client import ClientSocket, open_websocket
 from mtl.errors import Closed, Malformed, MtlError, Refused
 from mtl.wire.control import OVERLOADED
@@ -179,13 +177,15 @@ class MbwsLink:
         before = None
         try:
             async with asyncio.timeout(MBWS_CONNECT_S):
-                await self._connect(socket, session)
+                further = await self._connect(socket, session)
             before = self._progress
             self._socket = socket
             sending = asyncio.create_task(self._send_loop(socket, session))
-            while True:
-                await self._handle_frames(session, await socket.recv_all())
-        except (TimeoutError, ConnectionClosed):
+            await self._handle_frames(session, further)
+            while messages := await socket.messages():
+                await self._handle_frames(session, messages)
+            await socket.wait_closed()
+        except (TimeoutError, ConnectionResetError):
             pass
         except Malformed as wrong:
             await socket.close(CloseCode.PROTOCOL_ERROR)
@@ -194,7 +194,8 @@ class MbwsLink:
             self._socket = None
             if sending is not None:
                 sending.cancel()
-            break_off(socket)
+            socket.drop()
+        await socket.wait_closed()
         lost = self._is_recoverable(socket)
         return before is not None and (lost or self._progress != before)
 
@@ -210,11 +211,15 @@ class MbwsLink:
             url, target.tls, subprotocol=MBWS, largest=LARGEST, authorization=target.authorization
         )
 
-    async def _connect(self, socket: ClientSocket, session: MbwsSession) -> None:
-        """Connect, or reconnect (MBWS-25), and continue from the state of both sides."""
+    async def _connect(self, socket: ClientSocket, session: MbwsSession) -> list[str | bytes]:
+        """Connect, or reconnect (MBWS-25), and continue from the state of both sides. Returns the messages that came
+        with the reply.
+        """
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
         await socket.send(session.to_message(Connect(self.name, numbers)))
-        reply = session.received(await socket.recv())
+        if not (messages := await socket.messages()):
+            raise ConnectionResetError("the door has closed the WebSocket")
+        reply = session.received(messages[0])
         assert isinstance(reply, Connect), "the session's table"
         if not reply.name:
             raise Malformed("the reply to a Connect has no name")
@@ -228,6 +233,7 @@ class MbwsLink:
             self.beginnings += 1
             self._restart_sequences()
         settle(self.opened)
+        return messages[1:]
 
     async def _handle_frames(self, session: MbwsSession, frames: Sequence[str | bytes]) -> None:
         """Handle messages that arrived together."""
@@ -253,7 +259,7 @@ class MbwsLink:
                     self._acked = self._consumed
                     await socket.send(session.to_message(Acknowledge(self._acked)))
                 await self._wake.wait()
-        except ConnectionClosed:
+        except ConnectionResetError:
             pass  # `_session` handles it
 
     def _next_messages(self) -> list[bytes | str]:
@@ -280,7 +286,7 @@ class MbwsLink:
 
     def _is_recoverable(self, socket: ClientSocket) -> bool:
         """Whether the connection can be recovered; otherwise it was closed with its WebSocket (MBWS-11)."""
-        close = socket.protocol.close_rcvd
+        close = socket.close_received
         if close is None:
             return True
         if close.code not in _GOES_ON:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 
-from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
@@ -18,7 +17,8 @@ from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_na
 from mtl.doors.mbws.session import MbwsRole, MbwsSession, MbwsState
 from mtl.doors.mbws.subscription_query import SubscriptionQuery, parse
 from mtl.doors.peer_session import PeerSession, Subscription
-from mtl.doors.websocket import DoorSocket, Violation
+from mtl.doors.websocket import Violation
+from mtl.doors.websocket_server import DoorSocket
 from mtl.errors import Malformed, Unreachable
 from mtl.limits import MAX_CONTENT
 
@@ -97,8 +97,6 @@ class MbwsPeer:
 
     async def _receive(self) -> None:
         socket = self._socket
-        assert socket.request is not None
-        assert socket.subprotocol is not None
         self._query = query = parse(socket.request.path)
         if CONNECTIONS in query.addresses:
             raise RESERVED_RESOURCE
@@ -286,7 +284,7 @@ class MbwsPeer:
 
     def _end(self, error: BaseException) -> None:
         """Stop receiving because of an error."""
-        if self._error is None and not isinstance(error, ConnectionClosed):
+        if self._error is None and not isinstance(error, ConnectionResetError):
             self._error = error
         self._socket.stop_receiving()
 
@@ -316,7 +314,7 @@ class MbwsPeer:
             # The WebSocket was lost, the door stops or the broker is unreachable: none of these is a Close.
             self._connections.failed(connection)
             await connection.intake.wait_idle()
-            with suppress(ConnectionClosed, TimeoutError):
+            with suppress(ConnectionResetError, TimeoutError):
                 async with asyncio.timeout(WS_CLOSE_S):
                     await self._acknowledge(connection)
             if not self._session.light:

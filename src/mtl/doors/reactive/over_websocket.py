@@ -6,25 +6,24 @@ follows it and carries no information.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
-from websockets.protocol import State
 
 from mtl.doors.addresses import ListenAddress
 from mtl.doors.authentication import PeerAuthenticator
 from mtl.doors.config import DoorConfig
 from mtl.doors.failure_log import PeerAddress
-from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
+from mtl.doors.limits import RS_ELEMENT, RS_TEXT
 from mtl.doors.peer_session import PeerSession
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
-from mtl.doors.websocket import BatchedWebSocket, DoorSocket, WebSocketServer, break_off
+from mtl.doors.websocket import WebSocket
 from mtl.doors.websocket_client import open_websocket
+from mtl.doors.websocket_server import DoorSocket, WebSocketServer
+from mtl.errors import Malformed
 
 SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
 """Our choice: the document does not name a subprotocol."""
@@ -36,7 +35,7 @@ LARGEST: Final = RS_ELEMENT + RS_TEXT
 class WebSocketTransport:
     """A WebSocket of either side. See `Transport` for its methods."""
 
-    def __init__(self, websocket: BatchedWebSocket) -> None:
+    def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
         self._text = False
 
@@ -48,30 +47,31 @@ class WebSocketTransport:
     async def read(self) -> bytes:
         """See `Transport`. A text message is a violation: it ends the connection."""
         while not self._text:
-            octets = bytearray()
             try:
-                for message in await self._websocket.recv_all():
-                    if isinstance(message, str):
-                        self._text = True
-                        break
-                    octets += message
-            except ConnectionClosed:
+                messages = await self._websocket.messages()
+            except Malformed:
                 return b""
-            if octets:
-                return bytes(octets)
+            if not messages:
+                return b""
+            pieces = []
+            for message in messages:
+                if isinstance(message, str):
+                    self._text = True
+                    break
+                pieces.append(message)
+            if octets := b"".join(pieces):
+                return octets
         await self._closed(CloseCode.UNSUPPORTED_DATA, "Reactive Streams are in binary messages")
         return b""
 
     def write(self, octets: bytes) -> None:
-        """See `Transport`. The library's own `send` would wait, and could change the order."""
-        if self._websocket.state is State.OPEN and not self._websocket.transport.is_closing():
-            self._websocket.protocol.send_binary(octets)
-            self._websocket.send_data()
+        """See `Transport`."""
+        self._websocket.write((octets,))
 
     @property
     def waiting(self) -> int:
         """See `Transport`."""
-        return self._websocket.transport.get_write_buffer_size()
+        return self._websocket.unsent
 
     async def wait_drained(self) -> None:
         """See `Transport`."""
@@ -86,19 +86,11 @@ class WebSocketTransport:
 
     def abort(self) -> None:
         """See `Transport`."""
-        break_off(self._websocket)
+        self._websocket.drop()
 
     async def _closed(self, code: CloseCode, words: str) -> None:
-        closing = asyncio.create_task(self._websocket.close(code, words))
-        try:
-            async with asyncio.timeout(RS_GOODBYE_S):
-                while not closing.done():
-                    await self._websocket.recv()
-        except (TimeoutError, ConnectionClosed):
-            pass
-        finally:
-            self.abort()
-            await asyncio.wait({closing})
+        self._websocket.drop_input()
+        await self._websocket.close(code, words)
 
 
 async def open_websocket_transport(

@@ -1,427 +1,428 @@
-"""The WebSocket server shared by all doors, on loopback sockets."""
+"""One end of a WebSocket, on a transport without a network; the other end is the protocol of the library."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.frames import CloseCode
-from websockets.typing import Origin, Subprotocol
+from websockets.client import ClientProtocol
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
-from mtl.doors.addresses import ListenAddress, listen_address
-from mtl.doors.authentication import PeerAuthenticator
-from mtl.doors.config import DoorConfig
-from mtl.doors.limits import WS_OPEN_S
-from mtl.doors.peer_messages import DoorRefusal
-from mtl.doors.pools import Shares
-from mtl.doors.users import Bridges
-from mtl.doors.websocket import DoorSocket, Violation, WebSocketServer, admits, closing
-from mtl.doors.websocket_client import basic, bearer
-from mtl.errors import Malformed, OptionError, Refused
-from mtl.net.router import BindFailed
-from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
-from tests.support.aio import in_loop
-from tests.support.tls import Certificates
+import mtl
+from mtl.doors.limits import WS_CLOSE_S, WS_FRAGMENTS, WS_PING_S, WS_WRITE
+from mtl.doors.websocket import WebSocket
+from mtl.errors import Malformed
+from tests.support.virtual_time import idle, in_virtual_time, now
 
-ANYWHERE = ListenAddress("ws", "127.0.0.1", 0)
-ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
-LOGINS = SimpleNamespace(connect_as=print)
-HERE = Origin("https://example.org")
+LARGEST = 1000
 
-
-async def known(user: str, password: str, _address: str) -> None:
-    """The user that logs in at the broker."""
-    if (user, password) != ("alice", "secret"):
-        raise Refused(401, NOT_AUTHORIZED, "the broker did not accept the password")
-
-
-@asynccontextmanager
-async def listening(
-    serve_one: Callable[[DoorSocket], Awaitable[None]],
-    config: DoorConfig | None = None,
-    page: str | None = None,
-    place: ListenAddress = ANYWHERE,
-) -> AsyncIterator[WebSocketServer]:
-    config = config or DoorConfig()
-    server = WebSocketServer(
-        config,
-        PeerAuthenticator(config, known),
-        Bridges(cast("Any", None), cast("Any", LOGINS), Shares(config.max_sessions, config.quotas)).admit,
-        serve_one,
-        subprotocols=("one", "two"),
-        largest=1000,
-        page=page,
-    )
-    await server.listen(place)
-    try:
-        yield server
-    finally:
-        server.close()
-        await server.closed()
+DOCUMENTED = {
+    "client": {"ClientProtocol"},
+    "exceptions": {"NegotiationError"},
+    "frames": {"Close", "CloseCode", "Frame", "Opcode"},
+    "http11": {"Request", "Response"},
+    "protocol": {"SEND_EOF", "State"},
+    "server": {"ServerProtocol"},
+    "typing": {"BytesLike", "Subprotocol"},
+    "uri": {"parse_uri"},
+    "the attributes of a protocol": {
+        *("accept", "close_exc", "close_expected", "connect", "data_to_send", "events_received", "fail"),
+        *("handshake_exc", "receive_data", "receive_eof", "reject", "send_binary", "send_close", "send_ping"),
+        *("send_request", "send_response", "send_text", "state"),
+    },
+}
+"""What the reference of the library has, by modules: its pages Sans-I/O, Data structures, Types and Exceptions."""
 
 
-async def echo(there: DoorSocket) -> None:
-    try:
-        while (message := await there.message()) is not None:
-            await there.send(message)
-        there.answer_close()
-    except Violation as wrong:
-        await there.refuse(wrong)
+class FakeSocket:
+    def setsockopt(self, *option: int) -> None:
+        """Forget the option."""
 
 
-async def http(endpoint: str, request: str) -> bytes:
-    reader, writer = await asyncio.open_connection(*endpoint.removeprefix("ws://").split(":"))
-    writer.write(request.replace("\n", "\r\n").encode())
-    try:
-        return await reader.read()
-    finally:
-        writer.close()
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written. The peer reads it when the test says so."""
+
+    def __init__(self, end: WebSocket, *, half_closes: bool) -> None:
+        super().__init__({"socket": FakeSocket(), "peername": ("192.0.2.1", 7)})
+        self.end = end
+        self.writes: list[bytes] = []
+        self.half_closes = half_closes
+        self.output_ended = False
+        self.reads = True
+        self.closed = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert (high, low) == (WS_WRITE, None)
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.writes))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        assert not self.output_ended
+        self.writes.append(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return self.half_closes
+
+    def write_eof(self) -> None:
+        self.output_ended = True
+
+    def pause_reading(self) -> None:
+        assert self.reads
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        assert not self.reads
+        self.reads = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.end.connection_lost, None)
+
+    abort = close
 
 
-@pytest.mark.requirement("MBWS-04")
-@in_loop
-async def test_the_clients_first_supported_subprotocol_is_selected() -> None:
-    async with listening(echo) as server:
-        for offered in (ONE, [TWO], [*ONE, TWO]):
-            async with connect(server.endpoint, subprotocols=offered) as c:
-                assert c.subprotocol == offered[0]
-        async with connect(server.endpoint, subprotocols=[THREE, TWO, *ONE]) as c:
-            assert c.subprotocol == "two"
-            for message in ("text", b"octets"):
-                await c.send(message)
-                assert await c.recv() == message
-        for unsupported in ([THREE], [Subprotocol("ONE")], None):
-            with pytest.raises(InvalidStatus, match="400") as refused:
-                async with connect(server.endpoint, subprotocols=unsupported):
-                    pass
-            assert b"Sec-WebSocket-Protocol is one of one, two" in (refused.value.response.body or b"")
+class Opened(WebSocket):
+    """An end that was opened."""
+
+    def receive_handshake(self, event: Request | Response) -> None:
+        raise AssertionError
 
 
-@in_loop
-async def test_a_close_is_answered_on_request_of_the_door() -> None:
-    """Messages before the close are delivered first."""
-    received: list[object] = []
-    release = asyncio.Event()
+class HeldOpen(Opened):
+    """An end that waits with the answer to a Close."""
 
-    async def serve(there: DoorSocket) -> None:
-        while (message := await there.message()) is not None:
-            received.append(message)
-        assert there.closed_by_peer
-        received.append("closed")
-        await release.wait()
-        there.answer_close()
+    def __init__(self, protocol: ServerProtocol, silence: float | None = None) -> None:
+        super().__init__(protocol, silence)
+        self._holds_answer = True
 
-    async with listening(serve) as server:
-        c = await connect(server.endpoint, subprotocols=ONE)
-        await c.send("a")
-        await c.send("b")
-        ending = asyncio.create_task(c.close())
-        done, _ = await asyncio.wait({ending}, timeout=0.1)
-        assert not done
-        assert received == ["a", "b", "closed"]
-        release.set()
-        await ending
-        assert c.close_code == CloseCode.NORMAL_CLOSURE
+    def answer_close(self) -> None:
+        self._holds_answer = False
+        self._flush()
 
 
-@in_loop
-async def test_a_close_that_crosses_a_refusal_is_not_answered() -> None:
-    """An answer would confirm messages that were not processed."""
-    done = asyncio.Event()
+class Ends:
+    """A door's end, and its peer."""
 
-    async def serve(there: DoorSocket) -> None:
-        while await there.message() is not None:
-            pass
-        assert there.closed_by_peer
-        await there.refuse(Malformed("nobody says that"))
-        await done.wait()  # the end of this function would end the connection, too
+    def __init__(
+        self, kind: type[Opened] = Opened, silence: float | None = None, *, half_closes: bool = True
+    ) -> None:
+        self.ours = kind(ServerProtocol(state=State.OPEN, max_size=LARGEST), silence)
+        self.transport = FakeTransport(self.ours, half_closes=half_closes)
+        self.ours.connection_made(self.transport)
+        self.peer = ClientProtocol(parse_uri("ws://door"), state=State.OPEN, max_size=None)
 
-    async with listening(serve) as server:
-        c = await connect(server.endpoint, subprotocols=ONE, close_timeout=None)
-        await c.send("unprocessed")
-        try:
-            async with asyncio.timeout(10):
-                await c.close()
-        finally:
-            done.set()
-        assert c.close_code == CloseCode.ABNORMAL_CLOSURE
+    def deliver(self) -> None:
+        """What the peer has sent arrives together."""
+        self.ours.data_received(b"".join(self.peer.data_to_send()))
 
+    def is_read(self) -> bool:
+        """Whether octets of the peer are read from the socket."""
+        return self.transport.reads
 
-@in_loop
-async def test_messages_behind_an_unanswered_close_are_ignored() -> None:
-    """Such a message would make the library abort the connection."""
-
-    async def serve(there: DoorSocket) -> None:
-        while await there.message() is not None:
-            pass
-        await there.send("late")
-        there.answer_close()
-
-    async with listening(serve) as server:
-        c = await connect(server.endpoint, subprotocols=ONE)
-        await c.close()
-        assert c.close_code == CloseCode.NORMAL_CLOSURE
+    def taken(self) -> list[Frame]:
+        """The frames that the peer reads."""
+        writes, self.transport.writes = self.transport.writes, []
+        self.peer.receive_data(b"".join(writes))
+        return cast("list[Frame]", self.peer.events_received())
 
 
-@in_loop
-async def test_a_flood_of_empty_fragments_is_a_close_code(caplog: pytest.LogCaptureFixture) -> None:
-    """Fragments behind the last accepted one are read as well, and do not start a message."""
-    async with listening(echo) as server, connect(server.endpoint, subprotocols=ONE) as c:
-        empty = bytes((0x80, 0, 0, 0, 0))  # masked by zeros
-        c.transport.write(b"\x02" + empty + (b"\x00" + empty) * 100_000)
-        with pytest.raises(ConnectionClosed):
-            await c.recv()
-        assert c.close_code == CloseCode.MESSAGE_TOO_BIG
-    assert not caplog.records
+def closes(frames: list[Frame]) -> list[int]:
+    """The codes of the Closes among them."""
+    return [int.from_bytes(frame.data[:2]) for frame in frames if frame.opcode is Opcode.CLOSE]
 
 
-@in_loop
-async def test_a_connection_without_handshake_does_not_delay_the_end() -> None:
-    async with listening(echo) as server:
-        reader, writer = await asyncio.open_connection(*server.endpoint.removeprefix("ws://").split(":"))
-        async with connect(server.endpoint, subprotocols=ONE):
-            pass  # it is accepted by now
-        began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < WS_OPEN_S / 2
-    assert await reader.read() == b""
-    writer.close()
+# --- receiving ----------------------------------------------------------------------------------------------
 
 
-@in_loop
-async def test_an_end_without_close_delivers_sent_messages() -> None:
-    async def serve(there: DoorSocket) -> None:
-        await there.send("last")
-        await there.end_without_close()
+@in_virtual_time
+async def test_messages_that_arrive_together_are_received_together() -> None:
+    ends = Ends()
+    ends.peer.send_text("größe".encode())
+    ends.peer.send_binary(b"1")
+    ends.peer.send_binary(b"")
+    ends.deliver()
+    assert await ends.ours.messages() == ["größe", b"1", b""]
+    waiting = asyncio.create_task(ends.ours.messages())
+    await idle()
+    assert not waiting.done()
+    ends.peer.send_text(b"")
+    ends.deliver()
+    assert await waiting == [""]
 
-    async with listening(serve) as server:
-        c = await connect(server.endpoint, subprotocols=ONE)
-        with suppress(ConnectionClosed):
-            while True:
-                await c.send("on its way")
-        assert await c.recv() == "last"
-        assert c.close_code == CloseCode.ABNORMAL_CLOSURE
+
+@in_virtual_time
+async def test_fragments_are_joined() -> None:
+    ends = Ends()
+    for fragments in ([b"gr\xc3", b"\xb6", b"\xc3\x9fe"], [b"", b""], [b""] * WS_FRAGMENTS):
+        first, *others = fragments
+        ends.peer.send_text(first, fin=False)
+        for fragment in others[:-1]:
+            ends.peer.send_continuation(fragment, fin=False)
+            ends.deliver()
+        ends.peer.send_continuation(others[-1], fin=True)
+        ends.deliver()
+        assert await ends.ours.messages() == [b"".join(fragments).decode()]
+
+
+@in_virtual_time
+async def test_the_socket_is_not_read_while_messages_wait() -> None:
+    ends = Ends()
+    for readable in (True, False, False):
+        ends.peer.send_binary(b"1")
+        ends.deliver()
+        assert ends.is_read() is readable
+    await ends.ours.messages()
+    assert ends.is_read()
 
 
 @pytest.mark.parametrize(
-    ("message", "code"),
+    ("octets", "code", "words"),
     [
-        (bytes(1001), CloseCode.MESSAGE_TOO_BIG),
-        ([b"x"] * 5000, CloseCode.MESSAGE_TOO_BIG),
-        ("wrong", CloseCode.PROTOCOL_ERROR),
+        (b"\x81\x81\0\0\0\0\xff\x82\x81\0\0\0\x002", CloseCode.INVALID_DATA, "a text message is UTF-8"),
+        (b"\x02\x80\0\0\0\0" + b"\0\x80\0\0\0\0" * 10_000, CloseCode.MESSAGE_TOO_BIG, "4096 fragments"),
+        (b"\x82\xfe\x03\xe9\0\0\0\0", CloseCode.MESSAGE_TOO_BIG, "breaks RFC 6455"),
+        (b"\x83\x80\0\0\0\0", CloseCode.PROTOCOL_ERROR, "breaks RFC 6455"),
     ],
+    ids=["not UTF-8", "fragments", "too large", "opcode"],
 )
-@in_loop
-async def test_forbidden_messages_are_answered_with_a_close_code(
-    message: str | bytes | list[bytes], code: CloseCode
+@in_virtual_time
+async def test_an_invalid_message_is_answered_with_a_close_and_ends_the_messages(
+    octets: bytes, code: CloseCode, words: str
 ) -> None:
-    async def serve(there: DoorSocket) -> None:
-        try:
-            while (message := await there.message()) is not None:
-                if message == "wrong":
-                    await there.refuse(Malformed("nobody says that"))
-        except Violation as wrong:
-            await there.refuse(wrong)
-
-    async with listening(serve) as server:
-        c = await connect(server.endpoint, subprotocols=ONE)
-        await c.send(message)
-        with pytest.raises(ConnectionClosed):
-            await c.recv()
-        assert c.close_code == code
-
-
-@in_loop
-async def test_text_is_utf8() -> None:
-    async with listening(echo) as server:
-        c = await connect(server.endpoint, subprotocols=ONE)
-        await c.send(b"\xff", text=True)
-        with pytest.raises(ConnectionClosed):
-            await c.recv()
-        assert c.close_code == CloseCode.INVALID_DATA
+    ends = Ends()
+    ends.ours.data_received(b"\x82\x81\0\0\0\x001" + octets)
+    assert closes(ends.taken()) == [code]
+    assert ends.transport.output_ended
+    assert await ends.ours.messages() == [b"1"]
+    for _ in range(2):
+        with pytest.raises(Malformed, match=words) as refused:
+            await ends.ours.messages()
+        assert getattr(refused.value, "code", code) == code
+    await idle()
+    assert not ends.transport.closed
+    await asyncio.sleep(WS_CLOSE_S)
+    assert ends.transport.closed
 
 
-@in_loop
-async def test_tls_needs_a_certificate_and_its_key(tmp_path: Path) -> None:
-    certificates = Certificates(tmp_path)
-    config = DoorConfig(certificate_file=certificates.certificate, key_file=certificates.key)
-    async with listening(echo, config) as server:
-        assert server.endpoint.startswith("wss://127.0.0.1:")
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await connect(server.endpoint, subprotocols=ONE)
-        async with connect(server.endpoint, ssl=certificates.trusting, subprotocols=ONE) as c:
-            await c.send("private")
-            assert await c.recv() == "private"
+@in_virtual_time
+async def test_after_the_end_messages_are_received_that_came_before_it() -> None:
+    for ending in ("stop_receiving", "drop", "eof_received"):
+        ends = Ends()
+        ends.peer.send_binary(b"1")
+        ends.deliver()
+        getattr(ends.ours, ending)()
+        await idle()
+        assert await ends.ours.messages() == [b"1"]
+        ends.transport.abort()
+        assert [await ends.ours.messages() for _ in range(2)] == [[], []]
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        (DoorConfig(certificate_file="none", key_file="none"), "no certificate"),
-    ],
-)
-@in_loop
-async def test_invalid_configurations_are_refused(config: DoorConfig, words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        async with listening(echo, config):
-            pass
+@in_virtual_time
+async def test_dropped_input_is_read() -> None:
+    ends = Ends()
+    for _ in range(5):
+        ends.peer.send_binary(b"1")
+    ends.deliver()
+    assert not ends.is_read()
+    ends.ours.drop_input()
+    assert ends.is_read()
+    ends.peer.send_binary(b"2")
+    ends.deliver()
+    assert await ends.ours.messages() == []
 
 
-@in_loop
-async def test_an_endpoint_in_use_is_refused() -> None:
-    async with listening(echo) as server:
-        place = listen_address("mbws", server.endpoint)
-        with pytest.raises(BindFailed, match="choose another"):
-            async with listening(echo, place=place):
-                pass
+# --- sending ------------------------------------------------------------------------------------------------
 
 
-@in_loop
-async def test_a_full_door_answers_503_until_a_session_ends() -> None:
-    async with listening(echo, DoorConfig(max_sessions=1)) as server:
-        async with connect(server.endpoint, subprotocols=ONE):
-            with pytest.raises(InvalidStatus, match="503"):
-                await connect(server.endpoint, subprotocols=ONE)
-        async with connect(server.endpoint, subprotocols=ONE):
-            pass
+@in_virtual_time
+async def test_messages_are_sent_with_one_write() -> None:
+    ends = Ends()
+    await ends.ours.send_all(["a", b"b"])
+    await ends.ours.send(b"c")
+    assert len(ends.transport.writes) == 2
+    assert ends.ours.unsent == 9
+    sent = [(frame.opcode, frame.data) for frame in ends.taken()]
+    assert sent == [(Opcode.TEXT, b"a"), (Opcode.BINARY, b"b"), (Opcode.BINARY, b"c")]
 
 
-@in_loop
-async def test_a_page_is_served_if_configured() -> None:
-    ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n\n"
-    async with listening(echo, DoorConfig(page=True), page="<p>größer</p>") as server:
-        answer = await http(server.endpoint, ask)
-        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert answer.endswith("\r\n\r\n<p>größer</p>".encode())
-        assert b"Content-Security-Policy" in answer
-        assert b" 426 " in await http(server.endpoint, ask.replace("/", "/other", 1))
-        async with connect(f"{server.endpoint}/", subprotocols=ONE) as c:
-            await c.send("hello")
-            assert await c.recv() == "hello", "an upgrade at the page's path is a WebSocket"
-    async with listening(echo, page="<p></p>") as server:
-        assert b" 426 " in await http(server.endpoint, ask)
+@in_virtual_time
+async def test_a_sender_waits_for_a_slow_peer() -> None:
+    ends = Ends()
+    for ending in ("resume_writing", "drop"):
+        ends.ours.pause_writing()
+        sending = asyncio.create_task(ends.ours.send("a"))
+        await idle()
+        assert not sending.done()
+        getattr(ends.ours, ending)()
+        await asyncio.wait({sending})
+        assert isinstance(sending.exception(), ConnectionResetError) is (ending == "drop")
 
 
-"""As whom the door comes in at the broker, which is not asked here."""
+@in_virtual_time
+async def test_nothing_is_sent_after_the_end() -> None:
+    ends = Ends()
+    closing = asyncio.create_task(ends.ours.close())
+    await idle()
+    with pytest.raises(ConnectionResetError):
+        await ends.ours.send("a")
+    ends.ours.write(["a"])
+    assert [frame.opcode for frame in ends.taken()] == [Opcode.CLOSE]
+    ends.transport.abort()
+    await closing
+    with pytest.raises(ConnectionResetError):
+        await ends.ours.send("a")
+    ends.ours.write(["a"])
+    assert ends.transport.writes == []
 
 
-@in_loop
-async def test_a_peer_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.touch(0o600)
-    tokens.write_text("bob 0123456789abcdef\n")
-    addresses: list[str | None] = []
-
-    async def record_user(there: DoorSocket) -> None:
-        addresses.append(there.session.peer.user)
-        await echo(there)
-
-    async with listening(record_user, DoorConfig(basic=True, tokens_file=str(tokens))) as server:
-        for header in (basic("alice", "secret"), bearer("0123456789abcdef")):
-            async with connect(
-                server.endpoint, subprotocols=ONE, additional_headers={"Authorization": header}
-            ) as c:
-                await c.send("hello")
-                assert await c.recv() == "hello"
-        assert addresses == ["alice", "bob"]
-        for wrong in (
-            None,
-            basic("alice", "wrong"),
-            basic("bob", "secret"),
-            bearer("0123456789abcdeg"),
-            "Basic",
-            "x y",
-        ):
-            headers = {} if wrong is None else {"Authorization": wrong}
-            with pytest.raises(InvalidStatus, match="401") as refused:
-                await connect(server.endpoint, subprotocols=ONE, additional_headers=headers)
-            asked = refused.value.response.headers.get_all("WWW-Authenticate")
-            assert [challenge.partition(" ")[0] for challenge in asked] == ["Basic", "Bearer"]
-        assert len(addresses) == 2
+# --- pings --------------------------------------------------------------------------------------------------
 
 
-@in_loop
-async def test_the_page_needs_the_credentials_of_the_door() -> None:
-    """A browser that sent credentials for the page sends them again at the upgrade."""
-    ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n{}\n"
-    async with listening(echo, DoorConfig(page=True, basic=True), page="<p>") as server:
-        assert b" 401 " in await http(server.endpoint, ask.format(""))
-        header = f"Authorization: {basic('alice', 'secret')}\n"
-        assert b" 200 OK" in await http(server.endpoint, ask.format(header))
+@in_virtual_time
+async def test_a_ping_is_sent_from_time_to_time() -> None:
+    ends = Ends(silence=3 * WS_PING_S)
+    ends.ours.start_pings()
+    for _ in range(5):
+        await asyncio.sleep(WS_PING_S)
+        await idle()
+        assert [frame.opcode for frame in ends.taken()] == [Opcode.PING]
+        ends.deliver()
+    assert not ends.transport.closed
 
 
-@in_loop
-async def test_a_page_of_another_origin_cannot_use_cached_credentials() -> None:
-    async with listening(echo, DoorConfig(basic=True)) as server:
-        with pytest.raises(InvalidStatus, match="403"):
-            await connect(
-                server.endpoint,
-                origin=HERE,
-                subprotocols=ONE,
-                additional_headers={"Authorization": basic("alice", "secret")},
-            )
+@pytest.mark.parametrize("silence", [None, 3 * WS_PING_S])
+@in_virtual_time
+async def test_a_peer_that_answers_no_ping_is_dropped(silence: float | None) -> None:
+    ends = Ends(silence=silence)
+    ends.ours.start_pings()
+    try:
+        async with asyncio.timeout(10 * WS_PING_S):
+            await ends.ours.ended.wait()
+    except TimeoutError:
+        assert silence is None
+    else:
+        assert now() == pytest.approx(WS_PING_S + (silence or 0))
+    ends.ours.drop()
 
 
-@in_loop
-async def test_an_upgrade_from_another_origin_is_answered_403() -> None:
-    async with listening(echo, DoorConfig(origins=(HERE,))) as server:
-        for origin in (HERE, Origin(server.endpoint.replace("ws://", "http://")), None):
-            async with connect(server.endpoint, origin=origin, subprotocols=ONE):
-                pass
-        with pytest.raises(InvalidStatus, match="403"):
-            await connect(server.endpoint, origin=Origin("https://example.com"), subprotocols=ONE)
-        assert b" 400 " in await http(server.endpoint, "GET / HTTP/1.1\n\n")
+@in_virtual_time
+async def test_pongs_of_a_peer_that_does_not_read_do_not_pile_up() -> None:
+    ends = Ends()
+    ends.peer.send_ping(b"1")
+    ends.deliver()
+    assert ends.is_read()
+    ends.ours.pause_writing()
+    ends.peer.send_ping(b"2")
+    ends.deliver()
+    assert not ends.is_read()
+    assert [frame.data for frame in ends.taken()] == [b"1", b"2"]
+    ends.ours.resume_writing()
+    assert ends.is_read()
 
 
-@pytest.mark.parametrize(
-    ("origin", "host", "allowed", "secure", "admitted"),
-    [
-        (None, "anything", (), False, True),
-        ("http://127.0.0.1:80", "127.0.0.1:80", (), False, True),
-        ("http://[::1]:80", "[::1]:80", (), False, True),
-        ("https://LOCALHOST", "localhost", (), True, True),
-        ("http://localhost", "localhost", (), True, False),
-        ("http://localhost:1", "localhost:2", (), False, False),
-        ("http://rebound.example:80", "rebound.example:80", (), False, False),
-        ("http://rebound.example:80", "rebound.example:80", ("http://rebound.example:80",), False, True),
-        ("null", "localhost", (), False, False),
-        ("http://[", "[", (), False, False),
-        ("null", "localhost", ("*",), False, True),
-    ],
-)
-def test_origins_are_compared(
-    origin: str | None, host: str, allowed: tuple[str, ...], *, secure: bool, admitted: bool
-) -> None:
-    assert admits(origin, host, allowed, secure=secure) is admitted
+# --- the end ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (Malformed("m"), CloseCode.PROTOCOL_ERROR, "m"),
-        (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG, "v"),
-        (DoorRefusal(404, "unknown", "u"), CloseCode.POLICY_VIOLATION, "404 unknown: u"),
-        (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION, "404 unknown"),
-        (
-            Refused(503, OVERLOADED, "o"),
-            CloseCode.TRY_AGAIN_LATER,
-            "503 overloaded: the broker is overloaded",
-        ),
-        (RuntimeError("e"), CloseCode.INTERNAL_ERROR, "internal error (RuntimeError)"),
-    ],
-)
-def test_close_codes_are_mapped(error: Exception, code: CloseCode, words: str) -> None:
-    assert closing(error)[0] is code
-    assert closing(error)[1].startswith(words)
+@pytest.mark.parametrize("half_closes", [True, False])
+@in_virtual_time
+async def test_a_close_is_answered(*, half_closes: bool) -> None:
+    """Without halves of an end, as with TLS, the transport is closed."""
+    ends = Ends(half_closes=half_closes)
+    ends.peer.send_close(CloseCode.GOING_AWAY, "bye")
+    ends.deliver()
+    assert ends.ours.closed_by_peer
+    assert await ends.ours.messages() == []
+    assert closes(ends.taken()) == [CloseCode.GOING_AWAY]
+    assert (ends.transport.output_ended, ends.transport.closed) == (half_closes, not half_closes)
+    await ends.ours.wait_closed()
+    assert now() == (WS_CLOSE_S if half_closes else 0)
+    assert ends.ours.close_received is not None
+    assert (ends.ours.close_received.code, ends.ours.close_received.reason) == (CloseCode.GOING_AWAY, "bye")
 
 
-def test_a_close_reason_is_cut_at_a_character_boundary() -> None:
-    _, reason = closing(Malformed("ü" * 100))
-    assert reason == "ü" * 61
+@in_virtual_time
+async def test_the_answer_to_a_close_can_wait() -> None:
+    ends = Ends(HeldOpen)
+    assert isinstance(ends.ours, HeldOpen)
+    ends.peer.send_close(CloseCode.NORMAL_CLOSURE)
+    ends.deliver()
+    await asyncio.sleep(10 * WS_CLOSE_S)
+    assert ends.transport.writes == []
+    await ends.ours.send("a")
+    ends.ours.answer_close()
+    assert closes(ends.taken()) == [CloseCode.NORMAL_CLOSURE]
+    await asyncio.sleep(WS_CLOSE_S)
+    await idle()
+    assert ends.ours.ended.is_set()
+
+
+@in_virtual_time
+async def test_a_close_ends_with_its_answer() -> None:
+    ends = Ends(HeldOpen)
+    closing = asyncio.create_task(ends.ours.close(CloseCode.PROTOCOL_ERROR, "why"))
+    await idle()
+    assert closes(ends.taken()) == [CloseCode.PROTOCOL_ERROR]
+    ends.deliver()
+    assert ends.transport.output_ended
+    ends.transport.abort()
+    await closing
+    assert now() < WS_CLOSE_S
+    await ends.ours.close()
+    assert ends.transport.writes == []
+
+
+@in_virtual_time
+async def test_a_close_without_answer_ends_after_some_time() -> None:
+    ends = Ends()
+    await ends.ours.close()
+    assert now() == WS_CLOSE_S
+    assert ends.transport.closed
+    assert ends.ours.close_received is None
+
+
+@in_virtual_time
+async def test_an_end_without_close_sends_none() -> None:
+    ends = Ends()
+    ending = asyncio.create_task(ends.ours.end_without_close())
+    await idle()
+    assert ends.transport.output_ended
+    ends.peer.send_ping(b"")
+    ends.peer.send_close(CloseCode.NORMAL_CLOSURE)
+    ends.deliver()
+    assert ends.transport.writes == []
+    ends.ours.eof_received()
+    ends.transport.close()
+    await ending
+    assert now() < WS_CLOSE_S
+    ends.ours.drop()
+
+
+# --- the library --------------------------------------------------------------------------------------------
+
+
+def test_only_documented_parts_of_the_library_are_used() -> None:
+    """Also of the clients and doors that use this module."""
+    used: dict[str, set[str]] = {name: set() for name in DOCUMENTED}
+    for path in Path(cast("Any", mtl).__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.ImportFrom(module=str(module)) if module.partition(".")[0] == "websockets":
+                    used[module.partition(".")[2]] |= {alias.name for alias in node.names}
+                case ast.Import():
+                    assert all(alias.name.partition(".")[0] != "websockets" for alias in node.names), path
+                case ast.Attribute(value=ast.Attribute(attr="_protocol")) if "websocket" in path.name:
+                    used["the attributes of a protocol"].add(node.attr)
+    assert used == DOCUMENTED

@@ -173,9 +173,9 @@ async def test_a_door_that_does_not_answer_a_connect_in_time_is_disconnected(doo
     async with linked():
         first = await door.socket()
         await asyncio.sleep(MBWS_CONNECT_S - 1)
-        assert not first.connection_lost_waiter.done()
+        assert not first.ended.is_set()
         second = await door.socket()
-        assert first.connection_lost_waiter.done()
+        assert first.ended.is_set()
         second.lose()
         await door.socket()
         first_pause = MBWS_CONNECT_S + FIRST
@@ -187,7 +187,7 @@ async def test_a_session_may_be_silent_for_any_time(door: ScriptedDoor) -> None:
     async with linked():
         socket = await door.connected()
         await asyncio.sleep(10 * MBWS_CONNECT_S)
-        assert not socket.connection_lost_waiter.done()
+        assert not socket.ended.is_set()
         assert door.attempts == [0]
 
 
@@ -760,7 +760,7 @@ async def test_an_error_of_the_owner_ends_the_link_and_is_logged(
     socket.deliver(*messages(1))
     with pytest.raises(ClientFailed, match=r"unexpected ValueError in the client: a bug"):
         await future
-    assert socket.connection_lost_waiter.done()
+    assert socket.ended.is_set()
     await idle()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert "ValueError: a bug" in caplog.text
@@ -814,7 +814,7 @@ async def test_a_link_that_is_closed_while_it_opens_ends(door: ScriptedDoor) -> 
         await link.close()
         with pytest.raises(Closed, match="the connection is closed"):
             await link.opened
-        assert socket.connection_lost_waiter.done()
+        assert socket.ended.is_set()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -17,7 +17,7 @@ from mtl.doors.mbws.peer import MbwsPeer, PeerConnection
 from mtl.doors.mbws.recovery import Client, Connections
 from mtl.doors.mbws.session import MBWS
 from mtl.doors.peer_session import PeerSession
-from mtl.doors.websocket import DoorSocket
+from mtl.doors.websocket_server import DoorSocket
 from tests.support.aio import in_loop
 from tests.support.bridge import ConfirmingBridge, turns
 

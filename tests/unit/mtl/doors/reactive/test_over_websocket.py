@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from mtl.doors.reactive.over_websocket import WebSocketTransport
-from mtl.doors.websocket import BatchedWebSocket
+from mtl.doors.websocket import WebSocket
 from tests.support.aio import in_loop
 
 
@@ -24,7 +24,7 @@ class SlowSocket:
 
 def slow() -> tuple[WebSocketTransport, SlowSocket]:
     socket = SlowSocket()
-    return WebSocketTransport(cast(BatchedWebSocket, socket)), socket
+    return WebSocketTransport(cast(WebSocket, socket)), socket
 
 
 @pytest.mark.requirement("RS-01")
