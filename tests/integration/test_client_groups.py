@@ -13,9 +13,11 @@ from tests.support.contents import numbered, write
 def test_a_holders_confirm_moves_the_groups_cursor(connection: Connection) -> None:
     write(connection, 100)
     with connection.reader("orders", start="group", group="spark", holder="driver") as holder:
-        assert holder.epoch == 1
+        assert holder.holding_epoch == 1
         assert holder.group_position == 1
-        with connection.reader("orders", start=1, until=51, group="spark", epoch=holder.epoch) as member:
+        with connection.reader(
+            "orders", start=1, until=51, group="spark", holding_epoch=holder.holding_epoch
+        ) as member:
             assert [content.body for content in member] == numbered(50)
         assert connection.cursors("spark")[0].position == 1  # a member's Confirm is only credit
         holder.confirm(50)
@@ -46,7 +48,7 @@ def test_a_newer_holder_fences_the_older_for_good(connection: Connection) -> Non
             fenced.next(timeout=0.0)
         fenced.close()
     with pytest.raises(Fenced):
-        connection.reader("orders", start=1, group="spark", epoch=1)
+        connection.reader("orders", start=1, group="spark", holding_epoch=1)
     newer.confirm(7)
     newer.ping_holder()
     newer.close()
@@ -56,7 +58,7 @@ def test_a_newer_holder_fences_the_older_for_good(connection: Connection) -> Non
 def test_a_holder_survives_a_restart_of_the_broker(mtl_broker: RunningBroker, connection: Connection) -> None:
     write(connection, 10)
     with connection.reader("orders", start="group", group="spark", holder="driver") as holder:
-        epoch = holder.epoch
+        epoch = holder.holding_epoch
         holder.confirm(3)
         holder.ping_holder()
         mtl_broker.kill()
@@ -64,6 +66,8 @@ def test_a_holder_survives_a_restart_of_the_broker(mtl_broker: RunningBroker, co
         holder.confirm(6)
         holder.ping_holder()
         assert connection.cursors("spark")[0].position == 7
-        with connection.reader("orders", start=7, until=11, group="spark", epoch=holder.epoch) as member:
+        with connection.reader(
+            "orders", start=7, until=11, group="spark", holding_epoch=holder.holding_epoch
+        ) as member:
             assert [content.body for content in member] == numbered(4, 6)
-        assert holder.epoch == epoch, "tasks with this epoch continue"
+        assert holder.holding_epoch == epoch, "tasks with this epoch continue"

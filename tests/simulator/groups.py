@@ -169,7 +169,7 @@ class MemberApp(RangeApp):
         """The rest of the range, in the epoch of the present holder."""
         self._epoch = max(driver.epoch for driver in self._group.drivers)
         asked = super().asked()
-        return replace(asked, group=self._group.name, epoch=self._epoch) if self._epoch else asked
+        return replace(asked, group=self._group.name, holding_epoch=self._epoch) if self._epoch else asked
 
     def check(self) -> None:
         """After a takeover by another driver the task is repeated."""

@@ -21,7 +21,7 @@ def options(resource: str, start: Start, *, packed: bool, **more: object) -> Rea
         "until": None,
         "group": None,
         "holder": None,
-        "epoch": None,
+        "holding_epoch": None,
         "window_contents": _WINDOW[0],
         "window_bytes": _WINDOW[1],
         "incarnation": None,

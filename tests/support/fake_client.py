@@ -52,7 +52,7 @@ class FakeReader:
     start: int
     until: int | None
     asked: dict[str, Any]
-    epoch: int | None = None
+    holding_epoch: int | None = None
     closed: bool = False
 
     def batches(self) -> Iterator[FakePack]:
@@ -365,7 +365,9 @@ class FakeClient:
 
     def reader(self, resource: str, *, start: int, until: int | None = None, **asked: Any) -> FakeReader:
         self.check(resource, start, incarnation=asked.get("incarnation"), log_epoch=asked.get("log_epoch"))
-        reader = FakeReader(self, resource, start, until, asked, epoch=7 if asked.get("group") else None)
+        reader = FakeReader(
+            self, resource, start, until, asked, holding_epoch=7 if asked.get("group") else None
+        )
         self.readers.append(reader)
         return reader
 

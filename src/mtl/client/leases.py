@@ -62,7 +62,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         until: int | None = None,
         group: str | None = None,
         holder: str | None = None,
-        epoch: int | None = None,
+        holding_epoch: int | None = None,
         packed: bool | None = None,
         window_contents: int | None = None,
         window_bytes: int | None = None,
@@ -76,7 +76,7 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
 
         `start` defaults to "group" with a group and to "earliest" without. With `group` alone the reader holds the
         group: its `confirm` moves the group's durable cursor, and an older holder is fenced, unless it has the same
-        `holder` id. With `epoch` the reader is a member of the holding of that epoch. `packed` (the default) transports
+        `holder` id. With `holding_epoch` the reader is a member of that holding. `packed` (the default) transports
         many contents in one message. The window bounds contents that are sent and not consumed, by number and stored
         octets. With `skip_lost`, contents that retention removed do not raise `DataLoss`: they are skipped and listed
         in `Reader.lost`.
@@ -93,20 +93,20 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         packed = extended if packed is None else packed
         if not extended and (packed or start is not None or group is not None or until is not None):
             raise self._unknown_to_the_rfc("start, until, group or packed contents")
-        if epoch is not None and group is None:
-            raise OptionError("epoch belongs to a group's holding; give the group, too")
+        if holding_epoch is not None and group is None:
+            raise OptionError("holding_epoch belongs to a group's holding; give the group, too")
         if (log_epoch is not None and not isinstance(start, int)) or (
             until_epoch is not None and until is None
         ):
             raise OptionError("log_epoch needs a sequence as start, and until_epoch needs until")
-        holds = group is not None and epoch is None
+        holds = group is not None and holding_epoch is None
         options = ReaderOptions(
             resource=resource,
             start=start if start is not None else "group" if group is not None else "earliest",
             until=until,
             group=group,
             holder=holder if holder is not None or not holds else uuid4().hex,
-            epoch=epoch,
+            holding_epoch=holding_epoch,
             packed=packed,
             window_contents=window_contents or (READER_WINDOW_CONTENTS if packed else PLAIN_WINDOW_CONTENTS),
             window_bytes=window_bytes or READER_WINDOW,

@@ -33,9 +33,9 @@ class LogReaderPart(ReaderPart):
         self._place: tuple[int, str | None] | None = None
         """A position set by `_continue_at`, not by reading, and the epoch of the content before it if known."""
         self._incarnation = options.incarnation
-        self._epoch = options.epoch
+        self._holding_epoch = options.holding_epoch
         self._confirmed = 0
-        self._confirmed_epoch: str | None = None
+        self._confirmed_log_epoch: str | None = None
         self._credit_timer: Timer | None = None
 
     # --- posted by the application's side -------------------------------------------------------------------
@@ -59,10 +59,10 @@ class LogReaderPart(ReaderPart):
         elif self._reader.owes:
             self._later()
 
-    def confirm(self, sequence: int, epoch: str | None = None) -> None:
-        """Confirm up to `sequence`, a content of `epoch`, at once, even if another reader has read it."""
+    def confirm(self, sequence: int, log_epoch: str | None = None) -> None:
+        """Confirm up to `sequence`, a content of `log_epoch`, at once, even if another reader has read it."""
         if sequence > self._confirmed:
-            self._confirmed, self._confirmed_epoch = sequence, epoch
+            self._confirmed, self._confirmed_log_epoch = sequence, log_epoch
             self.flow.send(self._reader.confirm(sequence, self._loop.clock()))
 
     def send_instead(self, first: int) -> None:
@@ -88,7 +88,7 @@ class LogReaderPart(ReaderPart):
         """
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
-            self._continue_at(self._confirmed + 1, self._confirmed_epoch)
+            self._continue_at(self._confirmed + 1, self._confirmed_log_epoch)
         return control.ConnectionReader(
             resources=[o.resource],
             confirm=o.confirm,
@@ -98,7 +98,7 @@ class LogReaderPart(ReaderPart):
             packed=o.packed,
             group=o.group,
             holder=o.holder,
-            epoch=self._epoch,
+            epoch=self._holding_epoch,
             incarnation=self._incarnation,
             log_epoch=self.log_epoch(self._reader.next),
             request_id=self.flow.id,
@@ -121,7 +121,7 @@ class LogReaderPart(ReaderPart):
         window = self._check(lease)
         gap = self._reader.granted(lease.from_, window.contents or 0, window.bytes or 0)
         self._incarnation = lease.incarnation or self._incarnation
-        self._epoch = lease.epoch if self.options.group is not None else self._epoch
+        self._holding_epoch = lease.epoch if self.options.group is not None else self._holding_epoch
         self._check_range(lease)
         if gap is not None:
             self._missing(gap.first, gap.end)
@@ -247,7 +247,7 @@ class LogReaderPart(ReaderPart):
         self.lost.append(Gap(first, end))
         self._continue_at(end if resume is None else resume)
 
-    def _continue_at(self, at: int, epoch: str | None = None) -> None:
+    def _continue_at(self, at: int, log_epoch: str | None = None) -> None:
         """Continue at a position that reading has not reached. If it is an earlier one, the contents from there on
         are of another copy of the log, and contents that the application has not taken are dropped.
         """
@@ -256,7 +256,7 @@ class LogReaderPart(ReaderPart):
             self._arrived.clear()
             self._confirmed = min(self._confirmed, at - 1)
         self._reader.restart(at)
-        self._place = at, epoch
+        self._place = at, log_epoch
 
     def _stop(self, error: MtlError) -> None:
         self.flow.close(lambda _: None)

@@ -32,7 +32,7 @@ class ReaderOptions:
     until: int | None
     group: str | None
     holder: str | None
-    epoch: int | None
+    holding_epoch: int | None
     packed: bool
     window_contents: int
     window_bytes: int
@@ -95,7 +95,7 @@ class ReaderPart(ABC):
         """Confirm finished contents when a Confirm is due."""
 
     @abstractmethod
-    def confirm(self, sequence: int, epoch: str | None = None) -> None:
+    def confirm(self, sequence: int, log_epoch: str | None = None) -> None:
         """Confirm up to `sequence` now."""
 
     def send_instead(self, first: int) -> None:  # noqa: B027 not all need it

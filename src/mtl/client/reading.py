@@ -41,7 +41,7 @@ class ReadingLease(LeaseHandle):
         self._current: Iterator[Content] | None = None
         self._delivered: Delivery | PlainRun | None = None
         self._position: int | None = None
-        self._manual = part.options.group is not None and part.options.epoch is None
+        self._manual = part.options.group is not None and part.options.holding_epoch is None
         self._local_packs = LocalPacks()
         self._unposted_contents = 0
         self._unposted_octets = 0
@@ -69,7 +69,7 @@ class ReadingLease(LeaseHandle):
         return None if self._part.rfc else self._position
 
     @property
-    def epoch(self) -> int | None:
+    def holding_epoch(self) -> int | None:
         """The epoch of the group's holding, for members (`Connection.reader`)."""
         return self._part.lease.epoch if self._part.lease is not None else None
 

@@ -50,7 +50,7 @@ class RfcReaderPart(ReaderPart):
             for confirm in self._reader.finish(finished - credited):
                 self.flow.send(confirm)
 
-    def confirm(self, sequence: int, epoch: str | None = None) -> None:  # noqa: ARG002 only a log has epochs
+    def confirm(self, sequence: int, log_epoch: str | None = None) -> None:  # noqa: ARG002 only a log has epochs
         """Confirm every content up to the one with this number of the server."""
         self.credit()
         self.flow.send(commands.Confirm(sequence, multiple=True))

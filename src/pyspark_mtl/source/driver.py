@@ -197,7 +197,7 @@ class Driver:
         """
         for refused in self._holdings.hold(positions).values():
             raise refused
-        return {name: self._holdings.epoch(name) for name in positions}
+        return {name: self._holdings.holding_epoch(name) for name in positions}
 
     def try_to_hold(self, positions: Mapping[str, Position]) -> None:
         """Like `hold`, but resources and positions that do not exist any more are left out."""

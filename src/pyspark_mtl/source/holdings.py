@@ -37,8 +37,8 @@ class Holdings:
         lease = self._of.get(resource)
         return self._incarnations[resource] if lease is not None and resource in lease.held else None
 
-    def epoch(self, resource: str) -> int | None:
-        """The epoch of the group for the members of a holding; None without a group."""
+    def holding_epoch(self, resource: str) -> int | None:
+        """The epoch of the holding, for its members; None without a group."""
         lease = self._of.get(resource)
         return None if self._group is None or lease is None else lease.held.get(resource)
 

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Contents to read, and the driver's holding (`epoch` of `group`; both None without a durable group)."""
+    """Contents to read, and the driver's holding (`holding_epoch` of `group`; both None without a durable group)."""
 
     contents: OffsetRange
     group: str | None = None
-    epoch: int | None = None
+    holding_epoch: int | None = None
 
 
 def read(
@@ -94,7 +94,7 @@ def _reader(connect: Settings, task: Task, first: int, until: int) -> Reader:
         start=first,
         until=until,
         group=task.group,
-        epoch=task.epoch,
+        holding_epoch=task.holding_epoch,
         packed=True,
         incarnation=wanted.incarnation,
         log_epoch=wanted.epoch_of(first),

@@ -49,9 +49,9 @@ class Cursor:
         self.durable = durable
         self.holding: Holding | None = None
 
-    def advance(self, position: int, epoch: str | None) -> None:
-        """Move forward to `position`. The content before it is of `epoch`."""
-        self.record = msgspec.structs.replace(self.record, position=position, log_epoch=epoch)
+    def advance(self, position: int, log_epoch: str | None) -> None:
+        """Move forward to `position`. The content before it is of `log_epoch`."""
+        self.record = msgspec.structs.replace(self.record, position=position, log_epoch=log_epoch)
 
 
 class Holding:
@@ -270,14 +270,14 @@ class Cursors:
             self._dirty[key] = None
         return cursor.record.epoch
 
-    def _held(self, key: CursorKey, epoch: int) -> Holding:
+    def _held(self, key: CursorKey, holding_epoch: int) -> Holding:
         """The holding of an epoch, now that it is durable. Raises `Fenced` if a newer holder has taken the group, and
         `Refused` 404 if the cursor was deleted meanwhile.
         """
         record = self.get(key)
         if record is None:
             raise _deleted(key)
-        if record.epoch != epoch:
+        if record.epoch != holding_epoch:
             raise fenced(key)
         return self._current_holding(key)
 
@@ -290,18 +290,18 @@ class Cursors:
         cursor.holding = Holding(cursor, key, self._moved)
         return cursor.holding
 
-    def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
-        """Raises `Fenced` if this session has lost the group, or if the `epoch` of a member is that of an older
-        holder.
+    def check(self, key: CursorKey, session: str, holding_epoch: int | None = None) -> None:
+        """Raises `Fenced` if this session has lost the group, or if the `holding_epoch` of a member is that of
+        an older holder.
         """
         lost = self._fenced.get(session, {}).get(key)
         if lost is not None:
             raise fenced(key, lost)
         record = self.get(key)
-        if epoch is not None and record is None:
+        if holding_epoch is not None and record is None:
             self.check_readable(key)
-        if epoch is not None and (record is None or record.epoch != epoch):
-            raise fenced(key, _moved_on(record, epoch))
+        if holding_epoch is not None and (record is None or record.epoch != holding_epoch):
+            raise fenced(key, _moved_on(record, holding_epoch))
 
     def check_readable(self, key: CursorKey) -> None:
         """Raises `Refused` 503 for a cursor whose record cannot be read."""
@@ -450,12 +450,12 @@ def fenced(key: CursorKey, why: str = _TAKEN_OVER) -> Fenced:
     return Fenced(f"group {key[1]!r} of resource {key[2]!r} {why}")
 
 
-def _moved_on(record: CursorRecord | None, epoch: int) -> str:
-    """The reason why an epoch has ended, as far as the record shows it: after a reset a cursor has no holder."""
+def _moved_on(record: CursorRecord | None, holding_epoch: int) -> str:
+    """The reason why a holding has ended, as far as the record shows it: after a reset a cursor has no holder."""
     if record is None:
-        return f"has no cursor any more; its epoch {epoch} has ended"
-    was_reset = record.epoch > epoch and not record.holder
-    return f"{'was reset and ' if was_reset else ''}is at epoch {record.epoch}, not {epoch}"
+        return f"has no cursor any more; its epoch {holding_epoch} has ended"
+    was_reset = record.epoch > holding_epoch and not record.holder
+    return f"{'was reset and ' if was_reset else ''}is at epoch {record.epoch}, not {holding_epoch}"
 
 
 def _deleted(key: CursorKey) -> Refused:

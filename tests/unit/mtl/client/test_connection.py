@@ -116,7 +116,7 @@ def test_a_watch_waits_for_the_requested_time(connection: Connection, memory_bro
         ("test", {"packed": True}),
         ("test", {"group": "g"}),
         ("test", {"until": 9}),
-        ("log", {"epoch": 1}),
+        ("log", {"holding_epoch": 1}),
     ],
 )
 def test_readers_refuse_invalid_options(

@@ -87,7 +87,7 @@ def test_a_holder_confirms_only_explicitly(
     connection: Connection, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
     with connection.reader(RESOURCE, group="g", packed=False) as reader:
-        assert (reader.epoch, reader.group_position) == (7, 1)
+        assert (reader.holding_epoch, reader.group_position) == (7, 1)
         for _ in range(10):
             reader.next(timeout=10)
         assert reader.next(timeout=0.1) is None

@@ -57,7 +57,11 @@ def test_refusals_are_returned_and_the_others_held() -> None:
     held = holdings(client, "g")
     refused = held.hold({"r00000": AT, "missing": AT})
     assert {name: error.reason for name, error in refused.items()} == {"missing": "unknown-resource"}
-    assert (held.epoch("r00000"), held.epoch("missing"), held.incarnation("missing")) == (7, None, None)
+    assert (held.holding_epoch("r00000"), held.holding_epoch("missing"), held.incarnation("missing")) == (
+        7,
+        None,
+        None,
+    )
 
 
 def test_close_ends_all_leases() -> None:

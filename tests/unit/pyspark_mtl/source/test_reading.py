@@ -39,7 +39,7 @@ def test_a_task_reads_on_its_own_lease_as_a_member(client: FakeClient) -> None:
     (reader,) = client.readers
     assert reader.asked == {
         "group": "g",
-        "epoch": 7,
+        "holding_epoch": 7,
         "packed": True,
         "incarnation": "i1",
         "log_epoch": None,

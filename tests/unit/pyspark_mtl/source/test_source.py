@@ -72,7 +72,7 @@ def test_a_batch_is_split_into_tasks_with_the_holders_epoch() -> None:
     partitions = reader.partitions(BEGINNING, end)
     assert tasks(partitions) == [("a", first, first + 10) for first in range(1, 51, 10)]
     assert {
-        (partition.tasks[0].group, partition.tasks[0].epoch)
+        (partition.tasks[0].group, partition.tasks[0].holding_epoch)
         for partition in partitions
         if isinstance(partition, TaskPartition)
     } == {("g", 7)}
