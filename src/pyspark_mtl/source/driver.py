@@ -26,7 +26,7 @@ from pyspark_mtl.options.settings import ReadSettings
 from pyspark_mtl.source.ends import ResourcePosition
 from pyspark_mtl.source.holdings import Holdings
 from pyspark_mtl.source.offsets import Position
-from pyspark_mtl.source.resource_watch import Known, ResourceWatch, describe
+from pyspark_mtl.source.resource_watch import ResourceWatch, describe
 
 if TYPE_CHECKING:
     from mtl.client.connection import Connection
@@ -47,25 +47,16 @@ class Driver:
         self._confirmed: dict[str, Position] = {}
         self._histories: dict[str, tuple[str, Epochs]] = {}
         """Per resource: the last epoch of its log, and all epochs."""
-        self._watch = ResourceWatch(
+        self.watch = ResourceWatch(
             lambda: self._broker, settings.resources, settings.pattern, settings.excluded
         )
+        """Finds the query's resources."""
 
     @property
     def _broker(self) -> Connection:
         return connection(self._settings.connect)
 
     # --- finding --------------------------------------------------------------------------------------------
-
-    def find(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
-        """The query's resources that exist. With `known` it waits, up to `wait` seconds, until they differ from it
-        (`ResourceWatch.find`).
-        """
-        return self._watch.find(known, wait)
-
-    def is_silent(self, wait: float) -> bool:
-        """Whether `find` with the same arguments would find no change; waits up to `wait` seconds for one."""
-        return self._watch.is_silent(wait)
 
     def find_named(self, names: Sequence[str]) -> dict[str, Description]:
         """Those of `names` that exist."""

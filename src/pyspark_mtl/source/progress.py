@@ -6,13 +6,14 @@ The broker is behind a small interface and time is an argument, so that tests ne
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from mtl.errors import DataLoss, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from mtl.wire.history import History
-from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
+from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS, PACED_S
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, ReadPosition, matches
 from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
 
 
-class BrokerRequests(Protocol):
-    """The requests to the broker that this module needs (pyspark_mtl.source.driver.Driver)."""
+class Changes(Protocol):
+    """The query's resources, and whether they change (pyspark_mtl.source.resource_watch.ResourceWatch)."""
 
     def find(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
         """The query's resources that exist; waits until they differ from `known`."""
@@ -35,6 +36,14 @@ class BrokerRequests(Protocol):
         """Whether the resources have not changed since the last `find` with `known`, and do not change within
         `wait` seconds.
         """
+
+
+class BrokerRequests(Protocol):
+    """The requests to the broker that this module needs (pyspark_mtl.source.driver.Driver)."""
+
+    @property
+    def watch(self) -> Changes:
+        """The query's resources."""
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
@@ -57,6 +66,7 @@ class Progress:
     def __init__(self, settings: ReadSettings, broker: BrokerRequests, now: float) -> None:
         self._settings = settings
         self._broker = broker
+        self._watch = broker.watch
         self._last_batch = now
         self._held_back = False
         self._idle: Offset | None = None
@@ -66,6 +76,8 @@ class Progress:
         self._reported_losses: set[tuple[str, str]] = set()
         self._deleted: list[str] = []  # found by the pattern earlier: only the offset has their names
         self._ends = Ends(settings.ending, broker.locate_ends)
+        self.answered_at = -math.inf
+        """When the caller got its last answer, which it notes here."""
         self.has_polled = False
         self.latest: dict[str, Description] = {}
         """The resources that the last `find` returned; valid if `has_polled` (there may be none)."""
@@ -76,21 +88,21 @@ class Progress:
         A resource that is deleted before its end was read is a loss in this run; a resource that is deleted later
         is a loss in the next run.
         """
-        self._caps = dict(self._broker.find())
+        self._caps = dict(self._watch.find())
 
     @property
     def is_fixed(self) -> bool:
         """Whether the end is fixed. Then minOffsetsPerTrigger and maxTriggerDelay are ignored."""
         return self._caps is not None
 
-    def advance(self, start: Offset, now: float, *, unlimited: bool, wait: float = WAIT_S) -> Offset:
+    def advance(self, start: Offset, now: float, *, unlimited: bool) -> Offset:
         """The end of the next batch after `start`, or `start` itself if there are no contents to read.
 
-        Without new contents it waits, `wait` seconds at most. DataLoss for lost contents, unless failOnDataLoss is
+        Without new contents it waits, WAIT_S at most. DataLoss for lost contents, unless failOnDataLoss is
         false. Refused 404 for a named resource that never existed. A deleted resource that a pattern had found is
         removed from the offset with the loss, since no option names it.
         """
-        found = self._found(start, self._patience(now, wait))
+        found = self._found(start, self._patience(now))
         self._histories = self._broker.histories(self._of_other_epochs(start, found))
         beginnings = self._beginnings(start, found)
         positions = {
@@ -123,19 +135,19 @@ class Progress:
         self._idle = end if end is start and not total and not self.is_fixed else None
         return end
 
-    def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
+    def is_idle(self, start: Offset, now: float) -> bool:
         """Whether `advance` from `start` would find no contents, as in its last call with the same object. Waits
         like `advance`. Requests no resource, so the cost for an idle query does not grow with the number of
         resources.
         """
-        return start is self._idle and self._broker.is_silent(self._patience(now, wait))
+        return start is self._idle and self._watch.is_silent(self._patience(now))
 
     # --- finding contents and losses ------------------------------------------------------------------------
 
     def _found(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
         known = None if self.is_fixed else self._known_positions(start)
-        found = self.latest = self._broker.find(known, patience)
+        found = self.latest = self._watch.find(known, patience)
         self.has_polled = True
         missing = [name for name in self._missing(start, found) if not self._is_finished(start, name)]
         for name in missing:
@@ -199,12 +211,14 @@ class Progress:
             return Position(cap.incarnation, cap.earliest, cap.earliest)
         return before
 
-    def _patience(self, now: float, wait: float) -> float:
-        """Seconds to wait for contents: at most until maxTriggerDelay admits the contents that are held back."""
-        if self.is_fixed:
+    def _patience(self, now: float) -> float:
+        """Seconds to wait for contents: none for a caller that paces itself (PACED_S), and at most until
+        maxTriggerDelay admits the contents that are held back.
+        """
+        if self.is_fixed or now - self.answered_at >= PACED_S:
             return 0.0
         left = self._last_batch + self._settings.limits.max_delay - now
-        return max(0.0, min(wait, left)) if self._held_back else wait
+        return max(0.0, min(WAIT_S, left)) if self._held_back else WAIT_S
 
     def _report_missing(self, start: Offset, name: str) -> None:
         before = self._reached(start, name)

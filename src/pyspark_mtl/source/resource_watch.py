@@ -49,7 +49,7 @@ class ResourceWatch:
         self._state: str | None = None
         self._watch: Watch | None = None
 
-    def find(self, known: Known | None, wait: float) -> Found:
+    def find(self, known: Known | None = None, wait: float = 0.0) -> Found:
         """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents
         above the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation.
         Without a change it leaves a watch request with the broker.

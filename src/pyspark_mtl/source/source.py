@@ -8,7 +8,6 @@ have only their settings.
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import threading
 import time
@@ -21,7 +20,6 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from mtl.errors import DataLoss, MtlError
 from mtl.wire.control import Description
-from pyspark_mtl.limits import PACED_S
 from pyspark_mtl.options.kinds import EARLIEST, LATEST
 from pyspark_mtl.options.settings import ReadSettings
 from pyspark_mtl.source import offsets, reading
@@ -29,7 +27,7 @@ from pyspark_mtl.source.driver import Driver
 from pyspark_mtl.source.ends import ends_too_early
 from pyspark_mtl.source.offsets import INITIAL, OffsetRange, Position
 from pyspark_mtl.source.planning import ResourceExtent, Split, bundled, dated, lost, plan, without
-from pyspark_mtl.source.progress import WAIT_S, Progress, absent
+from pyspark_mtl.source.progress import Progress, absent
 from pyspark_mtl.source.reading import Task
 from pyspark_mtl.source.selection import parked
 
@@ -63,7 +61,6 @@ class StreamReader(DataSourceStreamReader):
         self._parked: frozenset[str] | None = None
         """The resources of the checkpoint that the options do not select; None before the checkpoint is known."""
         self._reached(INITIAL)
-        self._answered = -math.inf
 
     # --- called on the driver -------------------------------------------------------------------------------
 
@@ -110,8 +107,7 @@ class StreamReader(DataSourceStreamReader):
         driver, progress = self._query()
         self._check_selection(begin)
         self._report = None
-        now = time.monotonic()
-        end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
+        end = progress.advance(begin, time.monotonic(), unlimited=unlimited)
         starts = {}
         for offset_range in offsets.between(begin, end):
             earliest = progress.latest[offset_range.resource].earliest
@@ -122,26 +118,18 @@ class StreamReader(DataSourceStreamReader):
             )
         driver.try_to_hold(starts)
         self._reached(end)
-        self._answered = time.monotonic()
+        progress.answered_at = time.monotonic()
         return end
 
     def _is_idle(self, start: dict[str, Any]) -> bool:
         """Whether the next batch would begin at the end of the last one, and be empty. Such a trigger does no other
         work, so that an idle query costs little.
         """
-        now = time.monotonic()
-        if self._progress is None or start != self._end_json:
+        progress = self._progress
+        if progress is None or start != self._end_json or not progress.is_idle(self._end, time.monotonic()):
             return False
-        if not self._progress.is_idle(self._end, now, self._patience(now)):
-            return False
-        self._answered = time.monotonic()
+        progress.answered_at = time.monotonic()
         return True
-
-    def _patience(self, now: float) -> float:
-        """Seconds for which an empty answer may wait for new contents: 0 for a caller that paces itself
-        (PACED_S).
-        """
-        return 0.0 if now - self._answered >= PACED_S else WAIT_S
 
     def _reached(self, end: offsets.Offset) -> None:
         """Set the end of the planned batches, also as JSON, for comparison with Spark's `start` of a trigger."""
@@ -184,7 +172,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read, planned from one request for all resources."""
         driver = Driver(self._settings)
-        found = driver.find()
+        found = driver.watch.find()
         for name in self._settings.resources or ():
             if name not in found:
                 raise absent(name)

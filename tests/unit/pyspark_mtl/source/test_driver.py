@@ -31,16 +31,16 @@ def _logs(client: FakeClient) -> None:
 
 
 def test_the_driver_describes_the_resources_of_the_options(client: FakeClient) -> None:
-    assert list(Driver(settings()).find()) == ["a", "b"]
+    assert list(Driver(settings()).watch.find()) == ["a", "b"]
 
 
 def test_the_driver_describes_resources_by_pattern() -> None:
-    assert list(Driver(settings(resourcePattern="b|c")).find()) == ["b"]
+    assert list(Driver(settings(resourcePattern="b|c")).watch.find()) == ["b"]
 
 
 def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
     del client.logs["b"]
-    assert list(Driver(settings(resources="a,b,c.d")).find()) == ["a"]
+    assert list(Driver(settings(resources="a,b,c.d")).watch.find()) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ def test_missing_resources_are_omitted_and_awaited(client: FakeClient) -> None:
 def test_positions_are_located(client: FakeClient, place: ReadPosition, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
-    assert driver.locate([(driver.find()["a"], place)]) == [sequence]
+    assert driver.locate([(driver.watch.find()["a"], place)]) == [sequence]
 
 
 def test_a_time_after_all_contents_is_an_error_unless_latest_is_chosen() -> None:
     at = ReadPosition("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
-        driver.locate([(driver.find()["a"], at)])
+        driver.locate([(driver.watch.find()["a"], at)])
     late = settings(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
-    assert Driver(late).locate([(driver.find()["a"], at)]) == [51]
-    assert driver.locate_ends([(driver.find()["a"], at)]) == [51]
+    assert Driver(late).locate([(driver.watch.find()["a"], at)]) == [51]
+    assert driver.locate_ends([(driver.watch.find()["a"], at)]) == [51]
 
 
 def test_a_group_starts_at_its_cursor_which_is_created_on_request(client: FakeClient) -> None:
     driver = Driver(settings(group="g"))
-    found = driver.find()["a"]
+    found = driver.watch.find()["a"]
     assert driver.locate([(found, GROUP)]) == [7]
     assert client.positions == {}
     assert driver.locate([(found, GROUP)], create_cursors=True) == [7]
@@ -81,7 +81,7 @@ def test_octets_are_located_by_the_broker() -> None:
 def test_places_of_all_kinds_are_located_together_and_in_order(client: FakeClient) -> None:
     client.times[5] = 30
     driver = Driver(settings(group="g"))
-    found, at = driver.find()["a"], ReadPosition("time", 5)
+    found, at = driver.watch.find()["a"], ReadPosition("time", 5)
     client.positions["g", "a"] = 33
     places = [(found, place) for place in (LATEST, at, GROUP, EARLIEST, at, ReadPosition("sequence", 20))]
     assert driver.locate(places) == [51, 30, 33, 7, 30, 20]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -56,6 +57,10 @@ class FakeBroker:
         }
 
     @property
+    def watch(self) -> FakeBroker:
+        return self
+
+    @property
     def _news(self) -> bool:
         known = self.known or {}
         there = {name: Position(log.incarnation, log.next) for name, log in self.logs.items()}
@@ -98,7 +103,10 @@ def settings(**options: str) -> ReadSettings:
 
 
 def query(broker: FakeBroker, **options: str) -> Progress:
-    return Progress(settings(**options), broker, now=0.0)
+    """A query that Spark calls again at once."""
+    progress = Progress(settings(**options), broker, now=0.0)
+    progress.answered_at = math.inf
+    return progress
 
 
 def advance(progress: Progress, start: Offset, now: float = 1.0, *, unlimited: bool = False) -> Offset:
