@@ -39,7 +39,7 @@ from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
 from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas, QuotaSettings
-from mtl.broker.reading.ahead import AheadLimit
+from mtl.broker.reading.ahead import Aheads
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.holders import HolderLease, Holders
@@ -266,15 +266,16 @@ class _Reading:
 def _reading(base: _Base, logs: _Logs, has_room: HasRoom) -> _Reading:
     out, leases, opening = base.out, base.leases, base.opening
     queues = Queues(out, base.random, logs.resources, base.unreadable, base.quotas)
-    reads, aheads = Reads(out), AheadLimit()
+    reads = Reads(out)
+    aheads = Aheads(reads)
     return _Reading(
-        Readers(out, leases, reads, aheads, has_room),
+        Readers(out, leases, aheads, has_room),
         Fanout(out, Pool(base.quotas, Quota.FANOUT_BYTES)),
         Cursors(
             out, of_kind(base.restored.records, records.CursorRecord), leases, base.unreadable, base.quotas
         ),
         queues,
-        Consumers(out, opening, queues, logs.resources, leases, reads, aheads, has_room),
+        Consumers(out, opening, queues, logs.resources, leases, aheads, has_room),
         DeadLetters(opening, logs.resources, queues, base.inbound, base.free_space, base.intakes, reads),
         reads,
     )

@@ -16,9 +16,8 @@ from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queue import Queue, QueueEntry, QueueLease
 from mtl.broker.queues.queue_state import QueueEvent, Run
 from mtl.broker.queues.queues import Queues
-from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
+from mtl.broker.reading.ahead import Aheads
 from mtl.broker.reading.readers import HasRoom
-from mtl.broker.reading.reads import Reads
 from mtl.broker.steps import run
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
@@ -26,7 +25,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent
-from mtl.storage.api import Chunk, Contents
+from mtl.storage.api import Chunk
 from mtl.wire import commands
 
 
@@ -40,8 +39,7 @@ class Consumers:
         queues: Queues,
         resources: Resources,
         leases: Leases,
-        reads: Reads,
-        aheads: AheadLimit,
+        aheads: Aheads,
         has_room: HasRoom,
     ) -> None:
         self._outbox = outbox
@@ -49,7 +47,6 @@ class Consumers:
         self._queues = queues
         self._resources = resources
         self._leases = leases
-        self._reads = reads
         self._aheads = aheads
         self._has_room = has_room
         self._ready: dict[Queue, None] = {}
@@ -294,26 +291,19 @@ class Consumers:
     def _read(self, queue: Queue, lease: QueueLease, first: int) -> None:
         """Read contents from `first` on, unless a read for this queue is under way."""
         if not queue.chunks.reading:
-            queue.chunks.reading = True
             run(self._read_ahead(queue, lease, first))
 
     async def _read_ahead(self, queue: Queue, lease: QueueLease, first: int) -> None:
-        query = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
-        error: StorageError | None = None
-        chunks: Sequence[Chunk] = ()
+        resource, share = queue.resource, lease.terms.principal
         try:
-            chunks = await self._reads.read(queue.resource, query, lease.terms.principal)
-        except StorageError as e:
-            error = e
-        queue.chunks.reading = False
-        if not queue.consumers:
-            return
-        if error is None:
-            queue.chunks.append(chunks, first)
-            self._aheads.grew(queue.chunks)
-        elif queue.consumers.get(lease.terms.token) is lease:
-            self.unread(lease, queue.resource.name, first, first + 1, error)
-        self.wake(queue)
+            chunks = await self._aheads.read(queue.chunks, resource, first, queue.end, share)
+        except StorageError as error:
+            if queue.consumers.get(lease.terms.token) is lease:
+                self.unread(lease, resource.name, first, first + 1, error)
+            chunks = ()
+        if queue.consumers:
+            self._aheads.add(queue.chunks, chunks, first)
+            self.wake(queue)
 
     async def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, claimed: Run) -> None:
         """Settle contents durably before they are sent to a consumer without confirmation: at most once."""

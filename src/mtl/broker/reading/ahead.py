@@ -1,4 +1,4 @@
-"""Chunks that were read for readers and queues before they are sent."""
+"""Chunks that are read for readers and queues before they are sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from mtl.storage.api import Chunk
+from mtl.broker.reading.reads import Reads
+from mtl.broker.writing.resource import Resource
+from mtl.errors import StorageError
+from mtl.storage.api import Chunk, Contents
 
 READ_AHEAD_OCTETS = 4 << 20
 """Octets of one read: a read takes a few milliseconds from a fast disk, and hides some of the latency of a slow
@@ -64,16 +67,41 @@ class Ahead:
         return sum(len(chunk.body) for chunk in self._chunks)
 
 
-class AheadLimit:
-    """Bounds the chunks of all readers and queues together."""
+class Aheads:
+    """Reads chunks, and bounds those of all readers and queues together."""
 
-    def __init__(self, most: int = MAX_AHEAD_OCTETS) -> None:
+    def __init__(self, reads: Reads, most: int = MAX_AHEAD_OCTETS) -> None:
+        self._reads = reads
         self._most = most
         self._aheads: OrderedDict[Ahead, int] = OrderedDict()
         self._octets = 0
 
-    def grew(self, ahead: Ahead) -> None:
-        """Chunks were added: drop the oldest chunks of other readers and queues while there are too many in all."""
+    async def read(
+        self,
+        ahead: Ahead,
+        resource: Resource,
+        first: int,
+        end: int,
+        share: str,
+        *,
+        place_from: int | None = None,
+    ) -> Sequence[Chunk]:
+        """The contents from `first` on, up to `end` or the bounds of one read: only one read for `ahead` at a time.
+        Raises `StorageError`.
+        """
+        query = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
+        ahead.reading = True
+        try:
+            chunks = await self._reads.read(resource, query, share)
+        except StorageError:
+            ahead.reading = False
+            raise
+        ahead.reading = False
+        return chunks
+
+    def add(self, ahead: Ahead, chunks: Sequence[Chunk], needed: int) -> None:
+        """As `Ahead.append`, and drop the oldest chunks of others while there are too many in all."""
+        ahead.append(chunks, needed)
         self.ended(ahead)
         self._aheads[ahead] = ahead.octets
         self._octets += self._aheads[ahead]

@@ -6,7 +6,7 @@ costs the broker no memory besides the record of this window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from mtl import limits
@@ -16,15 +16,14 @@ from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
-from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, Ahead, AheadLimit
+from mtl.broker.reading.ahead import Ahead, Aheads
 from mtl.broker.reading.cursors import Holding, HoldingLease
-from mtl.broker.reading.reads import Reads
 from mtl.broker.steps import run
 from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
 from mtl.net.limits import GROUP
 from mtl.protocol.settlement import Sent, Unsettled
-from mtl.storage.api import Chunk, ChunkRef, Contents, LogView
+from mtl.storage.api import Chunk, ChunkRef, LogView
 from mtl.wire import commands
 
 
@@ -121,12 +120,9 @@ HasRoom = Callable[[actions.Peer, str, int], bool]
 class Readers:
     """Sends contents to readers, as far as their windows have room."""
 
-    def __init__(
-        self, outbox: Outbox, leases: Leases, reads: Reads, aheads: AheadLimit, has_room: HasRoom
-    ) -> None:
+    def __init__(self, outbox: Outbox, leases: Leases, aheads: Aheads, has_room: HasRoom) -> None:
         self._outbox = outbox
         self._leases = leases
-        self._reads = reads
         self._aheads = aheads
         self._has_room = has_room
         self._ready: dict[str, ReaderLease] = {}
@@ -305,28 +301,24 @@ class Readers:
     def _read(self, lease: ReaderLease, first: int, end: int) -> None:
         """Read contents from `first` on for a lease, unless a read for it is under way."""
         if not lease.ahead.reading:
-            lease.ahead.reading = True
             run(self._read_ahead(lease, first, end))
 
     async def _read_ahead(self, lease: ReaderLease, first: int, end: int) -> None:
         place_from = limits.LOCAL_FROM if lease.local else None
-        query = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
-        error: StorageError | None = None
-        chunks: Sequence[Chunk] = ()
+        resource, share = lease.resource, lease.terms.principal
         try:
-            chunks = await self._reads.read(lease.resource, query, lease.terms.principal)
-        except StorageError as e:
-            error = e
-        lease.ahead.reading = False
-        if self._leases.find(lease.terms.token) is not lease or lease.flow is None:
-            return
-        if error is None:
-            lease.ahead.append(chunks, lease.next)
-            self._aheads.grew(lease.ahead)
-        elif first == lease.next:
-            self.unread(lease, first, first + 1, error)
-            return
-        self.wake(lease)
+            chunks = await self._aheads.read(lease.ahead, resource, first, end, share, place_from=place_from)
+        except StorageError as error:
+            if self._is_served(lease) and first == lease.next:
+                self.unread(lease, first, first + 1, error)
+            chunks = ()
+        if self._is_served(lease):
+            self._aheads.add(lease.ahead, chunks, lease.next)
+            self.wake(lease)
+
+    def _is_served(self, lease: ReaderLease) -> bool:
+        """Whether a lease that was served has neither ended nor lost its flow."""
+        return self._leases.find(lease.terms.token) is lease and lease.flow is not None
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
         """The contents (first, last) of a chunk that are sent to a plain reader: as many as its window allows, at

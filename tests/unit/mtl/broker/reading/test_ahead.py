@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mtl.broker.reading.ahead import Ahead, AheadLimit
+from typing import cast
+
+from mtl.broker.reading.ahead import Ahead, Aheads
+from mtl.broker.reading.reads import Reads
 from mtl.storage.api import Chunk, ChunkRef
 
 
@@ -51,17 +54,15 @@ def test_the_next_read_starts_when_half_is_sent() -> None:
 
 
 def test_beyond_the_limit_the_chunks_filled_first_are_dropped() -> None:
-    limit = AheadLimit(50)
-    first, second, third = filled(1, 3), filled(1, 3), filled(1, 3)
-    limit.grew(first)
-    limit.grew(second)
-    limit.grew(first)  # counted once
-    limit.grew(third)
-    assert [x.octets for x in (first, second, third)] == [20, 0, 20]
-    limit.ended(first)
-    limit.ended(first)
-    limit.grew(second)
+    limit = Aheads(cast("Reads", None), 50)
+    first, second, third = Ahead(), Ahead(), Ahead()
+    for ahead in (first, second, third):
+        limit.add(ahead, [chunk(1)], 0)
+        limit.add(ahead, [chunk(3)], 0)  # counted once
+    assert [x.octets for x in (first, second, third)] == [0, 20, 20]
+    limit.ended(second)
+    limit.ended(second)
+    limit.add(first, [chunk(1)], 0)
     large = Ahead()
-    large.append([chunk(1, size=99)], 0)
-    limit.grew(large)
+    limit.add(large, [chunk(1, size=99)], 0)
     assert (third.octets, large.octets) == (0, 99), "one is always kept"
