@@ -128,9 +128,9 @@ class RunningBroker:
             if not select.select([process.stdout], [], [], deadline - time.monotonic())[0]:
                 break
             line = process.stdout.readline()
-            found = _READY.match(line)
-            if found is not None:
-                return found[1]
+            ready = _READY.match(line)
+            if ready is not None:
+                return ready[1]
             if not line:
                 process.wait()
                 break

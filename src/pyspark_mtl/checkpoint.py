@@ -62,25 +62,25 @@ def read(directory: Path) -> Checkpoint:
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
 
 
-def state_of(held: HeldResource, found: Description | None) -> str:
-    """The reason why the query cannot continue to read the resource, or "served" if it can. `found` has the epochs
-    of its log.
+def state_of(held: HeldResource, description: Description | None) -> str:
+    """The reason why the query cannot continue to read the resource, or "served" if it can. `description` has the
+    epochs of its log.
     """
-    if found is None:
+    if description is None:
         return "deleted"
-    if found.incarnation != held.incarnation:
+    if description.incarnation != held.incarnation:
         return "created again"
-    if found.known_next is None:
-        return f"not open: {found.trouble}"
-    if found.next < held.planned:
-        return f"ends at {found.next}"
-    history = History.of(found.history, found.next)
+    if description.known_next is None:
+        return f"not open: {description.trouble}"
+    if description.next < held.planned:
+        return f"ends at {description.next}"
+    history = History.of(description.history, description.next)
     for position, epoch in ((held.position, held.epoch), (held.planned, held.planned_epoch)):
         diverges_at = history.diverges_at(position, epoch)
         if diverges_at is not None:
             return f"another copy from {diverges_at} on"
-    if held.position < found.earliest:
-        return f"lost {held.position} to {found.earliest - 1} ({found.earliest - held.position})"
+    if held.position < description.earliest:
+        return f"lost {held.position} to {description.earliest - 1} ({description.earliest - held.position})"
     return "served"
 
 
@@ -102,12 +102,12 @@ def _sources(directory: Path, batch: int) -> dict[int, Offset]:
         raise OffsetError(
             f"{file} is of version {version[:20]!r} of Spark's offset log; this pyspark-mtl reads v1"
         )
-    found = {}
+    parsed = {}
     for at, line in enumerate(lines[1:]):
         value = _json(line)
         if isinstance(value, dict) and {"resources", "version"} <= set(value):
-            found[at] = offsets.parse(value)
-    return found
+            parsed[at] = offsets.parse(value)
+    return parsed
 
 
 def _held_resources(before: Offset, end: Offset) -> list[HeldResource]:

@@ -154,9 +154,9 @@ _TYPES: dict[str, types.DataType] = {
 """The types of a source's columns by their names. Spark would read the names as DDL, which depends on the session."""
 
 
-def _struct(found: Sequence[Column]) -> StructType:
+def _struct(columns: Sequence[Column]) -> StructType:
     return StructType(
-        [types.StructField(column.name, _TYPES[column.type], column.nullable) for column in found]
+        [types.StructField(column.name, _TYPES[column.type], column.nullable) for column in columns]
     )
 
 

@@ -33,11 +33,11 @@ def lags(sources: Iterable[Mapping[str, Any]], timestamp: str) -> dict[str, Lag]
     If several sources read a resource (a self-join), the larger lag counts. Sources of other formats, and sources
     without a first query of the broker, have no lag.
     """
-    found: dict[str, Lag] = {}
+    by_name: dict[str, Lag] = {}
     for source in sources:
         for name, lag in _of_source(source, microseconds(timestamp)).items():
-            found[name] = max(lag, found.get(name, lag), key=lambda candidate: candidate.contents)
-    return found
+            by_name[name] = max(lag, by_name.get(name, lag), key=lambda candidate: candidate.contents)
+    return by_name
 
 
 def _of_source(source: Mapping[str, Any], now_us: int) -> dict[str, Lag]:
@@ -46,16 +46,16 @@ def _of_source(source: Mapping[str, Any], now_us: int) -> dict[str, Lag]:
         end, ends = offsets.parse(_decoded(source.get("endOffset"))), offsets.parse(latest)
     except OffsetError:
         return {}
-    found = {}
+    by_name = {}
     for name, last in ends.resources.items():
         reached = end.resources.get(name)
         if reached is not None and reached.incarnation == last.incarnation:
             reported = latest["resources"][name]
             since = reported.get("since", now_us)
-            found[name] = Lag(
+            by_name[name] = Lag(
                 max(0, last.next - reached.next), reported.get("bytes", 0), max(0, now_us - since) / 1e6
             )
-    return found
+    return by_name
 
 
 def _decoded(offset: object) -> Any:

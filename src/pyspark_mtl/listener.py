@@ -30,8 +30,8 @@ class LagListener(StreamingQueryListener):
         The key of a query is its name, or its id if it has none. Ended queries are kept.
         """
         return {
-            query: {name: asdict(lag) for name, lag in found.items()}
-            for query, found in dict(self._last).items()
+            query: {name: asdict(lag) for name, lag in last.items()}
+            for query, last in dict(self._last).items()
         }
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 Spark's names, here and below
@@ -40,15 +40,15 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Called after a trigger, and from time to time by an idle query."""
         progress = event.progress
-        found = lags(progress.sources, progress.timestamp)
+        last = lags(progress.sources, progress.timestamp)
         query = progress.name or str(progress.id)
         self._last.pop(query, None)  # keeps the order of the last reports: the oldest is removed first
-        if not found:  # no source of format mtl, or all its resources are deleted
+        if not last:  # no source of format mtl, or all its resources are deleted
             return
-        self._last[query] = found
+        self._last[query] = last
         if len(self._last) > LAST_QUERIES:
             del self._last[next(iter(self._last))]
-        for name, lag in found.items():
+        for name, lag in last.items():
             log.info(
                 "query %s is behind in %s: %d contents, %d bytes, %.1f s",
                 query,

@@ -25,12 +25,12 @@ NEED_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigg
 
 def number(version: str) -> tuple[int, int]:
     """(4, 2) of "4.2.1". SparkMissing if this version of PySpark is too old, or is not a version."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST:
         raise SparkMissing(
             f"format mtl needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer; this is {version}. {INSTALL}"
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def has_limits(version: str) -> bool:

@@ -18,7 +18,7 @@ from mtl.log.chunk import MAGIC, RUN_SIZE, NewChunk, checksum, decode_header, en
 from mtl.log.files import File
 from mtl.log.log import open_log, rebuild_manifest
 from mtl.log.manifest import MANIFEST, decode_manifest, encode_manifest, run_id
-from mtl.log.scan import Found, scan, scan_beyond
+from mtl.log.scan import FoundChunk, scan, scan_beyond
 from mtl.log.segment import (
     HEADER_SIZE,
     INDEX_HEADER_SIZE,
@@ -103,7 +103,7 @@ def run_segment(data: bytes) -> None:
         file: File = _Octets(image)  # type: ignore[assignment]  # it is only read
         end = header.start
         for found in scan(file, header, "segment", len(image)):
-            if not isinstance(found, Found):
+            if not isinstance(found, FoundChunk):
                 scan_beyond(file, header, found.offset, len(image))
                 return
             encoded = encode_header(found.header, found.offset)

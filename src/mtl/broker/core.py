@@ -216,18 +216,18 @@ class Broker:
     def blocked(self, lease: str, sequence: int, now: actions.Now) -> None:
         """The contents of a `Deliver` from `sequence` on were not sent: the peer's queue is full."""
         self._outbox.now = now
-        found = self.parts.leases.find(lease)
-        if isinstance(found, ReaderLease):
-            self.parts.readers.blocked(found, sequence)
-        elif isinstance(found, QueueLease):
-            self.parts.consumers.blocked(found, sequence)
+        granted = self.parts.leases.find(lease)
+        if isinstance(granted, ReaderLease):
+            self.parts.readers.blocked(granted, sequence)
+        elif isinstance(granted, QueueLease):
+            self.parts.consumers.blocked(granted, sequence)
 
     def unsent(self, lease: str, content: commands.Content, now: actions.Now) -> None:
         """A `Relay` was not sent: the peer's queue is full."""
         self._outbox.now = now
-        found = self.parts.leases.find(lease)
-        if isinstance(found, FanoutLease):
-            self.parts.fanout.blocked(found, content)
+        granted = self.parts.leases.find(lease)
+        if isinstance(granted, FanoutLease):
+            self.parts.fanout.blocked(granted, content)
 
     def unreachable(self, peer: actions.Peer, now: actions.Now) -> None:
         """The socket has no such peer any more (EHOSTUNREACH)."""
@@ -237,11 +237,11 @@ class Broker:
     def unread(self, lease: str, resource: str, ref: ChunkRef, error: StorageError, now: actions.Now) -> None:
         """A chunk of this resource, for this reader, cannot be read or does not verify."""
         self._outbox.now = now
-        found = self.parts.leases.find(lease)
-        if isinstance(found, ReaderLease):
-            self.parts.readers.unread(found, ref.base, ref.end, error)
-        elif isinstance(found, QueueLease):
-            self.parts.consumers.unread(found, resource, ref.base, ref.end, error)
+        granted = self.parts.leases.find(lease)
+        if isinstance(granted, ReaderLease):
+            self.parts.readers.unread(granted, ref.base, ref.end, error)
+        elif isinstance(granted, QueueLease):
+            self.parts.consumers.unread(granted, resource, ref.base, ref.end, error)
 
     def tick(self, now: actions.Now) -> None:
         """Time has passed. Timers run only here, after the sockets were drained, so that leases do not all expire when

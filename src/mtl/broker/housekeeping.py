@@ -71,10 +71,10 @@ class Housekeeping:
         """Index all cursors once: with many resources and many cursors a search for each resource would take
         minutes.
         """
-        found: dict[ResourceKey, list[CursorRecord]] = {}
+        by_resource: dict[ResourceKey, list[CursorRecord]] = {}
         for cursor in self._cursors.all():
-            found.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
-        return found
+            by_resource.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
+        return by_resource
 
     def expire_names(self) -> None:
         """Forget the writer names that were unused for long, in the logs too."""

@@ -69,10 +69,10 @@ class SortedKeys(Generic[K]):
                 break
         judged = wanted(block[:scanned])
         more, block = len(block) > len(judged), block[: len(judged)]
-        found = list(compress(block, judged))
-        if len(found) > MAX_PAGE:
-            return Page(found[:MAX_PAGE], found[MAX_PAGE - 1])
-        return Page(found, block[-1] if more else None)
+        chosen = list(compress(block, judged))
+        if len(chosen) > MAX_PAGE:
+            return Page(chosen[:MAX_PAGE], chosen[MAX_PAGE - 1])
+        return Page(chosen, block[-1] if more else None)
 
     def between(self, first: Key, end: Key) -> list[K]:
         """The keys from `first` on that are below `end`."""

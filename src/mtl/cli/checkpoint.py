@@ -34,8 +34,8 @@ def checkpoint(
         return
     under_way = "" if state.planned == state.committed else f", batch {state.planned} is under way"
     done = "no batch is committed" if state.committed is None else f"batch {state.committed} is committed"
-    found = "" if rows else "; it has found no resource"
-    out.print(f"query {state.query}: {done}{under_way}{found}", highlight=False)
+    empty = "" if rows else "; it has found no resource"
+    out.print(f"query {state.query}: {done}{under_way}{empty}", highlight=False)
     columns = ["resource", "position", "log-epoch", "planned", "next", "behind", "state"]
     print_table(
         [name.upper() for name in columns],
@@ -46,21 +46,21 @@ def checkpoint(
 
 def _describe(connection: Connection, names: list[str]) -> dict[str, Description]:
     """The resources that exist."""
-    found: dict[str, Description] = {}
+    descriptions: dict[str, Description] = {}
     for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):
         chunk = names[first : first + MAX_RESOURCES_PER_LEASE]
         try:
-            found |= connection.describe(chunk, history=True)
+            descriptions |= connection.describe(chunk, history=True)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
             missing = refused.members.get("missing", chunk)
-            found |= connection.describe([name for name in chunk if name not in missing], history=True)
-    return found
+            descriptions |= connection.describe([name for name in chunk if name not in missing], history=True)
+    return descriptions
 
 
-def _row(held: HeldResource, found: Description | None) -> dict[str, str | int | None]:
-    end = None if found is None else found.known_next
+def _row(held: HeldResource, description: Description | None) -> dict[str, str | int | None]:
+    end = None if description is None else description.known_next
     return {
         "resource": held.resource,
         "incarnation": held.incarnation,
@@ -69,5 +69,5 @@ def _row(held: HeldResource, found: Description | None) -> dict[str, str | int |
         "planned": held.planned,
         "next": end,
         "behind": None if end is None else max(0, end - held.position),
-        "state": state_of(held, found),
+        "state": state_of(held, description),
     }

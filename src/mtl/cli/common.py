@@ -155,14 +155,14 @@ def print_table(
 
 
 def print_list(
-    found: Iterable[S], columns: Mapping[str, Callable[[S], object]], *, json: bool, right: Iterable[str]
+    items: Iterable[S], columns: Mapping[str, Callable[[S], object]], *, json: bool, right: Iterable[str]
 ) -> None:
     """Print objects: with `json` all members, one object per line; else a table, with the functions in `columns`."""
     if json:
-        for item in found:
+        for item in items:
             print_json(msgspec.to_builtins(item))
     else:
-        print_table(columns, ([cell(item) for cell in columns.values()] for item in found), right=right)
+        print_table(columns, ([cell(item) for cell in columns.values()] for item in items), right=right)
 
 
 def format_octets(count: int | None) -> str:

@@ -69,15 +69,15 @@ def conformance(
     """
     if client:
         words = [*([endpoint] if endpoint is not None else []), *(command or [])]
-        found: Iterable[CheckResult] = _check_client(listen, words, seconds, json=json)
+        results: Iterable[CheckResult] = _check_client(listen, words, seconds, json=json)
     else:
         if not named_endpoint(context, endpoint):
             raise OptionError(
                 "name the server: mtl conformance ENDPOINT. There is no default, because the checks create resources "
                 "and write to them"
             )
-        found = _check_server(settings(context, endpoint), profile, resource)
-    violations = _print_results(found, all_frames=frames, json=json)
+        results = _check_server(settings(context, endpoint), profile, resource)
+    violations = _print_results(results, all_frames=frames, json=json)
     if violations:
         raise typer.Exit(1)
 
@@ -141,11 +141,11 @@ def _wait(seconds: float) -> None:
         interrupts.go_on()
 
 
-def _print_results(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
+def _print_results(results: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
     """Show each finding, and return the number of violations."""
     counts = dict.fromkeys(CheckVerdict, 0)
     violations = 0
-    for result in found:
+    for result in results:
         counts[result.verdict] += 1
         violations += result.is_violation
         if json:

@@ -27,9 +27,9 @@ def cursors(
     if context.invoked_subcommand is not None:
         return
     with connect(context, endpoint) as connection:
-        found = connection.cursors(group, resource)
+        listed = connection.cursors(group, resource)
     print_list(
-        found,
+        listed,
         {
             "GROUP": lambda c: c.group,
             "RESOURCE": lambda c: c.resource,
@@ -72,13 +72,13 @@ def reset(
 
 def _resources(connection: Connection, group: str, resource: str | None) -> list[str]:
     """The resources in which the group has a cursor. Refused 404 if there is none."""
-    found = [cursor.resource for cursor in connection.cursors(group, resource)]
-    if not found:
+    resources = [cursor.resource for cursor in connection.cursors(group, resource)]
+    if not resources:
         where = "anywhere" if resource is None else f"on {resource!r}"
         raise Refused(
             404, UNKNOWN_CURSOR, f"group {group!r} has no cursor {where}; `mtl cursors` lists all cursors"
         )
-    return found
+    return resources
 
 
 def _target(text: str) -> tuple[Literal["earliest", "latest"] | int | None, int | None]:

@@ -131,11 +131,11 @@ class QueuedOutput(io.TextIOBase):
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._waiting)
-                found, self._waiting = self._waiting, []
-            texts = [item for item in (lost, *found) if isinstance(item, _Text) or item.lines]
+                items, self._waiting = self._waiting, []
+            texts = [item for item in (lost, *items) if isinstance(item, _Text) or item.lines]
             lost = self._write_texts(texts)
             with self._state:
-                self._characters -= sum(len(item.text) for item in found if isinstance(item, _Text))
+                self._characters -= sum(len(item.text) for item in items if isinstance(item, _Text))
                 self._state.notify_all()
 
     def _write_texts(self, items: Sequence[_Text | _Gap]) -> _Gap:

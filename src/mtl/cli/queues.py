@@ -23,9 +23,9 @@ def queues(
     if context.invoked_subcommand is not None:
         return
     with connect(context, endpoint) as connection:
-        found = connection.queues(queue, resource)
+        listed = connection.queues(queue, resource)
     print_list(
-        found,
+        listed,
         {
             "RESOURCE": lambda q: q.resource,
             "QUEUE": lambda q: q.group,

@@ -86,9 +86,9 @@ def list_(
 ) -> None:
     """List resources with their contents, size and state."""
     with connect(context, endpoint) as connection:
-        found = connection.list_resources(pattern)
+        listed = connection.list_resources(pattern)
     print_list(
-        found,
+        listed,
         {
             "RESOURCE": lambda r: r.resource,
             "EARLIEST": lambda r: r.known_earliest,
@@ -113,9 +113,9 @@ def describe(
 ) -> None:
     """Show all details of resources."""
     with connect(context, endpoint) as connection:
-        found = connection.describe(names)
-        queues = {name: connection.queues(resource=name) for name in found}
-    for name, description in found.items():
+        descriptions = connection.describe(names)
+        queues = {name: connection.queues(resource=name) for name in descriptions}
+    for name, description in descriptions.items():
         if json:
             print_json(msgspec.to_builtins(description))
         else:
@@ -168,8 +168,8 @@ def delete(
 ) -> None:
     """Delete a resource with its contents and the groups' positions in it."""
     with connect(context, endpoint) as connection:
-        found = connection.describe([name])[name]
+        description = connection.describe([name])[name]
         if not yes:
-            all_of_it = "all its" if found.contents is None else f"its {found.contents}"
+            all_of_it = "all its" if description.contents is None else f"its {description.contents}"
             typer.confirm(f"Delete {name} with {all_of_it} contents?", abort=True, err=True)
-        connection.delete_resource(name, incarnation=found.incarnation)
+        connection.delete_resource(name, incarnation=description.incarnation)

@@ -38,9 +38,9 @@ def list_(
     stage an hour after the last sign of life of its writer.
     """
     with connect(context, endpoint) as connection:
-        found = connection.stages(application)
+        listed = connection.stages(application)
     if json:
-        for item in (*found.stages, *found.applications):
+        for item in (*listed.stages, *listed.applications):
             print_json(msgspec.to_builtins(item))
         return
     print_table(
@@ -57,7 +57,7 @@ def list_(
                 format_time(s.expires),
                 s.trouble or "",
             )
-            for s in found.stages
+            for s in listed.stages
         ],
         right=["VERSION", "SIZE", "AGE"],
     )
@@ -72,7 +72,7 @@ def list_(
                 _named({n: p.contents for n, p in a.resources.items()}),
                 _named(a.digest),
             )
-            for a in found.applications
+            for a in listed.applications
         ],
         right=["COMMITTED", "REPLAYS"],
     )

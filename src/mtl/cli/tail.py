@@ -52,16 +52,16 @@ def tail(
 
 
 def _find_range(connection: Connection, resource: str, start: str) -> tuple[int, int]:
-    found = connection.describe([resource])[resource]
+    description = connection.describe([resource])[resource]
     if start == "earliest":
-        return found.earliest, found.next
+        return description.earliest, description.next
     if start == "latest":
-        return found.next, found.next
+        return description.next, description.next
     try:
         number = int(start)
     except ValueError:
         raise OptionError(f"--from {start!r} is neither earliest, latest nor a number") from None
-    return (number if number >= 0 else max(found.earliest, found.next + number)), found.next
+    return (number if number >= 0 else max(description.earliest, description.next + number)), description.next
 
 
 def consume(

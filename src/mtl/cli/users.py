@@ -125,9 +125,9 @@ def remove(name: Name, data: Data = DATA) -> None:
 def list_(json: Json = False, data: Data = DATA) -> None:
     """List users and their grants. Passwords are not shown."""
     with Users(data) as users:
-        found = users.all()
+        listed = users.all()
     if json:
-        for user in found:
+        for user in listed:
             grants = [{"virtual-host": g.vhost, "right": g.right, "pattern": g.pattern} for g in user.grants]
             print_json(
                 {
@@ -146,7 +146,7 @@ def list_(json: Json = False, data: Data = DATA) -> None:
                 "\n".join([*(["password"] if user.password else []), *(f"key {k}" for k in user.keys)]),
                 "\n".join(f"{g.right} {g.pattern} in {g.vhost}" for g in user.grants),
             )
-            for user in found
+            for user in listed
         ],
     )
 

@@ -26,9 +26,9 @@ def verify(
 
     A broker may run meanwhile; unfinished writes are ignored.
     """
-    found = (*data.glob("resources/*"), *data.glob("stages/*/*"))
+    paths = (*data.glob("resources/*"), *data.glob("stages/*/*"))
     # A directory with a suffix has a log whose creation is unfinished.
-    logs = sorted(path for path in found if path.is_dir() and not path.suffix)
+    logs = sorted(path for path in paths if path.is_dir() and not path.suffix)
     if not logs and not (data / "broker.db").exists() and not (data / "generation").exists():
         raise OptionError(f"{data} is not a broker's data directory")
     inspection = inspect_records(data)

@@ -43,10 +43,10 @@ class GrantedDirectory:
         wanted = self.files.key.encode()
         fd = _regular(self._fd, LOCAL_KEY)
         try:
-            found = os.read(fd, len(wanted) + 1)
+            key = os.read(fd, len(wanted) + 1)
         finally:
             os.close(fd)
-        if found != wanted:
+        if key != wanted:
             raise OSError(errno.ENOKEY, f"another {LOCAL_KEY} than the broker's")
 
     def open(self, path: str) -> int:

@@ -25,9 +25,12 @@ class Described(dict[str, control.Description]):
     """
 
     def __init__(
-        self, found: Mapping[str, control.Description], state: str | None, removed: Sequence[str] | None
+        self,
+        descriptions: Mapping[str, control.Description],
+        state: str | None,
+        removed: Sequence[str] | None,
     ) -> None:
-        super().__init__(found)
+        super().__init__(descriptions)
         self.state = state
         self.removed = removed
 
@@ -136,7 +139,7 @@ class Administration:
         return pages(
             requests,
             control.DescriptionList,
-            lambda found: described(found, chosen, needed=needed),
+            lambda pages: described(pages, chosen, needed=needed),
             patience=wait,
         )
 
@@ -146,7 +149,7 @@ class Administration:
         return pages(
             [control.ResourceList(pattern=pattern)],
             control.DescriptionList,
-            lambda found: [description for page in found for description in page.resources],
+            lambda pages: [description for page in pages for description in page.resources],
         )
 
     @asks
@@ -209,7 +212,7 @@ class Administration:
         """The positions of groups, including all Confirms so far."""
         request = control.CursorDescribe(group=group, resource=resource)
         return pages(
-            [request], control.CursorList, lambda found: [cursor for page in found for cursor in page.cursors]
+            [request], control.CursorList, lambda pages: [cursor for page in pages for cursor in page.cursors]
         )
 
     @asks
@@ -246,7 +249,7 @@ class Administration:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         request = control.QueueDescribe(group=queue, resource=resource)
         return pages(
-            [request], control.QueueList, lambda found: [queue for page in found for queue in page.queues]
+            [request], control.QueueList, lambda pages: [queue for page in pages for queue in page.queues]
         )
 
     @asks
@@ -297,9 +300,9 @@ class Administration:
         return pages(
             [control.StageDescribe(application=application)],
             control.StageList,
-            lambda found: control.StageList(
-                stages=[stage for page in found for stage in page.stages],
-                applications=[application for page in found for application in page.applications],
+            lambda pages: control.StageList(
+                stages=[stage for page in pages for stage in page.stages],
+                applications=[application for page in pages for application in page.applications],
             ),
         )
 
@@ -345,15 +348,15 @@ def _reply(outcome: control.Reply | Refused, _attempts: int) -> control.Reply:
 
 
 def described(
-    found: Sequence[control.DescriptionList], names: Sequence[str] | None, *, needed: bool = False
+    pages: Sequence[control.DescriptionList], names: Sequence[str] | None, *, needed: bool = False
 ) -> Described:
     """The answer of `Administration.describe`, from its pages: the resources `names`, or all. Malformed if one of them
     that is `needed` is missing.
     """
-    first, wanted = found[0], None if names is None else set(names)
+    first, wanted = pages[0], None if names is None else set(names)
     by_name = {
         description.resource: description
-        for page in found
+        for page in pages
         for description in page.resources
         if wanted is None or description.resource in wanted
     }

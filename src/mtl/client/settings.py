@@ -127,15 +127,15 @@ def password_in(variable: str) -> str:
     """The value of an environment variable. Raises `OptionError` if it is missing or empty. The error shows the name
     only if the variable exists, since a user may have given the password instead of the name.
     """
-    found = os.environ.get(variable)
-    if found is None:
+    password = os.environ.get(variable)
+    if password is None:
         raise OptionError(
             "the environment variable for the password does not exist; its name is not shown, because it may be the "
             "password itself"
         )
-    if not found:
+    if not password:
         raise OptionError(f"the environment variable {variable} is empty; it has to be the password")
-    return found
+    return password
 
 
 def read_password(path: Path) -> str:
@@ -146,10 +146,10 @@ def read_password(path: Path) -> str:
     displayed = str(path) if is_path else "the given file"
     try:
         check_password_file(path, displayed)
-        found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        password = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OptionError(f"cannot read the password in {displayed}: {reason}") from None
-    if not found:
+    if not password:
         raise OptionError(f"the first line of {displayed} is empty; it has to be the password")
-    return found
+    return password

@@ -376,15 +376,15 @@ class WriterPart:
             if isinstance(outcome, Refused) and outcome.reason == control.UNKNOWN_LEASE:
                 stage = self.lease.stage if self.lease is not None else None
                 request = control.StageDescribe(stage=stage)
-                self._channel.submit(Call(request, lambda found: then(self._sealed(found))))
+                self._channel.submit(Call(request, lambda reply: then(self._sealed(reply))))
             else:
                 then(outcome)
 
         self.close(ended, within=within)
 
-    def _sealed(self, found: Outcome) -> Outcome:
+    def _sealed(self, reply: Outcome) -> Outcome:
         stage = self.lease.stage if self.lease is not None else None
-        for found_stage in found.stages if isinstance(found, control.StageList) else ():
+        for found_stage in reply.stages if isinstance(reply, control.StageList) else ():
             if found_stage.stage == stage:
                 return control.LeaseClosed(
                     stage=control.StageSealed(
@@ -392,7 +392,7 @@ class WriterPart:
                     )
                 )
         gone = Refused(404, control.UNKNOWN_STAGE, f"stage {stage} does not exist any more", stage=stage)
-        return found if isinstance(found, MtlError) else gone
+        return reply if isinstance(reply, MtlError) else gone
 
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
         """End the lease and drop unconfirmed contents. With confirm "none", first wait until the broker has read

@@ -57,17 +57,17 @@ def findings(twin: Twin) -> list[CheckResult]:
     wrong = {}
     for violation in reversed(twin.wrong):
         wrong[violation.requirement] = violation
-    found = []
+    results = []
     for requirement, text in REQUIREMENTS.items():
         level = RequirementLevel.SHOULD if requirement in SHOULD else RequirementLevel.MUST
         if requirement in wrong:
             violation = wrong[requirement]
-            found.append(
+            results.append(
                 CheckResult(requirement, level, text, CheckVerdict.FAILED, violation.reason, violation.frames)
             )
         elif requirement in twin.exercised:
-            found.append(CheckResult(requirement, level, text, CheckVerdict.MET))
+            results.append(CheckResult(requirement, level, text, CheckVerdict.MET))
         else:
             reason = "the client did not use this part of the protocol"
-            found.append(CheckResult(requirement, level, text, CheckVerdict.NOT_SEEN, reason))
-    return found
+            results.append(CheckResult(requirement, level, text, CheckVerdict.NOT_SEEN, reason))
+    return results

@@ -164,12 +164,15 @@ def _expect_properties(content: rfc.DataCommand) -> None:
     """Check that a content has PROPERTIES; the server may have added others."""
     expect(bool(content.rest), "the header ends before the name of the resource")
     try:
-        found = rfc.entries(content.rest[1 + content.rest[0] :])
+        properties = rfc.entries(content.rest[1 + content.rest[0] :])
     except ValueError as error:
         raise Failed(str(error)) from error
     for name, value in PROPERTIES.items():
-        received = rfc.octets(found[name]) if name in found else "missing"
-        expect(found.get(name) == value, f"the property {name!r} is {received}; {rfc.octets(value)} was sent")
+        received = rfc.octets(properties[name]) if name in properties else "missing"
+        expect(
+            properties.get(name) == value,
+            f"the property {name!r} is {received}; {rfc.octets(value)} was sent",
+        )
 
 
 @must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)

@@ -94,7 +94,7 @@ def entries(table: bytes) -> dict[str, bytes]:
     """The entries of a field table: name -> tag and value, undecoded. ValueError if it is ill-formed."""
     if len(table) < 4 or len(table) != 4 + int.from_bytes(table[:4], "big"):
         raise ValueError(f"a field table of {len(table)} octets whose length is {octets(table[:4])}")
-    found, at = {}, 4
+    values, at = {}, 4
     while at < len(table):
         value = at + 1 + table[at]
         name, tag = table[at + 1 : value], table[value : value + 1]
@@ -104,8 +104,8 @@ def entries(table: bytes) -> dict[str, bytes]:
         at = value + 1 + size
         if not tag or at > len(table):
             raise ValueError(f"a field table that ends within the entry {name!r}")
-        found[name.decode("utf-8", "replace")] = table[value:at]
-    return found
+        values[name.decode("utf-8", "replace")] = table[value:at]
+    return values
 
 
 def format_frames(frames: Sequence[bytes]) -> str:

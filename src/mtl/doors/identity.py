@@ -100,20 +100,20 @@ class Tokens:
 
     def user(self, token: str) -> str | None:
         """The user of a token. Compares with every token in constant time."""
-        octets, found = token.encode(), None
+        octets, owner = token.encode(), None
         for user, known in self._users:
             if hmac.compare_digest(known, octets):
-                found = user
-        return found
+                owner = user
+        return owner
 
 
 def users_of(peer_keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """CURVE public key in Z85 to its user. Raises `OptionError`."""
-    found: dict[str, str] = {}
+    users: dict[str, str] = {}
     for name, keys in peer_keys.items():
         user = _configured(name, "peer-keys")
         for key in keys:
             public = read_public(key).decode()
-            if found.setdefault(public, user) != user:
-                raise OptionError(f"peer-keys: the users {found[public]!r} and {user!r} have the same key")
-    return found
+            if users.setdefault(public, user) != user:
+                raise OptionError(f"peer-keys: the users {users[public]!r} and {user!r} have the same key")
+    return users

@@ -98,10 +98,10 @@ def listening_sockets(address: ListenAddress, entrance: Entrance) -> list[Listen
     opened: list[ListeningSocket] = []
     missing: OSError | None = None
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, kind, protocol, _, name in dict.fromkeys(found):
+        for family, kind, protocol, _, name in dict.fromkeys(addresses):
             port = opened[0].getsockname()[1] if opened else address.port
             try:
                 opened.append(_listening(family, kind, protocol, (name[0], port, *name[2:]), entrance))

@@ -30,8 +30,8 @@ class Remembered(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """The thing of this key."""
-        found = self._things.get(key)
-        return None if found is None else found[1]
+        entry = self._things.get(key)
+        return None if entry is None else entry[1]
 
     def add(self, key: str, owner: str, thing: T) -> list[T]:
         """Remember a thing, as the newest. Returns those that were forgotten for it."""
@@ -49,8 +49,8 @@ class Remembered(Generic[T]):
 
     def pop(self, key: str) -> T | None:
         """Forget a thing; returns it."""
-        found = self._things.pop(key, None)
-        if found is None:
+        entry = self._things.pop(key, None)
+        if entry is None:
             return None
-        self._uses.remove(found[0])
-        return found[1]
+        self._uses.remove(entry[0])
+        return entry[1]

@@ -219,8 +219,8 @@ def is_chunk(data: Buffer, sequence: int, contents: int, body: int, salt: int) -
     """Whether `data` begins with the header of this chunk. The checksum is not verified, since this runs for every
     chunk that is sent (0.6 us).
     """
-    magic, _, _, _, found, _, _, count, size, _, _, own_salt, _ = _HEADER.unpack_from(data)
-    return (magic, found, count, size, own_salt) == (MAGIC, sequence, contents, body, salt)
+    magic, _, _, _, base, _, _, count, size, _, _, own_salt, _ = _HEADER.unpack_from(data)
+    return (magic, base, count, size, own_salt) == (MAGIC, sequence, contents, body, salt)
 
 
 def _header_crc(fields: bytes, offset: int) -> int:

@@ -295,8 +295,8 @@ class RealDisk:
 
     def sizes(self, path: str) -> dict[str, int]:
         with os.scandir(path) as entries:
-            found = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        return dict(sorted(found.items()))
+            sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        return dict(sorted(sizes.items()))
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()

@@ -54,7 +54,7 @@ def create_log(
 def _is_empty_log(store: Store, base: int) -> bool:
     """Whether the directory holds an empty log that begins at `base`; False when it holds no log."""
     sizes = store.disk.sizes(store.directory)
-    present = [found for name in sizes if (found := segment_base(name)) is not None]
+    present = [segment for name in sizes if (segment := segment_base(name)) is not None]
     if not present and MANIFEST not in sizes:
         return False
     if present != [base]:
@@ -92,7 +92,7 @@ def rebuild_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | N
 
 def _setbacks(store: Store, bases: list[int]) -> Setbacks:
     """Where the stamps of a log go back, as far as its segments can be read."""
-    found: Setbacks = ()
+    setbacks: Setbacks = ()
     newest = 0
     for base in bases:
         index, header = store.index(base), read_header(store.disk, store.segment_path(base))
@@ -100,9 +100,9 @@ def _setbacks(store: Store, bases: list[int]) -> Setbacks:
             continue
         began = index.time if index is not None else header.time if header is not None else 0
         if began < newest:
-            found = with_setback(found, base, began)
+            setbacks = with_setback(setbacks, base, began)
         newest = began if index is None else index.newest_time
-    return found
+    return setbacks
 
 
 def open_log(

@@ -105,18 +105,18 @@ def collect(
 
     An error after the first chunk ends the answer. The next query begins there, and has the error as its answer.
     """
-    found: list[Chunk] = []
+    chunks: list[Chunk] = []
     octets = 0
     ref = find(max(query.first, earliest))
     while ref is not None and ref.base < query.end:
         octets += ref.size
-        if found and (octets > query.octets or len(found) >= query.most):
+        if chunks and (octets > query.octets or len(chunks) >= query.most):
             break
         try:
-            found.append(read(ref))
+            chunks.append(read(ref))
             ref = find(ref.end)
         except StorageError:
-            if not found:
+            if not chunks:
                 raise
             break
-    return tuple(found)
+    return tuple(chunks)

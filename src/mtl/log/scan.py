@@ -26,7 +26,7 @@ from mtl.log.limits import SCAN_BLOCK
 from mtl.log.segment import SegmentHeader
 
 
-class Found(NamedTuple):
+class FoundChunk(NamedTuple):
     """A chunk that verifies, at file offset `offset`; `region` is everything after its header."""
 
     offset: int
@@ -84,7 +84,7 @@ class _Blocks:
 
 def scan(
     file: File, segment: SegmentHeader, path: str, size: int, *, start: int | None = None, sequence: int = 0
-) -> Iterator[Found | Bad]:
+) -> Iterator[FoundChunk | Bad]:
     """The chunks of the first `size` octets in order; the last item is a Bad if they do not end with a valid chunk.
 
     `start`: the offset of the first one, which has the relative sequence `sequence`; by default that of the segment.
@@ -104,7 +104,7 @@ def scan(
         if len(region) < header.region or checksum(region) != header.crc:
             yield Bad(at, "its contents do not match their checksum")
             return
-        yield Found(at, header, region)
+        yield FoundChunk(at, header, region)
         at += header.stored
         sequence += header.contents
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from mtl.errors import Damaged
 from mtl.log.chunk import RunEntry
 from mtl.log.files import File
-from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
+from mtl.log.scan import Bad, Beyond, FoundChunk, scan, scan_beyond
 from mtl.log.segment import Entry, Index, SegmentHeader, empty_index, segment_name
 from mtl.log.store import Store
 
@@ -79,7 +79,7 @@ def _add_chunks(
     return None
 
 
-def _add_chunk(result: Scanned, item: Found, path: str) -> None:
+def _add_chunk(result: Scanned, item: FoundChunk, path: str) -> None:
     header = item.header
     result.durable = max(result.durable, header.durable)
     result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))

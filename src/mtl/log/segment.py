@@ -68,13 +68,13 @@ def index_name(base: int) -> str:
 
 def segment_base(name: str) -> int | None:
     """The base sequence in a segment's name, None for other files."""
-    found = _NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def index_base(name: str) -> int | None:
-    found = _INDEX_NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _INDEX_NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 class SegmentHeader(NamedTuple):

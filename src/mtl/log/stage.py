@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mtl.errors import Damaged
 from mtl.log.change import StagePart
 from mtl.log.files import Disk, failure
-from mtl.log.scan import Bad, Found, scan
+from mtl.log.scan import Bad, FoundChunk, scan
 from mtl.log.segment import Index, SegmentHeader, segment_base
 from mtl.log.store import Store, read_header
 
@@ -42,7 +42,7 @@ def stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
 
 
 def _stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
-    found = []
+    parts = []
     expected = 1
     for name, size in disk.sizes(directory).items():
         base = segment_base(name)
@@ -53,9 +53,9 @@ def _stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
             raise Damaged(message, file=directory, first=expected, end=base)
         part = _open(disk, f"{directory}/{name}", size)
         if part is not None:
-            found.append(StagePart(part.path, part.count, part.bytes))
+            parts.append(StagePart(part.path, part.count, part.bytes))
             expected += part.count
-    return tuple(found)
+    return tuple(parts)
 
 
 def open_parts(disk: Disk, parts: Sequence[StagePart]) -> list[Part]:
@@ -97,7 +97,7 @@ def _open(disk: Disk, path: str, size: int | None) -> Part | None:
     return Part(path, header, index) if index.contents else None
 
 
-def chunks(disk: Disk, part: Part) -> Iterator[Found]:
+def chunks(disk: Disk, part: Part) -> Iterator[FoundChunk]:
     """The chunks of a part in order, each verified. Damaged if one is not whole."""
     file = disk.open(part.path, "read")
     contents = 0

@@ -95,12 +95,12 @@ def first_since(
     """
     edges = [0, *(min(bisect_left(bases, setback.first), end) for setback in setbacks), end]
     for low, high in pairwise(edges):
-        found = search(low, high) if low < high else None
-        if found is None:
+        chunk = search(low, high) if low < high else None
+        if chunk is None:
             continue
-        if is_ahead(found.time_us, now_us) and not is_ahead(us, now_us):
-            appended = appended_by(found.time_us, setbacks, found.base)
+        if is_ahead(chunk.time_us, now_us) and not is_ahead(us, now_us):
+            appended = appended_by(chunk.time_us, setbacks, chunk.base)
             if appended is not None and appended <= us:
                 continue
-        return found
+        return chunk
     return None

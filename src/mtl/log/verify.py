@@ -137,9 +137,9 @@ def _segment(store: Store, base: int, end: int | None, indexed: bool, least: int
     elif end is not None and wanted is not None and base + wanted > end:
         message = f"{path}: ends at {base + wanted}, but the next segment begins at {end}"
         problems.append(Problem(path, size, end, base + wanted, message))
-    found = scanned.index
+    stored = scanned.index
     return SegmentReport(
-        path, base, base + found.contents, size, len(found), found.contents, indexed, tuple(problems)
+        path, base, base + stored.contents, size, len(stored), stored.contents, indexed, tuple(problems)
     )
 
 
@@ -164,7 +164,7 @@ def _index_problems(
         scanned.columns(),
         strict=True,
     )
-    if any(list(own) != list(found) for own, found in columns):
+    if any(list(own) != list(theirs) for own, theirs in columns):
         return [Problem(path, 0, None, None, f"{path}: the index does not agree with the segment")]
     return []
 

@@ -116,8 +116,8 @@ class LogWriter:
     def _copies(self, parts: list[Part]) -> Iterator[NewChunk]:
         """The chunks of stages without their runs: the stages' own numbers are not valid in this log."""
         for part in parts:
-            for found in chunks(self._store.disk, part):
-                yield NewChunk(found.header.contents, found.body())
+            for chunk in chunks(self._store.disk, part):
+                yield NewChunk(chunk.header.contents, chunk.body())
 
     def _store_group(
         self, size: int, count: int, now_us: int, fill: Callable[[Group], None], *, sync: bool

@@ -14,9 +14,9 @@ _made: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 
 def context() -> zmq.Context[zmq.Socket[bytes]]:
     """This process's context, for any thread."""
-    found = _made.get(os.getpid())
-    if found is None:
+    own = _made.get(os.getpid())
+    if own is None:
         made = zmq.Context()
         made.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        found = _made.setdefault(os.getpid(), made)  # another thread may have been faster
-    return found
+        own = _made.setdefault(os.getpid(), made)  # another thread may have been faster
+    return own

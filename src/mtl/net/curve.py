@@ -72,9 +72,9 @@ def read_pair(path: Path) -> tuple[bytes, bytes]:
     """The public and the secret key of a private file. Raises `OptionError`, also for a file that others can read; its
     message never shows a key.
     """
-    found = _read(path, "public-key", "secret-key")
+    keys = _read(path, "public-key", "secret-key")
     _check_private(path)
-    public, secret = found["public-key"], found["secret-key"]
+    public, secret = keys["public-key"], keys["secret-key"]
     if zmq.curve_public(secret) != public:
         raise OptionError(f"the two keys in {path} are not a pair; make a new pair with `mtl keys`")
     return public, secret
@@ -82,26 +82,26 @@ def read_pair(path: Path) -> tuple[bytes, bytes]:
 
 def _check_private(path: Path) -> None:
     """PostgreSQL's rule: only the owner may read the file, or a group if root owns it (a mounted secret)."""
-    found = path.stat()
-    others = 0o027 if found.st_uid == 0 != os.geteuid() else 0o077
-    if found.st_mode & others:
+    status = path.stat()
+    others = 0o027 if status.st_uid == 0 != os.geteuid() else 0o077
+    if status.st_mode & others:
         raise OptionError(
-            f"others can read the private CURVE key in {path} (mode {found.st_mode & 0o777:o}): chmod 600 {path}, "
+            f"others can read the private CURVE key in {path} (mode {status.st_mode & 0o777:o}): chmod 600 {path}, "
             "and make a new pair with `mtl keys` if another user may have read it"
         )
 
 
 def _read(path: Path, *names: str) -> dict[str, bytes]:
     try:
-        found = dict(_MEMBER.findall(path.read_text(encoding="utf-8")))
+        keys = dict(_MEMBER.findall(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OptionError(f"cannot read the CURVE key in {path}: {reason}") from error
     for name in names:
-        if not _Z85.fullmatch(found.get(name, "")):
+        if not _Z85.fullmatch(keys.get(name, "")):
             hint = f" ({PRIVATE_SUFFIX} is the private file)" if name == "secret-key" else ""
             raise OptionError(f"{path} has no {name}{hint}; `mtl keys` makes such files")
-    return {name: found[name].encode() for name in names}
+    return {name: keys[name].encode() for name in names}
 
 
 def client_keys(server: str | os.PathLike[str] | None, own: str | os.PathLike[str] | None) -> Curve | None:

@@ -145,16 +145,16 @@ class ZmqPoll:
         events.update(self._read_events(changed))
         happened: list[tuple[Watcher, Link, LinkEvents]] = []
         ends: list[tuple[Watcher, Link, LinkEvents]] = []
-        for watched, found in events.items():
+        for watched, happening in events.items():
             if watched.socket is watched.link.monitor:
                 ends.append((watched.watcher, watched.link, watched.link.signals()))
             else:
-                readable = LinkEvents.READABLE if found & _IN else LinkEvents(0)
+                readable = LinkEvents.READABLE if happening & _IN else LinkEvents(0)
                 happened.append(
                     (
                         watched.watcher,
                         watched.link,
-                        readable | (LinkEvents.WRITABLE if found & _OUT else LinkEvents(0)),
+                        readable | (LinkEvents.WRITABLE if happening & _OUT else LinkEvents(0)),
                     )
                 )
         return happened + ends
@@ -163,9 +163,9 @@ class ZmqPoll:
         """The wanted events of each socket that has some. For the others the descriptor reports the next change."""
         events: dict[_Watched, int] = {}
         for watched in sockets:
-            found = int(watched.socket.getsockopt(zmq.EVENTS)) & watched.wanted
-            if found:
-                events[watched] = found
+            happening = int(watched.socket.getsockopt(zmq.EVENTS)) & watched.wanted
+            if happening:
+                events[watched] = happening
                 self._used_sockets[watched] = None
             else:
                 self._used_sockets.pop(watched, None)

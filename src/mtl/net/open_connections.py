@@ -123,13 +123,13 @@ class OpenConnections:
         """The descriptors of silent connections that have to be ended: the oldest ones of the addresses with the most.
         Each is returned once.
         """
-        found = []
+        surplus = []
         while self._silent_count > self._most_silent:
             busiest = max(self._silent.values(), key=len)
             endpoint, descriptor = next(iter(busiest))
             self.spoke(endpoint, descriptor)
-            found.append(descriptor)
-        return found
+            surplus.append(descriptor)
+        return surplus
 
     def admits(self, address: str) -> bool:
         """Whether a connection of this address, which counts already, may stay."""

@@ -28,17 +28,17 @@ def check_password_file(path: Path, displayed: str, content: str = "password") -
     below a directory that only its owner can enter. A file that everybody may execute is accepted because its owner
     cannot change the mode: Spark sets it on the executors' copies of `--files`, or the file system has no modes.
     """
-    found = path.stat()
-    is_own = found.st_uid == os.geteuid()
-    others = _OTHERS_MOUNTED if found.st_uid == 0 and not is_own else _OTHERS
-    if not stat.S_ISREG(found.st_mode) or not found.st_mode & others:
+    status = path.stat()
+    is_own = status.st_uid == os.geteuid()
+    others = _OTHERS_MOUNTED if status.st_uid == 0 and not is_own else _OTHERS
+    if not stat.S_ISREG(status.st_mode) or not status.st_mode & others:
         return
-    if found.st_mode & _EVERYBODY_EXECUTES == _EVERYBODY_EXECUTES:
+    if status.st_mode & _EVERYBODY_EXECUTES == _EVERYBODY_EXECUTES:
         return
-    if (found.st_uid == 0 and os.statvfs(path).f_flag & os.ST_RDONLY) or _is_shut(path):
+    if (status.st_uid == 0 and os.statvfs(path).f_flag & os.ST_RDONLY) or _is_shut(path):
         return
     raise OptionError(
-        f"others can read the {content} in {displayed} (mode {found.st_mode & 0o777:o}): set it to 600 "
+        f"others can read the {content} in {displayed} (mode {status.st_mode & 0o777:o}): set it to 600 "
         f"(chmod 600), and choose another {content} if another user may have read it"
     )
 

@@ -110,11 +110,11 @@ def open_database(path: str, name: Callable[[], str]) -> sqlite3.Connection:
 
 
 def _open(path: str, db: sqlite3.Connection, name: Callable[[], str]) -> None:
-    version, found = _version(db), _schema(db)
-    if version > VERSION or (0 < version < VERSION and found != _SCHEMA):
+    version, schema = _version(db), _schema(db)
+    if version > VERSION or (0 < version < VERSION and schema != _SCHEMA):
         raise UnknownFormat.of(path, version, VERSION)
     db.execute("PRAGMA journal_mode=WAL")
-    if not version and not found:
+    if not version and not schema:
         _create(db, name)
     if (problem := format_problem(db)) is not None:
         raise Damaged(f"{path}: {problem}", file=path)
@@ -140,9 +140,9 @@ def format_problem(db: sqlite3.Connection) -> str | None:
 
 def check(path: str, db: sqlite3.Connection) -> None:
     """Raises `Damaged` when the file's structure is damaged: SQLite itself only checks the pages that it reads."""
-    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise Damaged(f"{path}: {found}", file=path)
+    result = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if result != "ok":
+        raise Damaged(f"{path}: {result}", file=path)
 
 
 def _create(db: sqlite3.Connection, name: Callable[[], str]) -> None:

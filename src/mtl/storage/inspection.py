@@ -118,11 +118,11 @@ def compare(directory: Path, disk: Disk) -> list[Finding]:
 
 def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
     orphans = list(_contents_of(directory, disk))
-    found = inspect_records(directory)
-    if not found.records:
+    inspection = inspect_records(directory)
+    if not inspection.records:
         return
-    owners = {directory_of(r): r for r in found.records if isinstance(r, ResourceRecord | StageRecord)}
-    dropped = {r.place for r in found.records if isinstance(r, DroppedRecord)}
+    owners = {directory_of(r): r for r in inspection.records if isinstance(r, ResourceRecord | StageRecord)}
+    dropped = {r.place for r in inspection.records if isinstance(r, DroppedRecord)}
     for place, description in orphans:
         if place not in owners and place not in dropped and disk.exists(f"{directory}/{place}"):
             yield Finding(place, f"no record names it; {description}")

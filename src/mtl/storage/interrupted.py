@@ -26,16 +26,16 @@ def barred(records: Sequence[AnyRecord], damages: Sequence[RecordDamage]) -> dic
     """
     unreadable = [d for d in damages if d.kind == PublishRecord.kind]
     logs = {(r.vhost, r.name): log_key(r) for r in records if isinstance(r, ResourceRecord)}
-    found: dict[LogKey, Damaged] = {}
+    reasons: dict[LogKey, Damaged] = {}
     for application in _interrupted(records, unreadable):
         for name in application.published:
             key = logs.get((application.vhost, name))
             if key is not None:
-                found[key] = Damaged(
+                reasons[key] = Damaged(
                     f"version {application.version} of application {application.application!r} was being committed, "
                     "and its record cannot be read; `mtl recover` on the data directory undoes the commit"
                 )
-    return found
+    return reasons
 
 
 def _interrupted(

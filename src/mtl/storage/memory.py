@@ -208,10 +208,10 @@ class MemoryEngine:
     # --- logs -----------------------------------------------------------------------------------------------
 
     def _log(self, key: LogKey) -> _KeptLog:
-        found = self._memory.logs.get(key)
-        if found is None:
+        kept = self._memory.logs.get(key)
+        if kept is None:
             raise Damaged(f"there is no log {key} in the broker's memory")
-        return found
+        return kept
 
     def _create(self, action: CreateLog) -> MemoryLog:
         self._make_room(OVERHEAD)
@@ -289,10 +289,10 @@ class MemoryEngine:
         """The bodies are not copied, and now count for the resource. This always fits."""
         kept, stages = self._log(action.log), [self._log(key) for key in action.stages]
         staged = [chunk for stage in stages for chunk in stage.chunks]
-        found = sum(chunk.ref.count for chunk in staged)
-        if found != action.contents:
+        contents = sum(chunk.ref.count for chunk in staged)
+        if contents != action.contents:
             raise Damaged(
-                f"{', '.join(action.stages)}: {found} contents are staged where {action.contents} were"
+                f"{', '.join(action.stages)}: {contents} contents are staged where {action.contents} were"
             )
         self._cut_back(kept, action.base)
         time, set_back = _stamp(kept, action.now_us)

@@ -92,8 +92,8 @@ class MemorySnapshot:
                 return self._range(query)
             case NewestTime(base):
                 place = bisect_left(self._bases, base)
-                found = place < len(self._bases) and self._bases[place] == base
-                stamp = self._chunks[place].ref.time_us if found else None
+                is_base = place < len(self._bases) and self._bases[place] == base
+                stamp = self._chunks[place].ref.time_us if is_base else None
                 return appended_by(stamp, self._setbacks, base)
 
     def find(self, sequence: int) -> ChunkRef | None:

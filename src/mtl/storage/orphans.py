@@ -47,7 +47,7 @@ class Orphan(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether it has no contents."""
-        return all(found.is_empty for _, found in self.logs)
+        return all(extent.is_empty for _, extent in self.logs)
 
     def __str__(self) -> str:
         if isinstance(self.owner, ResourceRecord):
@@ -82,19 +82,19 @@ def read_orphan(disk: Disk, directory: str, place: str, kind: str | None = None)
     except OSError as error:
         raise failure(error, f"looking at {path}") from error
     logs = tuple((part, extent(disk, part)) for part in parts if not part.endswith((MAKING, GOING)))
-    owners = (_owner(found, _KINDS[kind]) for _, found in logs)
+    owners = (_owner(extent, _KINDS[kind]) for _, extent in logs)
     return Orphan(place, next((x for x in owners if x is not None), None), logs)
 
 
-def _owner(found: Extent, kind: type[Owner]) -> Owner | None:
-    if found.manifest is None:
+def _owner(extent: Extent, kind: type[Owner]) -> Owner | None:
+    if extent.manifest is None:
         return None
     try:
-        owner = decode_owner(found.manifest.owner)
+        owner = decode_owner(extent.manifest.owner)
     except msgspec.MsgspecError:
         return None
     if isinstance(owner, ResourceRecord):
-        owner = msgspec.structs.replace(owner, earliest=found.manifest.earliest)
+        owner = msgspec.structs.replace(owner, earliest=extent.manifest.earliest)
     return owner if isinstance(owner, kind) else None
 
 

@@ -366,8 +366,8 @@ def decode_owner(data: bytes) -> ResourceRecord | StageRecord:
     """Raises `msgspec.MsgspecError` for octets that are not such a record."""
     kind, record = _OWNER.decode(data)
     named = ResourceRecord if kind == ResourceRecord.kind else StageRecord
-    found: ResourceRecord | StageRecord = DECODERS[named.kind].decode(record)
-    return found
+    owner: ResourceRecord | StageRecord = DECODERS[named.kind].decode(record)
+    return owner
 
 
 def of_kind(records: Iterable[AnyRecord], kind: type[T]) -> list[T]:

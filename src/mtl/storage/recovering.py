@@ -65,8 +65,8 @@ class Recovery:
 
     def items(self) -> list[Item]:
         """All problems and all unused logs and records, with the options for them."""
-        found = inspect_records(self._directory)
-        items = [Item(x.about, x.problem, self._option_for(x.about)) for x in found.findings]
+        inspection = inspect_records(self._directory)
+        items = [Item(x.about, x.problem, self._option_for(x.about)) for x in inspection.findings]
         items += [Item(x.about, x.problem, "") for x in compare(self._directory, self._disk)]
         items += [Item(name, reason, "--manifests") for name, reason in self._without_manifest()]
         items += [Item(name, str(orphan), name) for name, orphan in self._lost()]
@@ -84,11 +84,11 @@ class Recovery:
 
     def _lost(self) -> list[tuple[str, Orphan]]:
         lost = self._directory / LOST_FOUND
-        found = []
+        orphans = []
         for path in sorted(lost.iterdir()) if lost.is_dir() else ():
             kind = path.name.partition("-")[0]
             if kind in {"resource", "stage"}:
-                found.append(
+                orphans.append(
                     (
                         path.name,
                         read_orphan(
@@ -96,7 +96,7 @@ class Recovery:
                         ),
                     )
                 )
-        return found
+        return orphans
 
     def _logs(self) -> list[tuple[str, Owner]]:
         """Every existing log that a record names."""
@@ -109,13 +109,13 @@ class Recovery:
         return [(place, record) for place, record in logs if (self._directory / place).is_dir()]
 
     def _without_manifest(self) -> list[tuple[str, str]]:
-        found = []
+        damaged = []
         for place, _ in self._logs():
             try:
                 Store(self._disk, str(self._directory / place)).manifest()
             except Damaged as error:
-                found.append((place, str(error)))
-        return found
+                damaged.append((place, str(error)))
+        return damaged
 
     # --- the repairs ----------------------------------------------------------------------------------------
 
@@ -147,14 +147,14 @@ class Recovery:
         return [*done, "the present records count as complete from now on"]
 
     def _unnamed(self, places: set[str]) -> list[Orphan]:
-        found = []
+        orphans = []
         for kind in ("resources", "stages"):
             for path in sorted((self._directory / kind).glob("*")):
                 place = f"{kind}/{path.name}"
                 if place not in places and not path.suffix:
                     orphan = read_orphan(self._disk, str(self._directory), place)
-                    found += [] if orphan.is_empty else [orphan]
-        return found
+                    orphans += [] if orphan.is_empty else [orphan]
+        return orphans
 
     def _save_rows(self, rows: list[tuple[object, ...]]) -> str:
         lost = self._directory / LOST_FOUND

@@ -56,8 +56,8 @@ def decode_row(columns: Iterable[Any]) -> AnyRecord | RecordDamage:
     if not (isinstance(kind, str) and isinstance(key, str)):
         return RecordDamage(None, None, "the kind or key of a row is not a text")
     octets = value if isinstance(value, bytes) else b""
-    found = checksums(kind, key, octets)
-    if found == (named, crc) and kind in KINDS:
+    sums = checksums(kind, key, octets)
+    if sums == (named, crc) and kind in KINDS:
         record = decode_value(kind, octets)
         if record is not None and record.key == key:
             return record
@@ -66,7 +66,7 @@ def decode_row(columns: Iterable[Any]) -> AnyRecord | RecordDamage:
         record = decode_value(candidate, octets)
         if record is not None and checksums(candidate, record.key, octets)[1] == crc:
             return record
-    if found[0] == named and kind in KINDS:
+    if sums[0] == named and kind in KINDS:
         return RecordDamage(kind, key, "its checksum does not fit")
     return RecordDamage(None, None, f"the checksums of row {kind!r} {key!r} do not fit")
 
@@ -76,16 +76,16 @@ def read_rows(rows: Iterable[Sequence[Any]]) -> Loaded:
     records, damages, repaired = [], [], []
     totals: dict[str, tuple[int, int]] = {}
     for row in rows:
-        found = decode_row(row)
-        if isinstance(found, RecordDamage):
-            damages.append(found)
+        record = decode_row(row)
+        if isinstance(record, RecordDamage):
+            damages.append(record)
         else:
-            records.append(found)
-            if (found.kind, found.key) != row[:2]:
-                repaired.append((found, (row[0], row[1])))
-        if found.kind is not None and found.kind != StateRecord.kind:
-            count, crcs = totals.get(found.kind, (0, 0))
-            totals[found.kind] = count + 1, total([row[4] if isinstance(row[4], int) else 0], crcs)
+            records.append(record)
+            if (record.kind, record.key) != row[:2]:
+                repaired.append((record, (row[0], row[1])))
+        if record.kind is not None and record.kind != StateRecord.kind:
+            count, crcs = totals.get(record.kind, (0, 0))
+            totals[record.kind] = count + 1, total([row[4] if isinstance(row[4], int) else 0], crcs)
     return Loaded(records, damages, repaired, totals)
 
 
@@ -93,20 +93,20 @@ def incomplete(loaded: Loaded, state: StateRecord, path: str) -> list[RecordDama
     """The kinds of which records are missing. Raises `OldRecords` for a kind whose rows verify but do not match the
     totals in the state.
     """
-    found = []
+    damages = []
     for kind in sorted({*state.totals, *loaded.totals}):
         (wanted, sum_), (count, added) = state.totals.get(kind, (0, 0)), loaded.totals.get(kind, (0, 0))
         damaged = any(d.kind == kind for d in loaded.damages)
         if kind in state.incomplete:
-            found.append(RecordDamage(kind, None, state.incomplete[kind]))
+            damages.append(RecordDamage(kind, None, state.incomplete[kind]))
         elif count < wanted:
-            found.append(RecordDamage(kind, None, f"{wanted - count} of {wanted} are missing"))
+            damages.append(RecordDamage(kind, None, f"{wanted - count} of {wanted} are missing"))
         elif count > wanted or (sum_ != added and not damaged):
             raise OldRecords(
                 f"{path}: records of kind {kind} are older than the transaction that was last written to it. "
                 f"{OldRecords.WAYS}"
             )
-    return found + [
+    return damages + [
         RecordDamage(k, None, why) for k, why in state.incomplete.items() if k not in state.totals
     ]
 

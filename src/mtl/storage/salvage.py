@@ -101,18 +101,18 @@ def _read_all(directory: Path) -> list[Row]:
                 for row in map(_sound, _rows(db)):
                     if row is not None:
                         rows.setdefault((row.kind, row.key), set()).add(row)
-    return [found.pop() for found in rows.values() if len(found) == 1]
+    return [versions.pop() for versions in rows.values() if len(versions) == 1]
 
 
 def _sound(columns: Sequence[Any]) -> Row | None:
     """A row with its right kind and key, or an unchanged damaged row with a known key."""
-    found = decode_row(columns)
-    if not isinstance(found, RecordDamage):
-        return encode_row(found)
+    record = decode_row(columns)
+    if not isinstance(record, RecordDamage):
+        return encode_row(record)
     kind, key, value, named, crc = columns
     octets = value if isinstance(value, bytes) else b""
     return (
-        Row(kind, key, octets, named, crc if isinstance(crc, int) else 0) if found.key is not None else None
+        Row(kind, key, octets, named, crc if isinstance(crc, int) else 0) if record.key is not None else None
     )
 
 

@@ -205,8 +205,8 @@ class SqliteStore:
 
     def _state(self) -> StateRecord | None:
         rows = self._select("WHERE kind = ? AND key = ?", StateRecord.kind, StateRecord.key)
-        found = decode_row(rows[0]) if rows else None
-        return found if isinstance(found, StateRecord) else None
+        record = decode_row(rows[0]) if rows else None
+        return record if isinstance(record, StateRecord) else None
 
     # --- writing --------------------------------------------------------------------------------------------
 
@@ -224,10 +224,10 @@ class SqliteStore:
         """
         with self._transaction() as transaction:
             rows = self._select("WHERE kind = ? AND key = ?", kind.kind, key)
-            found = decode_row(rows[0]) if rows else None
-            if isinstance(found, RecordDamage):
-                raise Damaged(f"{self._path}: {found}; remove it and make it again", file=self._path)
-            after = change(cast("T | None", found))
+            record = decode_row(rows[0]) if rows else None
+            if isinstance(record, RecordDamage):
+                raise Damaged(f"{self._path}: {record}; remove it and make it again", file=self._path)
+            after = change(cast("T | None", record))
             if after is None:
                 transaction.forget(kind.kind, key)
             else:
@@ -316,10 +316,10 @@ class _Transaction:
         self._db.execute("DELETE FROM record WHERE kind = ? AND key = ?", (kind, key))
 
     def _uncount(self, kind: str, key: str) -> None:
-        found = self._db.execute("SELECT crc FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
-        if found is not None:
+        row = self._db.execute("SELECT crc FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        if row is not None:
             rows, crcs = self._totals.get(kind, (0, 0))
-            self._totals[kind] = rows - 1, total([-found[0] if isinstance(found[0], int) else 0], crcs)
+            self._totals[kind] = rows - 1, total([-row[0] if isinstance(row[0], int) else 0], crcs)
         if (kind, key) in self._damaged:
             self.touched.add((kind, key))
 
@@ -345,8 +345,8 @@ class _Transaction:
 
 def count(db: sqlite3.Connection, kind: str) -> tuple[int, int]:
     """The number of rows of a kind, and the sum of their checksums."""
-    found = db.execute("SELECT crc FROM record WHERE kind = ?", (kind,)).fetchall()
-    return len(found), total(crc for (crc,) in found if isinstance(crc, int))
+    rows = db.execute("SELECT crc FROM record WHERE kind = ?", (kind,)).fetchall()
+    return len(rows), total(crc for (crc,) in rows if isinstance(crc, int))
 
 
 def too_old(path: str, problem: str, mark: GenerationMark) -> OldRecords:
@@ -358,5 +358,5 @@ def too_old(path: str, problem: str, mark: GenerationMark) -> OldRecords:
 
 
 def _is_unknown(row: Sequence[Any]) -> bool:
-    found = decode_row(row)
-    return isinstance(found, RecordDamage) and found.key is None
+    record = decode_row(row)
+    return isinstance(record, RecordDamage) and record.key is None

@@ -272,14 +272,14 @@ def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most
     end, stop = at, min(len(headers), at + most, at + MAX_SEQUENCE + 1 - first)
     size = 9 + len(tail)
     while end < stop:
-        found = headers[end : min(end + _COMPARED, stop)]
+        compared = headers[end : min(end + _COMPARED, stop)]
         # Only headers of the right length are compared: the expected ones take no more memory than those received.
-        as_long = sum(map(len, found)) == size * len(found)
-        alike = len(found) if as_long else sum(takewhile(bool, map(size.__eq__, map(len, found))))
+        as_long = sum(map(len, compared)) == size * len(compared)
+        alike = len(compared) if as_long else sum(takewhile(bool, map(size.__eq__, map(len, compared))))
         expected = content_headers(tail, first + end - at, alike)
-        same = alike if found[:alike] == expected else sum(takewhile(bool, map(eq, found, expected)))
+        same = alike if compared[:alike] == expected else sum(takewhile(bool, map(eq, compared, expected)))
         end += same
-        if same < len(found):
+        if same < len(compared):
             break
     return end - at
 

@@ -24,8 +24,8 @@ LONGEST_S = 100 * 366 * 86_400.0
 
 def size(text: str) -> int:
     """Octets, from 1: a number, or one with k, m, g or t (of 1,024), such as 64m."""
-    found = _SIZE.fullmatch(text.strip().lower())
-    octets = int(found[1]) * _UNITS[found[2]] if found and len(found[1]) < 20 else 0
+    match = _SIZE.fullmatch(text.strip().lower())
+    octets = int(match[1]) * _UNITS[match[2]] if match and len(match[1]) < 20 else 0
     if not 1 <= octets <= _LARGEST:
         raise ValueError("it is not a size, such as 1048576, 64m or 1g")
     return octets
@@ -33,8 +33,8 @@ def size(text: str) -> int:
 
 def duration(text: str, longest: float = LONGEST_S) -> float:
     """Seconds, more than 0 and at most `longest`: a number with its unit, such as 500ms, 5s, 15m, 2h or 1d."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    seconds = float(found[1]) * _SECONDS.get(found[2], 0.0) if found else 0.0
+    match = _DURATION.fullmatch(text.strip().lower())
+    seconds = float(match[1]) * _SECONDS.get(match[2], 0.0) if match else 0.0
     if not seconds > 0.0:
         raise ValueError("it is not a duration, such as 500ms, 5s, 15m or 7d")
     if seconds > longest:

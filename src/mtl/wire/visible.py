@@ -32,18 +32,18 @@ def unseen(text: str) -> str | None:
     """The first character of a text that a person does not see, as U+200B; None if there is none. Spaces and control
     characters do not count.
     """
-    found = _UNSEEN.search(text)
-    return None if found is None else f"U+{ord(found[0]):04X}"
+    match = _UNSEEN.search(text)
+    return None if match is None else f"U+{ord(match[0]):04X}"
 
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""`text` with \x1b for ESC, \u202e for a direction mark and so on; characters in `keep` stay unchanged."""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
 
 
 def printable_json(text: str) -> str:
     r"""The same for JSON: \u009b for U+009B and so on. Its value is unchanged, since these occur only in strings."""
-    return _UNSAFE.sub(lambda found: _escape_in_json(found[0]), text)
+    return _UNSAFE.sub(lambda match: _escape_in_json(match[0]), text)
 
 
 def _escape(character: str) -> str:

@@ -70,20 +70,20 @@ def secret(value: str) -> str:
 
 def name(value: str) -> str:
     """The name of a resource, group, application or virtual host: it fits an RFC 11 short string."""
-    found = text(value)
-    if len(found.encode()) > MAX_SHORT_STRING:
+    parsed = text(value)
+    if len(parsed.encode()) > MAX_SHORT_STRING:
         raise ValueError(f"a name has at most {MAX_SHORT_STRING} octets")
-    if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in found):
+    if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in parsed):
         raise ValueError("a name has no control characters")
-    return found
+    return parsed
 
 
 def boolean(value: str) -> bool:
     """True or false, in upper or lower case; Spark passes booleans as text."""
-    found = BOOLEANS.get(value.strip().lower())
-    if found is None:
+    parsed = BOOLEANS.get(value.strip().lower())
+    if parsed is None:
         raise ValueError("it is neither true nor false")
-    return found
+    return parsed
 
 
 def count(value: str) -> int:
@@ -111,12 +111,12 @@ def duration(value: str) -> float:
 def names(value: str) -> tuple[str, ...]:
     """Names of resources or groups, separated by commas; or a JSON array, for names that hold a comma. Sorted."""
     if value.strip().startswith("["):
-        found = _json(value)
-        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        items = _json(value)
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise ValueError('a JSON array of names looks like ["orders", "returns"]')
     else:
-        found = value.split(",")
-    parsed = tuple(sorted(name(item) for item in found))
+        items = value.split(",")
+    parsed = tuple(sorted(name(item) for item in items))
     if len(set(parsed)) != len(parsed):
         raise ValueError("a name occurs twice")
     if not 1 <= len(parsed) <= MAX_NAMES:
@@ -126,9 +126,9 @@ def names(value: str) -> tuple[str, ...]:
 
 def pattern(value: str) -> str:
     """A regular expression in RE2's syntax, as the broker requires, that matches whole names."""
-    found = text(value)
-    matches(found, "")
-    return found
+    expression = text(value)
+    matches(expression, "")
+    return expression
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -139,10 +139,10 @@ def matches(pattern: str, name: str) -> bool:
     import pyarrow.compute as pc  # noqa: PLC0415
 
     try:
-        found = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
+        matching = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid:  # whose text quotes the pattern
         raise ValueError("it is not a regular expression in RE2's syntax") from None
-    return bool(found[0].as_py())
+    return bool(matching[0].as_py())
 
 
 def starting(value: str) -> ReadPositions:
@@ -171,10 +171,10 @@ def one_of(*words: str) -> Any:
     """A parser for one of `words`, in upper or lower case."""
 
     def parse(value: str) -> str:
-        found = value.strip().lower()
-        if found not in words:
+        word = value.strip().lower()
+        if word not in words:
             raise ValueError(f"it is not one of {', '.join(words)}")
-        return found
+        return word
 
     parse.__doc__ = ", ".join(words)
     return parse
@@ -218,10 +218,10 @@ def _microseconds(value: object) -> int:
 
 
 def _object(value: str) -> dict[str, Any]:
-    found = _json(value)
-    if not isinstance(found, dict) or not found:
+    members = _json(value)
+    if not isinstance(members, dict) or not members:
         raise ValueError("a JSON object from resource to value is needed")
-    return {name(key): item for key, item in found.items()}
+    return {name(key): item for key, item in members.items()}
 
 
 def _json(value: str) -> Any:
@@ -232,7 +232,7 @@ def _json(value: str) -> Any:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return members

@@ -45,8 +45,8 @@ class Digest:
     @property
     def values(self) -> dict[str, str]:
         """The digest as Stage.Commit has it. A change of a hash needs another name: the broker compares by names."""
-        found = {"rows": str(self.rows), "targets": f"{self.targets:016x}"}
-        return found if self.contents is None else {**found, "contents": f"{self.contents:016x}"}
+        members = {"rows": str(self.rows), "targets": f"{self.targets:016x}"}
+        return members if self.contents is None else {**members, "contents": f"{self.contents:016x}"}
 
 
 def of_rows(frame: Any, resource: str | None, *, hashed: bool) -> Digest:
@@ -112,10 +112,10 @@ def _mixed(numbers: Any) -> Any:
 
 def _folded(seed: int, columns: list[Any]) -> Any:
     """One hash for the values of each row. A scalar is a column of equal values."""
-    found = pc.add(columns[0], _number(seed))
+    folded = pc.add(columns[0], _number(seed))
     for column in columns[1:]:
-        found = pc.add(pc.multiply(_mixed(found), _STEP), column)
-    return _mixed(found)
+        folded = pc.add(pc.multiply(_mixed(folded), _STEP), column)
+    return _mixed(folded)
 
 
 def _hashes(column: Any) -> Any:
@@ -124,8 +124,8 @@ def _hashes(column: Any) -> Any:
     if column.null_count == count:
         return _same(_NULL, count)
     hashes = next(hashes for is_kind, hashes in _KINDS if is_kind(column.type))
-    found = hashes(column)
-    return found if not column.null_count else pc.if_else(column.is_valid(), found, _number(_NULL))
+    hashed = hashes(column)
+    return hashed if not column.null_count else pc.if_else(column.is_valid(), hashed, _number(_NULL))
 
 
 # One function for each kind of type; the result for nulls is arbitrary.
@@ -165,13 +165,13 @@ bodies of 100 octets.
 
 
 def _of_octets(column: Any) -> Any:
-    found = array("Q")
+    hashes = array("Q")
     for at in range(0, len(column), _AT_ONCE):
         values = column.slice(at, _AT_ONCE).to_pylist()
         if column.null_count:
             values = [value or b"" for value in values]
-        found.extend(map(xxh3_64_intdigest, values))
-    return _column(found)
+        hashes.extend(map(xxh3_64_intdigest, values))
+    return _column(hashes)
 
 
 def _of_texts(column: Any) -> Any:
@@ -222,8 +222,8 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 
 def _sum(hashes: Any, count: int) -> int:
     """The sum of the hashes of `count` rows modulo 2^64; of a scalar, `count` times its value."""
-    found: int = hashes.as_py() * count if isinstance(hashes, pa.Scalar) else pc.sum(hashes).as_py() or 0
-    return found % _MODULUS
+    total: int = hashes.as_py() * count if isinstance(hashes, pa.Scalar) else pc.sum(hashes).as_py() or 0
+    return total % _MODULUS
 
 
 def _hash_of_text(text: str) -> int:

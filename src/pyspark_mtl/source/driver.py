@@ -62,11 +62,11 @@ class Driver:
         """Those of `names` that exist."""
         return describe(self._broker, names)
 
-    def histories(self, found: Iterable[Description]) -> dict[str, History]:
+    def histories(self, descriptions: Iterable[Description]) -> dict[str, History]:
         """The epochs of the logs of resources. Requested only if a log's last epoch has changed since the last request,
         which happens once per start of the broker.
         """
-        names = list(found)
+        names = list(descriptions)
         stale = [
             description.resource
             for description in names
@@ -102,12 +102,16 @@ class Driver:
         else:
             positions = self._cursors() if any(position.kind == "group" for _, position in wanted) else {}
 
-            def open_cursor(found: Description) -> int:
-                return positions.get((found.resource, found.incarnation), found.earliest)
+            def open_cursor(description: Description) -> int:
+                return positions.get((description.resource, description.incarnation), description.earliest)
 
         def located(item: ResourcePosition) -> int:
-            found, position = item
-            return open_cursor(found) if position.kind == "group" else self._locate_time(found, position)
+            description, position = item
+            return (
+                open_cursor(description)
+                if position.kind == "group"
+                else self._locate_time(description, position)
+            )
 
         known: dict[str, Callable[[ResourcePosition], int]] = {
             "earliest": lambda item: item[0].earliest,
@@ -118,17 +122,19 @@ class Driver:
         answers = iter(in_parallel(located, asked))
         return [known[item[1].kind](item) if item[1].kind in known else next(answers) for item in wanted]
 
-    def _locate_time(self, found: Description, position: ReadPosition) -> int:
-        sequence, matched = self._broker.locate_time(found.resource, position.value)
+    def _locate_time(self, description: Description, position: ReadPosition) -> int:
+        sequence, matched = self._broker.locate_time(description.resource, position.value)
         if not matched and not self._settings.late_start_is_latest:
             raise OptionError(
-                f"{found.resource!r} has no content at or after the starting time; "
+                f"{description.resource!r} has no content at or after the starting time; "
                 "to start at its end, give startingOffsetsByTimestampStrategy=latest"
             )
-        return sequence if matched else found.next
+        return sequence if matched else description.next
 
-    def _open_cursor(self, found: Description) -> int:
-        return self._broker.cursor_open(self._group, found.resource, incarnation=found.incarnation).position
+    def _open_cursor(self, description: Description) -> int:
+        return self._broker.cursor_open(
+            self._group, description.resource, incarnation=description.incarnation
+        ).position
 
     def _cursors(self) -> dict[tuple[str, str], int]:
         """The positions of the group, by resource and incarnation."""
@@ -145,14 +151,15 @@ class Driver:
         """The ends (exclusive) of reading; for a time after all contents the end of the resource."""
 
         def end(item: ResourcePosition) -> int:
-            found, position = item
-            sequence, matched = self._broker.locate_time(found.resource, position.value)
-            return min(sequence, found.next) if matched else found.next
+            description, position = item
+            sequence, matched = self._broker.locate_time(description.resource, position.value)
+            return min(sequence, description.next) if matched else description.next
 
         answers = iter(in_parallel(end, [item for item in wanted if item[1].kind == "time"]))
-        ends = {"latest": lambda found, _: found.next, "time": lambda *_: next(answers)}
+        ends = {"latest": lambda description, _: description.next, "time": lambda *_: next(answers)}
         return [
-            ends.get(position.kind, lambda _, at: at.value)(found, position) for found, position in wanted
+            ends.get(position.kind, lambda _, at: at.value)(description, position)
+            for description, position in wanted
         ]
 
     def ends_within(self, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
@@ -171,10 +178,12 @@ class Driver:
         return in_parallel(self._unread, wanted)
 
     def _unread(self, item: tuple[Description, int, int]) -> Located | None:
-        found, first, end = item
-        start = max(first, found.earliest)
+        description, first, end = item
+        start = max(first, description.earliest)
         try:
-            return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
+            return self._broker.unread(
+                description.resource, start, end - start, incarnation=description.incarnation
+            )
         except Refused as refused:
             if refused.reason not in _GONE:
                 raise

@@ -26,18 +26,20 @@ class Ends:
     def __init__(self, positions: ReadPositions, locate: Locate) -> None:
         self._positions = positions
         self._locate = locate
-        self._found: dict[tuple[str, str], int] = {}
+        self._final: dict[tuple[str, str], int] = {}
         self._present: dict[str, int] = {}
         """The last located end of each resource."""
 
     def end_if_known(self, resource: str, incarnation: str) -> int | None:
         """The end (exclusive), if it is known already. Sends no request."""
         position = self._positions.of(resource, LATEST)
-        return position.value if position.kind == "sequence" else self._found.get((resource, incarnation))
+        return position.value if position.kind == "sequence" else self._final.get((resource, incarnation))
 
-    def look_up(self, found: Sequence[Description]) -> None:
+    def look_up(self, descriptions: Sequence[Description]) -> None:
         """Locate the ends of these resources together, for `bound`."""
-        wanted = [(description, self._positions.of(description.resource, LATEST)) for description in found]
+        wanted = [
+            (description, self._positions.of(description.resource, LATEST)) for description in descriptions
+        ]
         unknown = [
             (description, position)
             for description, position in wanted
@@ -46,19 +48,19 @@ class Ends:
         ]
         for (description, _), end in zip(unknown, self._locate(unknown), strict=True):
             if end < description.next:
-                self._found[description.resource, description.incarnation] = end
+                self._final[description.resource, description.incarnation] = end
             self._present[description.resource] = end
 
-    def bound(self, found: Description) -> int | None:
+    def bound(self, description: Description) -> int | None:
         """The present end (exclusive), after a `look_up` with the same description; None without an end.
 
         An end by time below `next` is final, because new contents are only appended. It is kept.
         """
-        position = self._positions.of(found.resource, LATEST)
+        position = self._positions.of(description.resource, LATEST)
         if position.kind == "latest":
             return None
-        known = self.end_if_known(found.resource, found.incarnation)
-        return self._present[found.resource] if known is None else known
+        known = self.end_if_known(description.resource, description.incarnation)
+        return self._present[description.resource] if known is None else known
 
 
 def ends_too_early(resource: str, first: int, until: int) -> OptionError:

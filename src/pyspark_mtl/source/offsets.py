@@ -96,8 +96,8 @@ INITIAL = Offset(new=True)
 
 def _position_json(position: Position) -> dict[str, Any]:
     optional = {"e": position.epoch, "f": position.began}
-    found = {name: value for name, value in optional.items() if value is not None}
-    return {**found, "i": position.incarnation, "n": position.next}
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {**given, "i": position.incarnation, "n": position.next}
 
 
 def parse(value: object) -> Offset:

@@ -45,7 +45,7 @@ class BrokerRequests(Protocol):
     def watch(self) -> Changes:
         """The query's resources."""
 
-    def histories(self, found: Iterable[Description]) -> dict[str, History]:
+    def histories(self, descriptions: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
 
     def locate(self, wanted: Sequence[ResourcePosition], *, create_cursors: bool = False) -> list[int]:
@@ -102,15 +102,19 @@ class Progress:
         false. Refused 404 for a named resource that never existed. A deleted resource that a pattern had found is
         removed from the offset with the loss, since no option names it.
         """
-        found = self._found(start, self._patience(now))
-        self._histories = self._broker.histories(self._of_other_epochs(start, found))
-        beginnings = self._beginnings(start, found)
+        descriptions = self._present(start, self._patience(now))
+        self._histories = self._broker.histories(self._of_other_epochs(start, descriptions))
+        beginnings = self._beginnings(start, descriptions)
         positions = {
             name: beginnings[name] if name in beginnings else self._position(start, name, description)
-            for name, description in found.items()
+            for name, description in descriptions.items()
         }
-        self._ends.look_up([found[name] for name, at in positions.items() if at.next < found[name].next])
-        waiting = [self._waiting(positions[name].next, description) for name, description in found.items()]
+        self._ends.look_up(
+            [descriptions[name] for name, at in positions.items() if at.next < descriptions[name].next]
+        )
+        waiting = [
+            self._waiting(positions[name].next, description) for name, description in descriptions.items()
+        ]
         limits = Limits() if unlimited else self._settings.limits
         total = sum(resource.count for resource in waiting)
         held_back = not self.is_fixed and is_held_back(
@@ -124,11 +128,11 @@ class Progress:
         for allowance, until in zip(allowed, self._batch_ends(allowed), strict=True):
             before = positions[allowance.resource]
             began = None if before == start.resources.get(allowance.resource) else before.began
-            epoch = self._epoch(found[allowance.resource], until)
+            epoch = self._epoch(descriptions[allowance.resource], until)
             positions[allowance.resource] = Position(before.incarnation, until, began, epoch)
         self._known_next = {
             name: LARGEST if self._is_complete(name, positions[name]) else description.next
-            for name, description in found.items()
+            for name, description in descriptions.items()
             if name not in admitted
         }
         end = start.without(self._deleted).with_positions(positions)
@@ -144,20 +148,20 @@ class Progress:
 
     # --- finding contents and losses ------------------------------------------------------------------------
 
-    def _found(self, start: Offset, patience: float) -> dict[str, Description]:
+    def _present(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
         known = None if self.is_fixed else self._known_positions(start)
-        found = self.latest = self._watch.find(known, patience)
+        descriptions = self.latest = self._watch.find(known, patience)
         self.has_polled = True
-        missing = [name for name in self._missing(start, found) if not self._is_finished(start, name)]
+        missing = [name for name in self._missing(start, descriptions) if not self._is_finished(start, name)]
         for name in missing:
             self._report_missing(start, name)
         self._deleted = missing if self._settings.pattern is not None else []
         if self._caps is None:
-            return found
+            return descriptions
         return {
             name: description
-            for name, description in found.items()
+            for name, description in descriptions.items()
             if self._is_of_this_run(start, description)
         }
 
@@ -173,13 +177,13 @@ class Progress:
             if name in self.latest
         }
 
-    def _missing(self, start: Offset, found: Mapping[str, Description]) -> list[str]:
+    def _missing(self, start: Offset, present: Mapping[str, Description]) -> list[str]:
         """Missing resources: named ones, and those that the pattern has found before."""
         pattern = self._settings.pattern
         if pattern is None:
-            return [name for name in self._settings.resources or () if name not in found]
+            return [name for name in self._settings.resources or () if name not in present]
         known = {**start.resources, **(self._caps or {})}  # in order, each once
-        gone = [name for name in known if name not in found and name != self._settings.excluded]
+        gone = [name for name in known if name not in present and name != self._settings.excluded]
         return [name for name in gone if matches(pattern, name)]
 
     def _is_finished(self, start: Offset, name: str) -> bool:
@@ -189,14 +193,14 @@ class Progress:
             return False
         return reached.incarnation == cap.incarnation and reached.next >= cap.next
 
-    def _is_of_this_run(self, start: Offset, found: Description) -> bool:
+    def _is_of_this_run(self, start: Offset, description: Description) -> bool:
         """Whether an AvailableNow run reads a resource. It ignores resources that were created after its start, and a
         resource with the name of one that the run has finished.
         """
-        name, cap = found.resource, self._cap(found.resource)
+        name, cap = description.resource, self._cap(description.resource)
         if cap is None:
             return name in start.resources
-        return found.incarnation == cap.incarnation or not self._is_finished(start, name)
+        return description.incarnation == cap.incarnation or not self._is_finished(start, name)
 
     def _cap(self, name: str) -> Description | None:
         """The resource as it was when an AvailableNow run began."""
@@ -237,10 +241,10 @@ class Progress:
             before.incarnation,
         )
 
-    def _beginnings(self, start: Offset, found: Mapping[str, Description]) -> dict[str, Position]:
+    def _beginnings(self, start: Offset, descriptions: Mapping[str, Description]) -> dict[str, Position]:
         """The positions at which reading begins, in the resources that are new to the query."""
         wanted = []
-        for name, description in found.items():
+        for name, description in descriptions.items():
             before = self._reached(start, name)
             if before is None or (
                 name not in start.resources and before.incarnation == description.incarnation
@@ -254,13 +258,13 @@ class Progress:
             beginnings[description.resource] = Position(description.incarnation, began, began, epoch)
         return beginnings
 
-    def _position(self, start: Offset, name: str, found: Description) -> Position:
+    def _position(self, start: Offset, name: str, description: Description) -> Position:
         """The position at which reading continues in a resource."""
         before = self._reached(start, name)
         assert before is not None, "else it begins"
         if self._is_complete(name, before):
             return before
-        if before.incarnation != found.incarnation:
+        if before.incarnation != description.incarnation:
             self._lost(
                 DataLoss(
                     name,
@@ -271,8 +275,8 @@ class Progress:
                 ),
                 before.incarnation,
             )
-            return Position(found.incarnation, found.earliest, found.earliest)
-        history = self._histories.get(name) or _history(found)
+            return Position(description.incarnation, description.earliest, description.earliest)
+        history = self._histories.get(name) or _history(description)
         diverges_at = history.diverges_at(before.next, before.epoch)
         if diverges_at is not None:
             message = diverged(name, diverges_at, diverges_at, before.next, before.epoch)
@@ -280,34 +284,34 @@ class Progress:
                 DataLoss(name, diverges_at, before.next, message, resume=diverges_at),
                 f"{before.epoch} {before.next}",
             )
-            at = min(max(diverges_at, found.earliest), found.next)
-            return Position(found.incarnation, at, at, history.epoch_of(at))
-        if before.next < found.earliest:
-            end = self._ends.end_if_known(name, found.incarnation) or found.next
+            at = min(max(diverges_at, description.earliest), description.next)
+            return Position(description.incarnation, at, at, history.epoch_of(at))
+        if before.next < description.earliest:
+            end = self._ends.end_if_known(name, description.incarnation) or description.next
             # otherwise the next batch reports the loss
-            if self._settings.fail_on_data_loss or end <= found.earliest:
-                self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
+            if self._settings.fail_on_data_loss or end <= description.earliest:
+                self._lost(DataLoss(name, before.next, min(description.earliest, end)), before.incarnation)
         return before
 
-    def _of_other_epochs(self, start: Offset, found: Mapping[str, Description]) -> list[Description]:
+    def _of_other_epochs(self, start: Offset, descriptions: Mapping[str, Description]) -> list[Description]:
         """Resources whose last epoch differs from that of the last content that the query has read."""
-        known = ((description, start.resources.get(name)) for name, description in found.items())
+        known = ((description, start.resources.get(name)) for name, description in descriptions.items())
         return [
             description
             for description, before in known
             if before and before.epoch not in {None, description.log_epoch}
         ]
 
-    def _epoch(self, found: Description, position: int) -> str | None:
+    def _epoch(self, description: Description, position: int) -> str | None:
         """The epoch of the content before a position."""
-        if position == found.next:
-            return found.log_epoch
-        return self._broker.histories([found])[found.resource].epoch_of(position)
+        if position == description.next:
+            return description.log_epoch
+        return self._broker.histories([description])[description.resource].epoch_of(position)
 
-    def last_to_read(self, found: Description) -> int:
+    def last_to_read(self, description: Description) -> int:
         """The end of the resource for this query: its current end, or the end that the options give."""
-        end = self._ends.end_if_known(found.resource, found.incarnation)
-        return found.next if end is None else min(end, found.next)
+        end = self._ends.end_if_known(description.resource, description.incarnation)
+        return description.next if end is None else min(end, description.next)
 
     def _is_complete(self, name: str, position: Position) -> bool:
         """Whether a resource was read to the end of the query: a deletion after that is not a loss."""
@@ -325,15 +329,17 @@ class Progress:
             return starting.of(name, EARLIEST)
         return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
 
-    def _first_sequence(self, found: Description, position: ReadPosition, began: int) -> int:
-        end = self._ends.end_if_known(found.resource, found.incarnation) or LARGEST
+    def _first_sequence(self, description: Description, position: ReadPosition, began: int) -> int:
+        end = self._ends.end_if_known(description.resource, description.incarnation) or LARGEST
         if began > end and position.kind not in {"time", "group"}:
-            raise ends_too_early(found.resource, began, end)
-        if began > found.next:
-            self._lost(_behind(found.resource, began, found), found.incarnation)
-        elif began < min(found.earliest, end):
-            self._lost(DataLoss(found.resource, began, min(found.earliest, end)), found.incarnation)
-        return min(max(began, found.earliest), found.next)
+            raise ends_too_early(description.resource, began, end)
+        if began > description.next:
+            self._lost(_behind(description.resource, began, description), description.incarnation)
+        elif began < min(description.earliest, end):
+            self._lost(
+                DataLoss(description.resource, began, min(description.earliest, end)), description.incarnation
+            )
+        return min(max(began, description.earliest), description.next)
 
     def _lost(self, loss: DataLoss, of: str) -> None:
         """Raise the loss, or log it. It is logged once for each `of`: an incarnation, or a position in another copy
@@ -347,17 +353,17 @@ class Progress:
 
     # --- the size of a batch --------------------------------------------------------------------------------
 
-    def _waiting(self, first: int, found: Description) -> Waiting:
-        kept = max(first, found.earliest)
-        count = max(0, found.next - kept)
-        stored = found.bytes or 0
-        octets = stored * count // max(1, found.next - found.earliest)
-        waiting = Waiting(found.resource, kept, kept + count, octets, stored)
+    def _waiting(self, first: int, description: Description) -> Waiting:
+        kept = max(first, description.earliest)
+        count = max(0, description.next - kept)
+        stored = description.bytes or 0
+        octets = stored * count // max(1, description.next - description.earliest)
+        waiting = Waiting(description.resource, kept, kept + count, octets, stored)
         if self._caps is not None:
-            cap = self._cap(found.resource)
-            known = cap is not None and cap.incarnation == found.incarnation
+            cap = self._cap(description.resource)
+            known = cap is not None and cap.incarnation == description.incarnation
             waiting = capped(waiting, cap.next if cap and known else kept)
-        end = self._ends.bound(found) if waiting.count else None
+        end = self._ends.bound(description) if waiting.count else None
         return waiting if end is None else capped(waiting, end)
 
     def _batch_ends(self, allowed: Sequence[Allowance]) -> list[int]:
@@ -370,9 +376,9 @@ class Progress:
         ]
 
 
-def _history(found: Description) -> History:
+def _history(description: Description) -> History:
     """The epochs of a log as its description has them: only the last one."""
-    return History(() if found.log_epoch is None else ((1, found.log_epoch),), found.next)
+    return History(() if description.log_epoch is None else ((1, description.log_epoch),), description.next)
 
 
 def absent(name: str) -> Refused:
@@ -385,11 +391,11 @@ def absent(name: str) -> Refused:
     )
 
 
-def _behind(name: str, wanted: int, found: Description) -> DataLoss:
+def _behind(name: str, wanted: int, description: Description) -> DataLoss:
     return DataLoss(
         name,
-        found.next,
+        description.next,
         wanted,
-        f"resource {name!r} ends at {found.next} and should be read from {wanted}: "
-        f"contents {found.next} to {wanted - 1} are gone, or the broker's data is an older copy",
+        f"resource {name!r} ends at {description.next} and should be read from {wanted}: "
+        f"contents {description.next} to {wanted - 1} are gone, or the broker's data is an older copy",
     )

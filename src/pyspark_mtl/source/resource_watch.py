@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mtl.client.connection import Connection, Watch
     from mtl.client.resources import Described
 
-Found = dict[str, Description]
+Descriptions = dict[str, Description]
 
 Known = Mapping[str, Position]
 """The resources that a query knows: their incarnation, and the sequence from which on contents are new."""
@@ -45,11 +45,11 @@ class ResourceWatch:
         self._names = names
         self._pattern = pattern
         self._excluded = excluded
-        self._found: Found = {}
+        self._descriptions: Descriptions = {}
         self._state: str | None = None
         self._watch: Watch | None = None
 
-    def find(self, known: Known | None = None, wait: float = 0.0) -> Found:
+    def find(self, known: Known | None = None, wait: float = 0.0) -> Descriptions:
         """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents
         above the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation.
         Without a change it leaves a watch request with the broker.
@@ -88,29 +88,33 @@ class ResourceWatch:
             self._request()
             return
         gone = set(news.removed)
-        self._found = {name: found for name, found in self._found.items() if name not in gone} | news
+        self._descriptions = {
+            name: description for name, description in self._descriptions.items() if name not in gone
+        } | news
         self._state = news.state
 
     def _request(self) -> None:
         """Request the state of all resources."""
         self._watch = None
-        found = describe(self._broker(), self._names, self._pattern)
-        self._found, self._state = found, found.state
+        resources = describe(self._broker(), self._names, self._pattern)
+        self._descriptions, self._state = resources, resources.state
 
     def _has_changes(self, known: Known) -> bool:
         """Whether a resource has more contents, is new, was created again, or was deleted."""
-        found = self._wanted()
-        return any(name not in found for name in known if name != self._excluded) or any(
+        wanted = self._wanted()
+        return any(name not in wanted for name in known if name != self._excluded) or any(
             name not in known
             or description.next > known[name].next
             or description.incarnation != known[name].incarnation
-            for name, description in found.items()
+            for name, description in wanted.items()
         )
 
-    def _wanted(self) -> Found:
-        if self._excluded not in self._found:
-            return self._found
-        return {name: found for name, found in self._found.items() if name != self._excluded}
+    def _wanted(self) -> Descriptions:
+        if self._excluded not in self._descriptions:
+            return self._descriptions
+        return {
+            name: description for name, description in self._descriptions.items() if name != self._excluded
+        }
 
 
 def describe(
@@ -124,19 +128,19 @@ def describe(
     """
     give_up = time.monotonic() + broker.settings.retry_deadline
     while True:
-        found = broker.describe(names, pattern, missing_ok=True, history=history)
-        unknown = next(_unknown(found), None)
+        resources = broker.describe(names, pattern, missing_ok=True, history=history)
+        unknown = next(_unknown(resources), None)
         if unknown is None:
-            return found
+            return resources
         if time.monotonic() >= give_up:
             raise Refused(503, STORAGE, unknown)
         time.sleep(STOPPED_RETRY_S)
 
 
-def _unknown(found: Found) -> Iterator[str]:
+def _unknown(resources: Descriptions) -> Iterator[str]:
     """An error text for each resource whose end is unknown."""
     return (
         f"{description.resource!r} is stopped: {description.trouble}"
-        for description in found.values()
+        for description in resources.values()
         if description.known_next is None
     )

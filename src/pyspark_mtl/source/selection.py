@@ -25,9 +25,9 @@ def parked(settings: ReadSettings, offset: Offset) -> frozenset[str]:
     """The resources of a checkpoint's offset that the options do not select. OffsetError unless formerPattern matches
     all of them; with failOnDataLoss=false they are logged.
     """
-    found = settings.unselected(offset.resources)
+    unselected = settings.unselected(offset.resources)
     former = settings.former
-    unexpected = [name for name in found if former is None or not matches(former, name)]
+    unexpected = [name for name in unselected if former is None or not matches(former, name)]
     if unexpected:
         text = _text(settings, offset, unexpected)
         if settings.fail_on_data_loss:
@@ -38,7 +38,7 @@ def parked(settings: ReadSettings, offset: Offset) -> frozenset[str]:
                 "failOnDataLoss=false this is logged"
             )
         log.warning("%s", text)
-    return frozenset(found)
+    return frozenset(unselected)
 
 
 def _text(settings: ReadSettings, offset: Offset, names: list[str]) -> str:

@@ -79,8 +79,10 @@ class StreamReader(DataSourceStreamReader):
         ranges = offsets.between(offsets.parse(start), planned)
         if not ranges:
             return []
-        found = driver.find_named([offset_range.resource for offset_range in ranges])
-        kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        descriptions = driver.find_named([offset_range.resource for offset_range in ranges])
+        kept = _readable_parts(
+            driver, ranges, descriptions, fail_on_data_loss=self._settings.fail_on_data_loss
+        )
         epochs = driver.hold({offset_range.resource: _start(offset_range) for offset_range in kept})
         split = Split(self._settings.min_partitions, self._settings.max_records)
         return [
@@ -172,14 +174,18 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read, planned from one request for all resources."""
         driver = Driver(self._settings)
-        found = driver.watch.find()
+        descriptions = driver.watch.find()
         for name in self._settings.resources or ():
-            if name not in found:
+            if name not in descriptions:
                 raise absent(name)
         ranges = [
-            part for part in self._ranges(driver, [found[name] for name in sorted(found)]) if part.count
+            part
+            for part in self._ranges(driver, [descriptions[name] for name in sorted(descriptions)])
+            if part.count
         ]
-        kept = _readable_parts(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        kept = _readable_parts(
+            driver, ranges, descriptions, fail_on_data_loss=self._settings.fail_on_data_loss
+        )
         split = Split(self._settings.min_partitions, self._settings.max_records)
         return [TaskPartition([Task(part) for part in parts]) for parts in bundled(plan(kept, split), split)]
 
@@ -187,9 +193,9 @@ class BatchReader(DataSourceReader):
         """On an executor: the rows of a partition, as record batches."""
         return _rows(self._settings, self._shape, partition)
 
-    def _ranges(self, driver: Driver, found: Sequence[Description]) -> Iterator[OffsetRange]:
-        starts = [(each, self._settings.starting.of(each.resource, EARLIEST)) for each in found]
-        ends = [(each, self._settings.ending.of(each.resource, LATEST)) for each in found]
+    def _ranges(self, driver: Driver, descriptions: Sequence[Description]) -> Iterator[OffsetRange]:
+        starts = [(each, self._settings.starting.of(each.resource, EARLIEST)) for each in descriptions]
+        ends = [(each, self._settings.ending.of(each.resource, LATEST)) for each in descriptions]
         places = zip(starts, driver.locate(starts), ends, driver.locate_ends(ends), strict=True)
         for (each, starting), first, (_, ending), until in places:
             if until >= first:
@@ -222,13 +228,17 @@ def _start(offset_range: OffsetRange) -> Position:
 
 
 def _readable_parts(
-    driver: Driver, ranges: Sequence[OffsetRange], found: dict[str, Description], *, fail_on_data_loss: bool
+    driver: Driver,
+    ranges: Sequence[OffsetRange],
+    descriptions: dict[str, Description],
+    *,
+    fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
     """The parts of `ranges` that can still be read. Losses are raised, or logged once, on the driver."""
-    histories = driver.histories(found.values())
+    histories = driver.histories(descriptions.values())
     extents = {
         name: ResourceExtent(description.incarnation, description.earliest, histories[name])
-        for name, description in found.items()
+        for name, description in descriptions.items()
     }
     losses = lost(ranges, extents)
     if losses and fail_on_data_loss:

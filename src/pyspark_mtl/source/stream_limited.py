@@ -53,16 +53,16 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         if self._progress is None or not self._progress.has_polled:
             return None
         if self._report is None:
-            found = self._progress.latest
-            self._report = {"resources": self._reports([found[name] for name in sorted(found)])}
+            latest = self._progress.latest
+            self._report = {"resources": self._reports([latest[name] for name in sorted(latest)])}
             self._report["version"] = offsets.VERSION
         return self._report
 
-    def _reports(self, found: Sequence[Description]) -> dict[str, dict[str, Any]]:
+    def _reports(self, descriptions: Sequence[Description]) -> dict[str, dict[str, Any]]:
         driver, progress = self._query()
         reports: dict[str, dict[str, Any]] = {}
         behind = []
-        for description in found:
+        for description in descriptions:
             name, end = description.resource, progress.last_to_read(description)
             reports[name] = {"i": description.incarnation, "n": end}
             reached = self._end.resources.get(name)

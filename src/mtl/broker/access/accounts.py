@@ -168,10 +168,10 @@ class Accounts:
             if self._remembered + len(new) > broker_limits.MAX_RIGHTS_REMEMBERED:
                 self._forget()
                 known, new = self._decisions.setdefault(where, {}), list(dict.fromkeys(names))
-            found = [matching(pattern, new) for pattern in patterns]
+            matches = [matching(pattern, new) for pattern in patterns]
             if owns:
-                found.append([self._owner_of(name) == principal for name in new])
-            known.update(zip(new, map(any, zip(*found, strict=True)), strict=True))
+                matches.append([self._owner_of(name) == principal for name in new])
+            known.update(zip(new, map(any, zip(*matches, strict=True)), strict=True))
             self._remembered += len(new)
         return [known[n] for n in names]
 
@@ -179,13 +179,13 @@ class Accounts:
         """Texts with one of which each name begins on which the principal may have one of the rights. They are sorted,
         and none of them begins with another one. An empty text: it may be any name.
         """
-        found = {
+        texts = {
             text for pattern in self._patterns((principal, vhost, rights)) for text in beginnings(pattern)
         }
         if rights.isdisjoint(ON_RESOURCES):
-            found.add(f"{principal}.")
+            texts.add(f"{principal}.")
         shortest: list[str] = []
-        for text in sorted(found):
+        for text in sorted(texts):
             if not shortest or not text.startswith(shortest[-1]):
                 shortest.append(text)
         return shortest

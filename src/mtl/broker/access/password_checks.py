@@ -49,12 +49,12 @@ class PasswordChecks:
             run(self._perform(*waiting))
 
     async def _perform(self, check: Check, is_right: Outcome[bool]) -> None:
-        found = await self._outbox.submit(
+        right = await self._outbox.submit(
             lambda number: actions.CheckPassword(number, check.password, check.verifier)
         )
         self._under_way -= 1
         self._start()
-        is_right.set(found)
+        is_right.set(right)
 
 
 def _overloaded(reason: str) -> Refused:

@@ -34,8 +34,8 @@ def matching(pattern: str, names: Sequence[str]) -> list[bool]:
     The time is bounded for `names_at_once` names.
     """
     check(pattern)
-    found = pc.match_substring_regex(pa.array(names, pa.string()), _anchored(pattern))
-    return [bool(x) for x in found.to_pylist()]
+    matches = pc.match_substring_regex(pa.array(names, pa.string()), _anchored(pattern))
+    return [bool(x) for x in matches.to_pylist()]
 
 
 def names_at_once(pattern: str | None) -> int:
@@ -71,15 +71,15 @@ def beginnings(pattern: str) -> tuple[str, ...]:
 
 def _beginning(parts: Sequence[str]) -> str:
     """The characters before the first part that stands for others than itself, or may be repeated."""
-    found: list[str] = []
+    literals: list[str] = []
     for part in parts:
         if part in _REPETITIONS:
-            return "".join(found[:-1])
+            return "".join(literals[:-1])
         literal = part[1:] if part[0] == "\\" and not part[1:].isalnum() else part
         if len(literal) > 1 or part in _SPECIAL:
             break
-        found.append(literal)
-    return "".join(found)
+        literals.append(literal)
+    return "".join(literals)
 
 
 def _anchored(pattern: str) -> str:
@@ -102,7 +102,7 @@ def check(pattern: str) -> None:
     It is checked alone, and within the brackets of `_anchored`: brackets can make an invalid pattern valid, and a
     pattern that ends within a quoted text (\Q) invalid.
     """
-    counts = (max(int(x or 1) for x in found.groups()) for found in _COUNTED.finditer(pattern))
+    counts = (max(int(x or 1) for x in repetition.groups()) for repetition in _COUNTED.finditer(pattern))
     cost = len(pattern) * prod(max(1, n) for n in counts)
     if cost > MAX_PATTERN_COST:
         raise Refused(

@@ -71,22 +71,22 @@ class Sessions:
         Open with an unknown token comes from a client that had a session with the broker before its last restart.
         """
         token, opening = request.session, isinstance(request, control.ConnectionOpen)
-        found = self._by_token.get(token) if token is not None else None
-        if found is None and (token is None or opening):
-            found = self._by_identity_alone(identity)
-        if found is None or found.origin.key != origin.key:
+        session = self._by_token.get(token) if token is not None else None
+        if session is None and (token is None or opening):
+            session = self._by_identity_alone(identity)
+        if session is None or session.origin.key != origin.key:
             names = self._random(16).hex(), self._random(16).hex()
-            found = Session(*names, identity, origin, self._vhosts[0], self._outbox.now.mono)
+            session = Session(*names, identity, origin, self._vhosts[0], self._outbox.now.mono)
             if opening:
-                self._add(found)
-        found.last_request = self._outbox.now.mono
-        found.origin = origin  # the key is the same; a client that reconnects may have another address
-        return found
+                self._add(session)
+        session.last_request = self._outbox.now.mono
+        session.origin = origin  # the key is the same; a client that reconnects may have another address
+        return session
 
     def _by_identity_alone(self, identity: bytes) -> Session | None:
-        found = self._by_identity.get(identity)
-        if found is None or found.principal in {"", ANONYMOUS_USER} or self._settings.identities_suffice:
-            return found
+        session = self._by_identity.get(identity)
+        if session is None or session.principal in {"", ANONYMOUS_USER} or self._settings.identities_suffice:
+            return session
         return None
 
     def _add(self, session: Session) -> None:
@@ -152,8 +152,8 @@ class Sessions:
 
     def principal(self, number: str) -> str | None:
         """The principal of the session with this id, None when it has ended."""
-        found = self._by_id.get(number)
-        return found.principal if found is not None else None
+        session = self._by_id.get(number)
+        return session.principal if session is not None else None
 
     # --- the connection class, up to the profile ------------------------------------------------------------
 

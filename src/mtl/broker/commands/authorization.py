@@ -88,7 +88,7 @@ class Authorization:
         return all(self.visibility(caller, list(names)))
 
     def visible_applications(
-        self, caller: Caller, found: Sequence[tuple[str, Collection[str]]]
+        self, caller: Caller, applications: Sequence[tuple[str, Collection[str]]]
     ) -> list[bool]:
         """For each application, or stage of one, with its resources: whether the caller may know of it. It needs the
         right `application` on the name, and any right on each of the resources.
@@ -97,11 +97,11 @@ class Authorization:
         applications than MAX_PAGE are visible.
         """
         may = self._accounts.may(
-            caller.principal, caller.vhost, APPLICATION, [application for application, _ in found]
+            caller.principal, caller.vhost, APPLICATION, [application for application, _ in applications]
         )
         shown: list[bool] = []
         compared = visible = 0
-        for allowed, (_, resources) in zip(may, found, strict=True):
+        for allowed, (_, resources) in zip(may, applications, strict=True):
             shown.append(allowed and self.are_visible(caller, resources))
             compared += len(resources) if allowed else 0
             visible += shown[-1]

@@ -45,9 +45,9 @@ class Changes:
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else -1
         if boot != self._boot or not self._forgotten <= number <= self._last:
             return None
-        found = []
+        changed = []
         for name, last in reversed(self._of.get(vhost, OrderedDict()).items()):
             if last <= number:
                 break
-            found.append((name, last))
-        return dict(reversed(found))
+            changed.append((name, last))
+        return dict(reversed(changed))

@@ -68,7 +68,7 @@ class CursorRequests:
         if not records and request.group is not None and request.resource is not None:
             self._cursors.check_readable((caller.vhost, request.group, request.resource))
         behind = await self._behind(caller, records)
-        infos = [self._info(record, found) for record, found in zip(records, behind, strict=True)]
+        infos = [self._info(record, unread) for record, unread in zip(records, behind, strict=True)]
         entries, end = fitting(infos, [key_of(r) for r in records], page.last)
         return control.CursorList(cursors=entries, continue_=continued(end))
 

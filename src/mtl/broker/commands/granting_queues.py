@@ -67,13 +67,13 @@ class QueueGrants:
     def _open(
         self, caller: Caller, resource: str, name: str, start: int | str, request: control.ConnectionReader
     ) -> Queue:
-        found = self._resources.need(caller.vhost, resource)
+        target = self._resources.need(caller.vhost, resource)
         if len(request.resources) == 1:
-            found.check(request.incarnation)
-        found.readable()
-        queue = self._queues.of(found).get(name)
+            target.check(request.incarnation)
+        target.readable()
+        queue = self._queues.of(target).get(name)
         if queue is None or queue.deleting:
-            queue = self._queues.open(found, name, found.resolve(start), caller.principal)
+            queue = self._queues.open(target, name, target.resolve(start), caller.principal)
         return queue
 
     def _grant(

@@ -65,16 +65,16 @@ def _named(request: control.ResourceList | control.ResourceDescribe) -> Sequence
 
 
 async def describe(
-    reads: Reads, found: Sequence[Resource], principal: str, *, history: bool = False
+    reads: Reads, resources: Sequence[Resource], principal: str, *, history: bool = False
 ) -> list[control.Description]:
     """Describe resources to a principal, with the epochs of their logs if asked for.
 
     The time of the oldest content may have to be read. An error is left out here; readers get it.
     """
-    filled = [r for r in found if r.log is not None and r.log.contents]
+    filled = [r for r in resources if r.log is not None and r.log.contents]
     oldest = await reads.ask_all([(r, RangeFrom(r.earliest, contents=1)) for r in filled], principal)
     times = {r: x.time_us for r, x in zip(filled, oldest, strict=True) if x is not None}
-    return [r.describe(times.get(r), history=history) for r in found]
+    return [r.describe(times.get(r), history=history) for r in resources]
 
 
 class Listing:
@@ -132,8 +132,8 @@ class Listing:
             visible,
             self._authorization.beginnings(caller, ON_RESOURCES),
         )
-        found = (self._resources.listed(*key) for key in page.keys)
-        return [r for r in found if r is not None], page.last
+        resources = (self._resources.listed(*key) for key in page.keys)
+        return [r for r in resources if r is not None], page.last
 
     def _present(
         self, caller: Caller, request: control.ResourceList | control.ResourceDescribe, names: Sequence[str]
@@ -173,10 +173,10 @@ class Listing:
         return control.DescriptionList(resources=entries, continue_=continued(last))
 
     async def describe_resources(
-        self, caller: Caller, found: tuple[Sequence[Resource], ResourceKey | None], *, history: bool = False
+        self, caller: Caller, page: tuple[Sequence[Resource], ResourceKey | None], *, history: bool = False
     ) -> tuple[list[control.Description], ResourceKey | None]:
         """The descriptions of a page, as far as they fit a reply."""
-        resources, last = found
+        resources, last = page
         entries = await describe(self._reads, resources, caller.principal, history=history)
         return fitting(entries, [r.key for r in resources], last)
 
@@ -206,9 +206,9 @@ class Listing:
 
     async def describe_stages(self, caller: Caller, request: control.StageDescribe) -> control.StageList:
         """Stage.Describe: the pages of stages, then those of applications, which begin on the last page of stages."""
-        found = self.stages_page(caller, request)
-        described = self._stages.describe(key[-1] for key in found.keys)
-        stages, last_stage = fitting(described, found.keys, found.last)
+        stage_page = self.stages_page(caller, request)
+        described = self._stages.describe(key[-1] for key in stage_page.keys)
+        stages, last_stage = fitting(described, stage_page.keys, stage_page.last)
         if last_stage is not None or request.stage is not None:
             return control.StageList(stages=stages, applications=[], continue_=continued(last_stage, _STAGES))
         after = _after(request, _APPLICATIONS)

@@ -96,7 +96,7 @@ class NeededLogs:
 
     def committed(self, caller: Caller, request: control.StageCommit) -> Iterable[Intake]:
         """The logs of the stages, and those that they are published to."""
-        stages = self._found(caller, request.stages)
+        stages = self._known_stages(caller, request.stages)
         targets = [n for s in stages for n in s.record.incarnations]
         return [*self._staged(caller, request.stages), *self._named(caller, [*targets, *request.truncate])]
 
@@ -105,15 +105,15 @@ class NeededLogs:
         return self._staged(caller, [key[-1] for key in self._listing.stages_page(caller, request).keys])
 
     def _named(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
-        found = (self._resources.find(caller.vhost, name) for name in dict.fromkeys(names))
-        return _intakes_of(r for r in found if r is not None)
+        resources = (self._resources.find(caller.vhost, name) for name in dict.fromkeys(names))
+        return _intakes_of(r for r in resources if r is not None)
 
     def _staged(self, caller: Caller, names: Iterable[str]) -> list[Intake]:
-        return [intake for stage in self._found(caller, names) for intake in stage.intakes.values()]
+        return [intake for stage in self._known_stages(caller, names) for intake in stage.intakes.values()]
 
-    def _found(self, caller: Caller, names: Iterable[str]) -> list[Stage]:
-        found = (self._stages.find(caller.vhost, name) for name in names)
-        return [s for s in found if s is not None]
+    def _known_stages(self, caller: Caller, names: Iterable[str]) -> list[Stage]:
+        stages = (self._stages.find(caller.vhost, name) for name in names)
+        return [s for s in stages if s is not None]
 
 
 def _intakes_of(resources: Iterable[Resource]) -> list[Intake]:

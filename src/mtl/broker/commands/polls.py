@@ -182,9 +182,9 @@ class Polls:
 
     async def _describe_all(self, poll: _Poll) -> control.DescriptionList:
         state = None if poll.request.continue_ else self._changes.state()
-        found = self._listing.page(poll.caller, poll.request)
+        page = self._listing.page(poll.caller, poll.request)
         entries, last = await self._listing.describe_resources(
-            poll.caller, found, history=poll.request.history
+            poll.caller, page, history=poll.request.history
         )
         return control.DescriptionList(resources=entries, state=state, continue_=continued(last))
 
@@ -203,10 +203,10 @@ class Polls:
     async def _describe_changed(self, poll: _Poll, changed: _Changed) -> control.DescriptionList:
         vhost = poll.caller.vhost
         self._listing.check(poll.caller, poll.request)
-        found = [r for name in changed.names if (r := self._resources.listed(vhost, name)) is not None]
+        resources = [r for name in changed.names if (r := self._resources.listed(vhost, name)) is not None]
         removed = [name for name in changed.names if not self._resources.is_present(vhost, name)]
         entries, last = await self._listing.describe_resources(
-            poll.caller, (found, None), history=poll.request.history
+            poll.caller, (resources, None), history=poll.request.history
         )
         state = changed.state if last is None else self._changes.state(changed.names[last[1]])
         return control.DescriptionList(resources=entries, removed=removed, state=state)

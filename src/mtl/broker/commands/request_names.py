@@ -60,12 +60,12 @@ class RequestNames:
         return self._staged_in(caller, request.stages)
 
     def _staged_in(self, caller: Caller, stages: Iterable[str]) -> Iterable[str]:
-        for stage in self._found(caller, stages):
+        for stage in self._known_stages(caller, stages):
             yield from stage.record.incarnations
 
-    def _found(self, caller: Caller, stages: Iterable[str]) -> list[Stage]:
-        found = (self._stages.find(caller.vhost, name) for name in stages)
-        return [stage for stage in found if stage is not None]
+    def _known_stages(self, caller: Caller, stages: Iterable[str]) -> list[Stage]:
+        known = (self._stages.find(caller.vhost, name) for name in stages)
+        return [stage for stage in known if stage is not None]
 
     def committed(self, caller: Caller, request: control.StageCommit | control.StageForget) -> Iterable[str]:
         """The resources of the last commit of the request's application."""
@@ -108,7 +108,7 @@ class RequestNames:
 
     def aborted_applications(self, caller: Caller, request: control.StageAbort) -> Iterable[str]:
         """The applications of the stages in the request."""
-        return [stage.record.application for stage in self._found(caller, request.stages)]
+        return [stage.record.application for stage in self._known_stages(caller, request.stages)]
 
 
 def _competes(caller: Caller) -> bool:

@@ -84,8 +84,8 @@ class Usage:
             self.check_stage(lease.terms.principal)
             return
         terms = lease.terms
-        found = (self._resources.find(terms.vhost, name) for name in {*terms.resources, *lease.intakes})
-        self.check_resources([r for r in found if r is not None])
+        resources = (self._resources.find(terms.vhost, name) for name in {*terms.resources, *lease.intakes})
+        self.check_resources([r for r in resources if r is not None])
         if not terms.resources:
             self.check_any(terms.principal)
 

@@ -65,20 +65,20 @@ class Consumers:
 
     async def summon(self, lease: QueueLease, resource: str) -> bool:
         """Begin to consume from the queue of a resource. The resource may be newer than the lease."""
-        found = self._resources.find(lease.terms.vhost, resource)
-        if found is None:
+        consumed = self._resources.find(lease.terms.vhost, resource)
+        if consumed is None:
             return False
         flow = lease.flow
-        await self._opening.opened([found.intake])
+        await self._opening.opened([consumed.intake])
         return lease.flow is flow and self._summoned(lease, resource)
 
     def _summoned(self, lease: QueueLease, resource: str) -> bool:
         try:
-            found = self._resources.need(lease.terms.vhost, resource)  # it may have been deleted meanwhile
-            queue = self._queues.of(found).get(lease.queue)
+            consumed = self._resources.need(lease.terms.vhost, resource)  # it may have been deleted meanwhile
+            queue = self._queues.of(consumed).get(lease.queue)
             if queue is None or queue.deleting:
-                start, principal = found.resolve(lease.start), lease.terms.principal
-                queue = self._queues.open(found, lease.queue, start, principal)
+                start, principal = consumed.resolve(lease.start), lease.terms.principal
+                queue = self._queues.open(consumed, lease.queue, start, principal)
         except Refused:
             return False
         lease.summoned[resource] = queue
@@ -142,9 +142,9 @@ class Consumers:
         requests for another lease are refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
-        found = self._resources.find(lease.terms.vhost, resource)
-        if found is not None:
-            found.add_unread(first, end, error)
+        consumed = self._resources.find(lease.terms.vhost, resource)
+        if consumed is not None:
+            consumed.add_unread(first, end, error)
         lease.closing = True
         self._leases.fail(lease)
 
@@ -357,8 +357,8 @@ def _share(chunk: Chunk) -> int:
 
 def _positions(settled: Iterable[Sent[QueueEntry]]) -> dict[Queue, list[int]]:
     """Contents by queue, in the order of their delivery."""
-    found: dict[Queue, list[int]] = {}
+    by_queue: dict[Queue, list[int]] = {}
     for sent in settled:
         queue, sequence = sent.item
-        found.setdefault(queue, []).append(sequence)
-    return found
+        by_queue.setdefault(queue, []).append(sequence)
+    return by_queue

@@ -123,9 +123,9 @@ class DeadLetters:
 
     async def _read(self, queue: Queue, chunks: Ahead, sequence: int) -> None:
         error: StorageError | None = None
-        found: Sequence[Chunk] = ()
+        read: Sequence[Chunk] = ()
         try:
-            found = await self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1))
+            read = await self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1))
         except StorageError as e:
             error = e
         chunks.reading = False
@@ -134,8 +134,8 @@ class DeadLetters:
         if error is not None:
             queue.resource.add_unread(sequence, sequence + 1, error)
             self._trouble(queue, str(error))
-        elif found:
-            chunks.append(found, sequence)
+        elif read:
+            chunks.append(read, sequence)
             self._move(queue)
 
     def _append(self, queue: Queue, intake: Intake, chunk: Chunk, sequence: int, letter: Letter) -> None:

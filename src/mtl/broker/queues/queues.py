@@ -97,8 +97,8 @@ class Queues:
 
     def describe(self, keys: Iterable[QueueKey]) -> list[control.QueueInfo]:
         """Queues for Queue.Describe."""
-        found = ((self._resources.listed(vhost, resource), name) for vhost, resource, name in keys)
-        return [self.of(resource)[name].describe() for resource, name in found if resource is not None]
+        present = ((self._resources.listed(vhost, resource), name) for vhost, resource, name in keys)
+        return [self.of(resource)[name].describe() for resource, name in present if resource is not None]
 
     def restore(self, records: Iterable[QueueRecord]) -> None:
         """Restore queues. Those of another incarnation of their resource are deleted."""
@@ -136,12 +136,12 @@ class Queues:
         Raises `Refused` 503 for too many queues, and for a queue that is being deleted, 403 for too many of the
         principal.
         """
-        found = self.of(resource).get(name)
-        if found is not None and found.deleting:
+        queue = self.of(resource).get(name)
+        if queue is not None and queue.deleting:
             message = f"queue {name!r} of {resource.name!r} is being deleted; try again"
             raise Refused(503, control.OVERLOADED, message)
-        if found is not None:
-            return found
+        if queue is not None:
+            return queue
         self.check_readable(resource, name)
         self._pool.check(principal)
         number = int.from_bytes(self._random(8), "big") & _ID_MASK or 1

@@ -34,8 +34,8 @@ class Ahead:
     def find(self, sequence: int) -> Chunk | None:
         """The chunk that holds `sequence`."""
         place = bisect_right(self._bases, sequence) - 1
-        found = place >= 0 and sequence < self._chunks[place].ref.end
-        return self._chunks[place] if found else None
+        is_within = place >= 0 and sequence < self._chunks[place].ref.end
+        return self._chunks[place] if is_within else None
 
     def following(self, sequence: int) -> int | None:
         """The sequence at which the next read should begin while the contents from `sequence` on are sent. None

@@ -24,6 +24,6 @@ def stored_pack(ref: ChunkRef, body: Buffer) -> RecordBatch:
     return pack
 
 
-def _damaged(ref: ChunkRef, found: str) -> Damaged:
-    message = f"contents {ref.base} to {ref.end - 1} are stored as {found}; `mtl verify` lists all damages"
+def _damaged(ref: ChunkRef, form: str) -> Damaged:
+    message = f"contents {ref.base} to {ref.end - 1} are stored as {form}; `mtl verify` lists all damages"
     return Damaged(message, first=ref.base, end=ref.end)

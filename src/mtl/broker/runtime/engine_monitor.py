@@ -26,7 +26,7 @@ class EngineMonitor:
         self._observe = observe
         self._run = run
         self._wake = wake
-        self._found: deque[Seen] = deque()
+        self._states: deque[Seen] = deque()
         self._next_check = 0.0
 
     def start_check(self, now: float) -> None:
@@ -41,8 +41,8 @@ class EngineMonitor:
 
     def deliver(self, broker: Broker, now: Clock) -> None:
         """Pass the queued results to the core."""
-        while self._found:
-            state = self._found.popleft()
+        while self._states:
+            state = self._states.popleft()
             if state.free is not None:
                 broker.room(state.free, state.total, now())
             if state.users is not None:
@@ -51,6 +51,6 @@ class EngineMonitor:
     def _check(self) -> None:
         """Ask for both; runs in the thread."""
         state = self._observe()
-        self._found.append(state)
+        self._states.append(state)
         if state.users is not None:
             self._wake()

@@ -310,8 +310,8 @@ class Server:
         return [self._named(key) for key in dict.fromkeys(keys)]
 
     def _named(self, key: LogKey) -> str:
-        found = self._broker.parts.resources.of_log(key)
-        return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
+        resource = self._broker.parts.resources.of_log(key)
+        return f"resource {resource.name!r}" if resource is not None else key or "the records (broker.db)"
 
     def _finish(self) -> None:
         """Stop receiving, wait for the disk, close."""
@@ -358,9 +358,9 @@ def open_engine(config: BrokerConfig) -> Engine:
 
 def secret(engine: Engine, restored: Restored, random: Callable[[int], bytes]) -> bytes:
     """The random octets that are kept with the records, made once. Raises `StorageError`."""
-    found = next((r for r in restored.records if isinstance(r, SecretRecord)), None)
-    if found is not None:
-        return found.octets
+    record = next((r for r in restored.records if isinstance(r, SecretRecord)), None)
+    if record is not None:
+        return record.octets
     for damage in restored.damages:
         if damage.kind == SecretRecord.kind:
             log.warning("%s: other random octets replace it; no other record depends on it", damage)

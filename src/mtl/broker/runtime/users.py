@@ -65,8 +65,8 @@ class Users:
         for key in keys:
             self._check_key(name, key)
 
-        def create(found: UserRecord | None) -> UserRecord:
-            if found is not None:
+        def create(present: UserRecord | None) -> UserRecord:
+            if present is not None:
                 raise OptionError(f"user {name!r} exists already; `mtl user password` changes the password")
             return UserRecord(name, password, tuple(keys))
 
@@ -75,8 +75,8 @@ class Users:
     def remove(self, name: str) -> None:
         """Remove a user with its grants, even a damaged one. A running broker ends its sessions and leases."""
 
-        def delete(found: UserRecord | None) -> None:
-            _require(name, found)
+        def delete(present: UserRecord | None) -> None:
+            _require(name, present)
 
         try:
             self._store.edit(UserRecord, name, delete)
@@ -118,8 +118,8 @@ class Users:
             if not is_pattern(grant.pattern):
                 raise OptionError(f"{grant.pattern!r} is not a regular expression of RE2, or is too large")
 
-        def granted(found: UserRecord | None) -> UserRecord:
-            user = found or (UserRecord(name) if name == ANONYMOUS_USER else _require(name, found))
+        def granted(present: UserRecord | None) -> UserRecord:
+            user = present or (UserRecord(name) if name == ANONYMOUS_USER else _require(name, present))
             return msgspec.structs.replace(user, grants=tuple(sorted({*user.grants, *given})))
 
         self._store.edit(UserRecord, name, granted)
@@ -141,7 +141,7 @@ class Users:
         self._change(name, without)
 
     def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
-        self._store.edit(UserRecord, name, lambda found: change(_require(name, found)))
+        self._store.edit(UserRecord, name, lambda present: change(_require(name, present)))
 
     def _check_key(self, name: str, key: str) -> None:
         owner = next((u.name for u in self.all() if key in u.keys), name)
@@ -155,10 +155,10 @@ def new_password(password: str, random: Random, iterations: int = limits.SCRAM_I
     return PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key)
 
 
-def _require(name: str, found: UserRecord | None) -> UserRecord:
-    if found is None:
+def _require(name: str, user: UserRecord | None) -> UserRecord:
+    if user is None:
         raise OptionError(f"there is no user {name!r}; `mtl user add` creates one")
-    return found
+    return user
 
 
 def _check_name(name: str) -> None:

@@ -113,10 +113,10 @@ class ThreadWorkers:
 
     def _lane(self, action: StorageAction) -> _Lane:
         lane = self._engine.lane(action)
-        found = self._lanes.get(lane)
-        if found is None:
-            found = self._lanes[lane] = _Lane(lane, self._perform, cancels=isinstance(action, Read))
-        return found
+        threads = self._lanes.get(lane)
+        if threads is None:
+            threads = self._lanes[lane] = _Lane(lane, self._perform, cancels=isinstance(action, Read))
+        return threads
 
     def _perform(self, actions: Sequence[StorageAction]) -> None:
         """On a thread."""

@@ -82,11 +82,11 @@ class Applications:
         """The last commit of an application. A new application `<user>.<query>` continues from the application
         `<query>` if that was this query's (`_before_users`).
         """
-        found = self._applications.get((vhost, application))
+        last = self._applications.get((vhost, application))
         key = _before_users(vhost, application, query)
         earlier = self._applications.get(key) if key is not None else None
-        if found is not None or earlier is None or earlier.query != query:
-            return found
+        if last is not None or earlier is None or earlier.query != query:
+            return last
         return msgspec.structs.replace(earlier, application=application)
 
     # --- commits --------------------------------------------------------------------------------------------

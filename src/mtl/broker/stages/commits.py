@@ -175,14 +175,14 @@ class Commits:
         """The stages that a repeated request names and that still exist. Raises `Refused` 400 for a stage of another
         application or version: a repetition discards its stages, and must not discard those of others.
         """
-        found = self._found(vhost, request.stages)
-        for stage in found:
+        stages = self._known_stages(vhost, request.stages)
+        for stage in stages:
             repetition.check_stage(stage, request)
-        return found
+        return stages
 
-    def _found(self, vhost: str, names: Sequence[str]) -> list[Stage]:
-        found = (self._stages.find(vhost, name) for name in names)
-        return [s for s in found if s is not None]
+    def _known_stages(self, vhost: str, names: Sequence[str]) -> list[Stage]:
+        stages = (self._stages.find(vhost, name) for name in names)
+        return [s for s in stages if s is not None]
 
     # --- after a crash --------------------------------------------------------------------------------------
 
@@ -202,7 +202,9 @@ class Commits:
         )
         targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
         self._applications.begin_commit(key, "", last)
-        commit = self._begin(key, request, last.owner, self._found(record.vhost, record.stages), targets)
+        commit = self._begin(
+            key, request, last.owner, self._known_stages(record.vhost, record.stages), targets
+        )
         run(self._carry_out(commit, commit.redo(record)))
         await commit.answered
 

@@ -163,9 +163,9 @@ class Stages:
 
         def opened() -> None:
             sealed = stage.record.contents.get(resource, 0) if stage.record.sealed_us else None
-            found = 0 if intake.reader is None else intake.reader.contents
-            if sealed is not None and found < sealed:
-                intake.stop(_shorter(intake.key, found, sealed))
+            contents = 0 if intake.reader is None else intake.reader.contents
+            if sealed is not None and contents < sealed:
+                intake.stop(_shorter(intake.key, contents, sealed))
             elif intake.reader is None:  # the log was never created: its first content creates it
                 del stage.intakes[resource]
 
@@ -180,8 +180,8 @@ class Stages:
 
     def find(self, vhost: str, stage: str) -> Stage | None:
         """A stage by its public id."""
-        found = self._stages.get(stage)
-        return found if found is not None and found.record.vhost == vhost and not found.deleting else None
+        known = self._stages.get(stage)
+        return known if known is not None and known.record.vhost == vhost and not known.deleting else None
 
     def check_readable(self, stage: str) -> None:
         """Raises `Refused` 503 for a stage whose record cannot be read."""
@@ -277,14 +277,14 @@ class Stages:
 
     def touch(self, stage: str) -> None:
         """Record that the lease of an open stage is alive."""
-        found = self._stages.get(stage)
-        if found is not None:
-            found.alive = self._outbox.now.mono
+        open_stage = self._stages.get(stage)
+        if open_stage is not None:
+            open_stage.alive = self._outbox.now.mono
 
     async def abort(self, caller: Caller, request: control.StageAbort) -> control.Ok:
         """Stage.Abort: discard stages. Unknown ones are ignored."""
-        found = [self.find(caller.vhost, name) for name in request.stages]
-        await self.discard([s for s in found if s is not None])
+        stages = [self.find(caller.vhost, name) for name in request.stages]
+        await self.discard([s for s in stages if s is not None])
         return control.Ok()
 
     def discard(self, stages: Iterable[Stage]) -> Outcome[None]:
@@ -367,11 +367,11 @@ class Stages:
 
     def octets(self) -> Counter[str]:
         """Octets on disk by owner."""
-        found: Counter[str] = Counter()
+        octets: Counter[str] = Counter()
         for stage in self._stages.values():
             if stage.record.owner:
-                found[stage.record.owner] += stage.octets
-        return found
+                octets[stage.record.owner] += stage.octets
+        return octets
 
     # --- listing --------------------------------------------------------------------------------------------
 
@@ -437,10 +437,10 @@ def _number(number: int) -> str:
     return f"{number:020}"
 
 
-def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
+def _shorter(key: LogKey, contents: int, sealed: int) -> Damaged:
     """The error for a staged log that has fewer contents than when its stage was sealed."""
     return Damaged(
-        f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or restore its "
+        f"{key} has {contents} contents where {sealed} were sealed; abort the stage and write it again, or restore its "
         "files from a copy and restart the broker"
     )
 

@@ -118,8 +118,8 @@ class LogOpening:
 
     def expects(self, intake: Intake) -> bool:
         """Whether this log is not open yet and will be, at once or after a retry."""
-        found = self._unopened.get(intake.key)
-        return found is not None and found.state is not _State.DAMAGED
+        unopened = self._unopened.get(intake.key)
+        return unopened is not None and unopened.state is not _State.DAMAGED
 
     @property
     def unopened(self) -> int:
@@ -138,8 +138,8 @@ class LogOpening:
         (`Intake.stopped`). `patient`: until none of them is to be tried again.
         """
         over: Outcome[None] = Outcome()
-        found = [x for i in dict.fromkeys(intakes) if (x := self._unopened.get(i.key)) is not None]
-        wanted = [x for x in found if self._is_awaited(x, patient=patient)]
+        to_open = [x for i in dict.fromkeys(intakes) if (x := self._unopened.get(i.key)) is not None]
+        wanted = [x for x in to_open if self._is_awaited(x, patient=patient)]
         if not wanted:
             over.set(None)
             return over
@@ -152,10 +152,10 @@ class LogOpening:
 
     def request(self, intake: Intake) -> bool:
         """Have a log opened before others; returns whether it is being opened or will be next."""
-        found = self._unopened.get(intake.key)
-        if found is not None and not found.waits:
+        unopened = self._unopened.get(intake.key)
+        if unopened is not None and not unopened.waits:
             self.opened([intake])
-        return found is not None and found.state in {_State.WAITING, _State.OPENING}
+        return unopened is not None and unopened.state in {_State.WAITING, _State.OPENING}
 
     def _is_awaited(self, unopened: Unopened, *, patient: bool) -> bool:
         """Whether to wait for this log: not if an attempt failed a moment ago."""

@@ -76,8 +76,8 @@ class Resources:
 
     def find(self, vhost: str, name: str) -> Resource | None:
         """The resource of this name."""
-        found = self._by_key.get((vhost, name))
-        return found if found is not None and not found.deleting else None
+        resource = self._by_key.get((vhost, name))
+        return resource if resource is not None and not resource.deleting else None
 
     def need(self, vhost: str, name: str) -> Resource:
         """The resource of this name; raises `Refused` 404, and 503 while it is being deleted."""
@@ -87,18 +87,18 @@ class Resources:
         """The resources of these names. Raises `Refused` 404 with the unknown names, 503 while it is uncertain whether
         they exist.
         """
-        found = [self._by_key.get((vhost, name)) for name in names]
-        for name, resource in zip(names, found, strict=True):
+        resources = [self._by_key.get((vhost, name)) for name in names]
+        for name, resource in zip(names, resources, strict=True):
             if (no := self._undecided.get((vhost, name))) is not None:
                 raise no
             if resource is not None and resource.deleting:
                 raise _being_deleted(resource)
-        missing = [name for name, resource in zip(names, found, strict=True) if resource is None]
+        missing = [name for name, resource in zip(names, resources, strict=True) if resource is None]
         for name in missing:
             self._check_readable(vhost, name)
         if missing:
             raise unknown(*missing)
-        return [resource for resource in found if resource is not None]
+        return [resource for resource in resources if resource is not None]
 
     def is_present(self, vhost: str, name: str) -> bool:
         """Whether there is a resource of this name, or it is uncertain whether there is one."""
@@ -119,8 +119,8 @@ class Resources:
 
     def route(self, vhost: str, name: str) -> Intake | None:
         """The intake of the resource of this name. During a deletion contents wait there for the outcome."""
-        found = self._by_key.get((vhost, name))
-        return found.intake if found is not None else None
+        resource = self._by_key.get((vhost, name))
+        return resource.intake if resource is not None else None
 
     def is_unreadable(self, vhost: str, name: str) -> bool:
         """Whether there may be a resource of this name whose record cannot be read."""
@@ -143,8 +143,8 @@ class Resources:
 
     def of_vhost(self, vhost: str) -> list[Resource]:
         """All resources of a virtual host, sorted by name."""
-        found = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
-        return sorted(found, key=lambda r: r.name)
+        resources = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
+        return sorted(resources, key=lambda r: r.name)
 
     def page(
         self,
@@ -308,10 +308,10 @@ class Resources:
         path = [resource]
         while target not in path and len(path) <= queue_limits.DEAD_LETTER_CHAIN:
             path.append(target)
-            found = self.find(vhost, target)
-            if found is None and dead_letters_of(target) == DEAD_LETTERS:
+            letters = self.find(vhost, target)
+            if letters is None and dead_letters_of(target) == DEAD_LETTERS:
                 return
-            target = dead_letters_of(target) if found is None else found.dead_letter
+            target = dead_letters_of(target) if letters is None else letters.dead_letter
         if target == resource:
             raise Refused(
                 400,

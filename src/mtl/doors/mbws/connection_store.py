@@ -78,8 +78,8 @@ class ConnectionStore:
         key = digest(name)
         try:
             await self._read_new()
-            found = self._known.get(key)
-            if found is None or found.client != client:
+            record = self._known.get(key)
+            if record is None or record.client != client:
                 return None
             self._claim, self._won = uuid.uuid4().hex, None
             claimed = encode(ClaimRecord(connection=key, claim=self._claim))
@@ -134,11 +134,11 @@ class ConnectionStore:
         except Malformed as wrong:
             log.warning("a content of %s is ignored: %s", CONNECTIONS, wrong)
             return
-        found = self._known.pop(record.connection)
+        removed = self._known.pop(record.connection)
         if isinstance(record, ConnectionRecord):
             self._known.add(record.connection, record.client.owner(record.connection), record)
         elif record.claim == self._claim:
-            self._won = found
+            self._won = removed
 
     def _log_failure(self, consequence: str, reason: object) -> None:
         if not self._failure_logged:  # log it once: it is the same for all connections

@@ -100,8 +100,8 @@ class Connections(Generic[C]):
     def find(self, name: str, client: Client) -> C | None:
         """The connection of this name, if it is this client's (MBWS-13, 14, 26)."""
         self.forget_old()
-        found = self._all.get(name)
-        return found if found is not None and found.client == client else None
+        connection = self._all.get(name)
+        return connection if connection is not None and connection.client == client else None
 
     def failed(self, connection: C) -> None:
         """The connection lost its session and waits for the client."""

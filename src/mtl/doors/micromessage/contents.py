@@ -66,12 +66,12 @@ def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[st
     left = dict(properties)
     type_name = left.pop(TYPE, None) if DOTNET in agreed else None
     dates = str(left.pop(DATES, "")).split(",")
-    found = {_field(name): _filter_value(value) for name, value in left.items()}
+    converted = {_field(name): _filter_value(value) for name, value in left.items()}
     for name in dates:
-        date = _date(found.get(name))
+        date = _date(converted.get(name))
         if date is not None:
-            found[name] = date
-    return found, text(type_name)
+            converted[name] = date
+    return converted, text(type_name)
 
 
 def as_json(body: bytes) -> bytes:

@@ -65,10 +65,10 @@ class Term:
 
     def matches(self, properties: Mapping[str, FilterValue]) -> bool:
         """Whether a message with these properties meets it."""
-        found = properties.get(self.name)
-        if found is None or kind(found) is not kind(self.value):
+        value = properties.get(self.name)
+        if value is None or kind(value) is not kind(self.value):
             return False
-        return OPERATORS[kind(found)][self.operator](found, self.value)
+        return OPERATORS[kind(value)][self.operator](value, self.value)
 
 
 def kind(value: FilterValue) -> type:
@@ -96,10 +96,10 @@ def decode_filter(text: str) -> Filter:
 
 
 def _term(text: str) -> Term:
-    found = _TERM.fullmatch(text)
-    if found is None:
+    match = _TERM.fullmatch(text)
+    if match is None:
         raise Malformed(f"{text[:40]!r} is not a condition; name, operator and value are expected")
-    name, sign, value = read_field(found[1]), found[2], decode_value(found[3])
+    name, sign, value = read_field(match[1]), match[2], decode_value(match[3])
     if sign not in OPERATORS[kind(value)]:
         words = {float: "numbers", datetime: "dates", str: "texts"}[kind(value)]
         raise Malformed(f"{text[:40]!r}: {words} cannot be compared with {sign}")

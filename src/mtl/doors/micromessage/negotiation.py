@@ -54,16 +54,16 @@ def encode_list(extensions: Sequence[Extension]) -> str:
 
 def decode_list(text: str) -> tuple[Extension, ...]:
     """The extensions of a list. Raises `Malformed`, also for one that is listed twice and for too many."""
-    found = {}
+    extensions = {}
     for item in parts(text, ";"):
         name, _, properties = item.partition(":")
         extension = Extension(read_field(name), decode_arguments(properties, "=:"))
-        if name in found:
+        if name in extensions:
             raise Malformed(f"extension {name!r} is listed twice")
-        found[name] = extension
-        if len(found) > MM2_EXTENSIONS:
+        extensions[name] = extension
+        if len(extensions) > MM2_EXTENSIONS:
             raise Malformed(f"more than {MM2_EXTENSIONS} extensions")
-    return tuple(found.values())
+    return tuple(extensions.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,13 +119,13 @@ def _number(text: str) -> int | float:
     return value
 
 
-def _date(found: re.Match[str]) -> datetime:
-    sign, whole, fraction = found.groups()
+def _date(match: re.Match[str]) -> datetime:
+    sign, whole, fraction = match.groups()
     since = int(whole) * _SECOND + timedelta(microseconds=int(((fraction or "") + "000000")[:6]))
     try:
         return _EPOCH - since if sign else _EPOCH + since
     except OverflowError:
-        raise Malformed(f"the date {found[0]} is out of range") from None
+        raise Malformed(f"the date {match[0]} is out of range") from None
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def decode_arguments(text: str, separators: str = "=") -> dict[str, str]:
 
 def parts(text: str, separator: str) -> list[str]:
     """The parts between separators; a separator at the end adds no empty part."""
-    found = text.split(separator)
-    return found[:-1] if not found[-1] else found
+    texts = text.split(separator)
+    return texts[:-1] if not texts[-1] else texts
 
 
 def pair(text: str, separators: str) -> tuple[str, str]:

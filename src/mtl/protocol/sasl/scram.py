@@ -95,8 +95,8 @@ class ScramServer:
 
     def _keys(self, user: str) -> tuple[bytes, bytes, bytes, int]:
         self.user = user_name(user)
-        found = self._find(self.user)
-        return found.salt, found.stored_key, found.server_key, found.iterations
+        verifier = self._find(self.user)
+        return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
 
 
 class ScramClient:

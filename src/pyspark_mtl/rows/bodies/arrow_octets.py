@@ -95,10 +95,10 @@ def _variadic(meta: bytes, batch: int) -> Iterator[int]:
 
 def _selected(schema: Any, names: Collection[str], variadic: Iterator[int]) -> list[bool]:
     """For each buffer of a batch whether it belongs to a column of these names."""
-    found: list[bool] = []
+    selected: list[bool] = []
     for column in schema:
-        found += [column.name in names] * _buffers(column.type, variadic)
-    return found
+        selected += [column.name in names] * _buffers(column.type, variadic)
+    return selected
 
 
 def _buffers(kind: Any, variadic: Iterator[int]) -> int:

@@ -56,38 +56,38 @@ without: its local time would depend on the reader."""
 LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
-def check(found: Any, wanted: Any, name: str) -> None:
-    """ValueError unless a column of type `found` can be read as `wanted`; `name` is its path in the message."""
-    while isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    if types.is_null(found):
+def check(present: Any, wanted: Any, name: str) -> None:
+    """ValueError unless a column of type `present` can be read as `wanted`; `name` is its path in the message."""
+    while isinstance(present, pa.BaseExtensionType):
+        present = present.storage_type
+    if types.is_null(present):
         return
-    if types.is_struct(wanted) and types.is_struct(found):
-        _check_struct(found, wanted, name)
-    elif types.is_map(wanted) and types.is_map(found):
-        check(found.key_type, wanted.key_type, f"{name}.key")
-        check(found.item_type, wanted.item_type, f"{name}.value")
-    elif types.is_list(wanted) and any(test(found) for test in LISTS):
-        check(found.value_type, wanted.value_type, f"{name}.element")
-    elif not _is_readable(found, wanted):
-        raise ValueError(f"the column {name!r} of type {found} cannot be read as {wanted}")
+    if types.is_struct(wanted) and types.is_struct(present):
+        _check_struct(present, wanted, name)
+    elif types.is_map(wanted) and types.is_map(present):
+        check(present.key_type, wanted.key_type, f"{name}.key")
+        check(present.item_type, wanted.item_type, f"{name}.value")
+    elif types.is_list(wanted) and any(test(present) for test in LISTS):
+        check(present.value_type, wanted.value_type, f"{name}.element")
+    elif not _is_readable(present, wanted):
+        raise ValueError(f"the column {name!r} of type {present} cannot be read as {wanted}")
 
 
-def _is_readable(found: Any, wanted: Any) -> bool:
-    """Whether a value of the type `found`, or of a dictionary of that type, can be read as `wanted`."""
-    if types.is_dictionary(found):
-        found = found.value_type
-        if types.is_string_view(found) or types.is_binary_view(found):
+def _is_readable(present: Any, wanted: Any) -> bool:
+    """Whether a value of the type `present`, or of a dictionary of that type, can be read as `wanted`."""
+    if types.is_dictionary(present):
+        present = present.value_type
+        if types.is_string_view(present) or types.is_binary_view(present):
             return False  # their octets cannot be computed before the cast
     kinds: tuple[Test, ...] = next((kinds for test, kinds in READABLE if test(wanted)), ())
-    return any(test(found) for test in kinds)
+    return any(test(present) for test in kinds)
 
 
-def _check_struct(found: Any, wanted: Any, name: str) -> None:
+def _check_struct(present: Any, wanted: Any, name: str) -> None:
     for at in range(wanted.num_fields):
         field = wanted.field(at)
-        places = found.get_all_field_indices(field.name)
+        places = present.get_all_field_indices(field.name)
         if len(places) > 1:
             raise ValueError(f"the column {name}.{field.name!r} occurs {len(places)} times")
         if places:
-            check(found.field(places[0]).type, field.type, f"{name}.{field.name}")
+            check(present.field(places[0]).type, field.type, f"{name}.{field.name}")

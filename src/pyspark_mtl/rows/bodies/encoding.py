@@ -78,8 +78,8 @@ def _inside(column: Any) -> Any:
 
 
 def _dicts(rows: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
-    return found
+    dicts: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+    return dicts
 
 
 def streams(rows: Any, octets: int = ARROW_BODY) -> Iterator[bytes]:

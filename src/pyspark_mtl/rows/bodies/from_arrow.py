@@ -40,12 +40,12 @@ class FromArrow:
         octets = 0
         for index, body in enumerate(bodies):
             try:
-                found, size = self._rows(body.as_buffer())
+                batches, size = self._rows(body.as_buffer())
             except _DAMAGED as error:
                 bad[index] = str(error) or type(error).__name__
-                found, size = [self._nulls], 0
-            parts += found
-            origin += [index] * sum(part.num_rows for part in found)
+                batches, size = [self._nulls], 0
+            parts += batches
+            origin += [index] * sum(part.num_rows for part in batches)
             octets += size
             if octets > MAX_BODY_OCTETS:
                 bodies = bodies.slice(0, index + 1)
@@ -65,7 +65,7 @@ class FromArrow:
         ]  # an empty list would include all columns
         _check_octets(arrow_octets.decompressed(body, {names[at] for at in included if names}))
         options = pa.ipc.IpcReadOptions(included_fields=included if names else [])
-        found, count, octets = [], 0, 0
+        batches, count, octets = [], 0, 0
         with pa.ipc.open_stream(body, options=options) as stream:
             for batch in stream:
                 count += batch.num_rows
@@ -74,8 +74,8 @@ class FromArrow:
                 batch.validate(full=True)
                 octets += self._octets(batch)
                 _check_octets(octets)
-                found.append(self._fitted(batch))
-        return found, octets
+                batches.append(self._fitted(batch))
+        return batches, octets
 
     def _octets(self, batch: Any) -> int:
         return sum(
@@ -85,14 +85,14 @@ class FromArrow:
             for field in self._schema
         )
 
-    def _check_types(self, found: Any) -> None:
-        """ValueError unless the columns of a stream, whose schema is `found`, can be read as the fields."""
+    def _check_types(self, schema: Any) -> None:
+        """ValueError unless the columns of a stream with this schema can be read as the fields."""
         for field in self._schema:
-            places = found.get_all_field_indices(field.name)
+            places = schema.get_all_field_indices(field.name)
             if len(places) > 1:
                 raise ValueError(f"the column {field.name!r} occurs {len(places)} times")
             if places:
-                arrow_types.check(found.field(places[0]).type, field.type, field.name)
+                arrow_types.check(schema.field(places[0]).type, field.type, field.name)
 
     def _fitted(self, batch: Any) -> Any:
         columns = []

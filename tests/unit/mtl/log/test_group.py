@@ -7,7 +7,7 @@ import pytest
 from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.group import WRITE_AHEAD, Group
 from mtl.log.recovery import Active
-from mtl.log.scan import Found, scan
+from mtl.log.scan import FoundChunk, scan
 from mtl.log.segment import SegmentHeader, empty_index
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
@@ -19,8 +19,8 @@ def begin() -> tuple[Active, FaultyFile]:
     return Active(file, HEADER, empty_index(HEADER), HEADER.start), file
 
 
-def found_in(file: FaultyFile) -> list[Found]:
-    return [item for item in scan(file, HEADER, "/f", file.size()) if isinstance(item, Found)]
+def found_in(file: FaultyFile) -> list[FoundChunk]:
+    return [item for item in scan(file, HEADER, "/f", file.size()) if isinstance(item, FoundChunk)]
 
 
 def test_a_group_counts_its_chunks_before_writing() -> None:

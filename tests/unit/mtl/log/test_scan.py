@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mtl.log.chunk import ChunkHeader, ChunkPlace, NewChunk, RunEntry, encode, encode_header
 from mtl.log.files import write_fully
 from mtl.log.limits import SCAN_BLOCK
-from mtl.log.scan import Bad, Beyond, Found, scan, scan_beyond
+from mtl.log.scan import Bad, Beyond, FoundChunk, scan, scan_beyond
 from mtl.log.segment import SegmentHeader
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
@@ -28,7 +28,7 @@ def file_of(*chunks: NewChunk) -> tuple[FaultyFile, int, list[int]]:
     return file, at, offsets
 
 
-def scanned(file: FaultyFile, size: int) -> list[Found | Bad]:
+def scanned(file: FaultyFile, size: int) -> list[FoundChunk | Bad]:
     return list(scan(file, SEGMENT, "/f", size))
 
 
@@ -46,9 +46,9 @@ chunks = st.builds(
 def test_a_scan_finds_every_chunk(wanted: list[NewChunk]) -> None:
     file, size, offsets = file_of(*wanted)
     found = scanned(file, size)
-    assert all(isinstance(item, Found) for item in found)
+    assert all(isinstance(item, FoundChunk) for item in found)
     for item, chunk, offset in zip(found, wanted, offsets, strict=True):
-        assert isinstance(item, Found)
+        assert isinstance(item, FoundChunk)
         assert item.offset == offset
         assert (item.header.contents, item.body(), tuple(item.runs())) == (
             chunk.count,
@@ -66,7 +66,7 @@ def test_a_scan_stops_at_a_bad_chunk(octet: int, reason: str) -> None:
     file, size, offsets = file_of(*[NewChunk(1, bytes(80))] * 3)
     write_fully(file, [b"\xff"], offsets[1] + octet)
     first, bad = scanned(file, size)
-    assert isinstance(first, Found)
+    assert isinstance(first, FoundChunk)
     assert isinstance(bad, Bad)
     assert bad.offset == offsets[1]
     assert reason in bad.reason
@@ -97,7 +97,7 @@ def test_a_scan_stops_at_a_chunk_without_contents() -> None:
 def test_a_scan_reads_chunks_larger_than_a_block() -> None:
     body = random.Random(1).randbytes(SCAN_BLOCK + 1000)
     file, size, _ = file_of(NewChunk(1, b"small"), NewChunk(1, body), NewChunk(1, b"small"))
-    assert [item.body() for item in scanned(file, size) if isinstance(item, Found)] == [
+    assert [item.body() for item in scanned(file, size) if isinstance(item, FoundChunk)] == [
         b"small",
         body,
         b"small",
