@@ -127,12 +127,9 @@ class Bench:
         return self.broker.endpoint
 
     @contextmanager
-    def own_broker(self, settings: str = "") -> Iterator[RunningBroker]:
-        """An empty broker; `settings` are members of its broker.toml."""
-        data = self.place / f"broker-{uuid.uuid4().hex}"
-        config = data.with_suffix(".toml")
-        config.write_text(settings)
-        with mtl.testing.broker(data=data, config=config) as broker:
+    def own_broker(self) -> Iterator[RunningBroker]:
+        """An empty broker."""
+        with mtl.testing.broker(data=self.place / f"broker-{uuid.uuid4().hex}") as broker:
             yield broker
 
     @contextmanager

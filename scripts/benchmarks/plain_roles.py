@@ -41,14 +41,11 @@ def publish(
     octets: int,
     count: int,
     rows: int = 0,
-    *,
-    local_writes: bool = True,
 ) -> Prepared:
     """Publish `count` contents in all, in turn to each resource: as packs of `rows`, or one by one if `rows` is 0. The
-    memory is shared with the broker unless `local_writes` is off. The leases are closed: a process that only ends
-    leaves them to the broker for a minute.
+    leases are closed: a process that only ends leaves them to the broker for a minute.
     """
-    connection = mtl.connect(endpoint, local_writes=local_writes)
+    connection = mtl.connect(endpoint)
     writers = _writers(connection, resources, packed=bool(rows))
     body, pack = bytes(octets), pack_of(rows, octets) if rows else None
     sends = count // rows if rows else count

@@ -146,13 +146,6 @@ SHARED: Final = (
         "none: a cache",
         "a comparison is computed again, some microseconds each",
     ),
-    Pool(
-        "shared memories of local writers",
-        ("broker.SHARED_MEMORIES",),
-        "processes of the broker's own user of the machine",
-        "none: these processes are trusted",
-        "packs of further writers pass the socket",
-    ),
 )
 """The broker's pools without a quota: `QUOTAS` has the others, `DOOR_POOLS` those of the doors."""
 
@@ -181,7 +174,6 @@ SINGLE: Final[dict[str, str]] = {
     "queues.MAX_QUEUE_WINDOW_CONTENTS": "a consumer",
     "queues.QUEUE_BURY": "a queue, at each check",
     "queues.DEAD_LETTER_CHAIN": "Resource.Create",
-    "net.SHARED_MEMORY": "a local writer",
     "net.CONTROL_HWM": "a connection",
     "net.CONTROL_WAITING": "a connection",
     "net.PACKED_HWM": "a connection",

@@ -1,6 +1,5 @@
-"""Packs into the broker, compared with the same octets written and synced in the same groups, with MTL without syncs,
-and with packs sent through the socket, as from another machine. Packs out of the broker, compared with the same mapped
-octets sent by ZeroMQ alone.
+"""Packs into the broker, compared with the same octets written and synced in the same groups, and with MTL without
+syncs. Packs out of the broker, compared with the same mapped octets sent by ZeroMQ alone.
 
 A reader on the broker's machine reads large packs from its files, others receive them through the socket: each has a
 row. The receiver reads every octet.
@@ -22,7 +21,6 @@ from mtl.testing import RunningBroker
 FILE = "plain file, fdatasync of the same groups"
 SUMMED_FILE = "plain file, crc32c and fdatasync of the same groups"
 UNSYNCED = "the same, durability os"
-SOCKET = "the same, through the socket"
 RAW = "raw pyzmq, the same mapped octets"
 SUMMED = "raw pyzmq, the same mapped octets and their crc32c"
 OF_LIMIT = 0.9
@@ -45,13 +43,12 @@ def ingest(bench: Bench) -> list[Row]:
                 SUMMED_FILE: partial(_write, bench, written, octets * count, summed=True),
             }
             unsynced = partial(_publish, broker, octets, pack, count, [], durability="os")
-            socket = partial(_publish, broker, octets, pack, count, [], local_writes=False)
-            sides = {"ours": partial(_beside, ours, files), UNSYNCED: unsynced, SOCKET: socket}
+            sides = {"ours": partial(_beside, ours, files), UNSYNCED: unsynced}
             samples = interleave(sides, bench.plan.rounds)
         rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples["ours"]))
         rows.append(_paired(subject, Peer(SUMMED_FILE, None), samples["ours"]))
         synced = [Sample(sample.value) for sample in samples["ours"]]
-        rows += [row(subject, Peer(name, None), synced, samples[name]) for name in (UNSYNCED, SOCKET)]
+        rows.append(row(subject, Peer(UNSYNCED, None), synced, samples[UNSYNCED]))
     return rows
 
 
@@ -112,8 +109,6 @@ def _publish(
     count: int,
     written: list[Path],
     durability: Literal["sync", "os"] = "sync",
-    *,
-    local_writes: bool = True,
 ) -> Sample:
     """Publish into a new resource, which replaces the one before; `written` gets the place of its log."""
     with mtl.connect(broker.endpoint) as connection:
@@ -122,7 +117,7 @@ def _publish(
         before = set(_logs(broker))
         connection.create_resource("packed", durability=durability)
     to = {"endpoint": broker.endpoint, "resources": ["packed"]}
-    with Role("publish", **to, octets=octets, count=count, rows=pack, local_writes=local_writes) as role:
+    with Role("publish", **to, octets=octets, count=count, rows=pack) as role:
         result = role.run()
     written[:] = [log for log in _logs(broker) if log not in before]
     return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)

@@ -1,8 +1,7 @@
 """Writing a frame to one and to eight resources, compared with a writer that discards, and with Spark's Kafka sink.
 
 Ours is exactly-once, and synced before it counts; Kafka's is at-least-once, with and without a flush before each of
-the broker's acknowledgements. Ours is on the same machine as its broker, and passes packs in shared memory; the gain
-over the socket is a separate row.
+the broker's acknowledgements.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from benchmarks.measure import Peer, Row, Sample, Side, Subject, compare
 from benchmarks.workloads.drain import SIZES, SMALL, UNIT, generated, generator
 
 DISCARD = "Arrow writer that discards"
-SOCKET = "the same, through the socket"
 FILE = "Arrow writer into plain files, fdatasync at its end"
 KAFKA = "Kafka sink"
 OF_DISCARD = 0.7
@@ -64,9 +62,9 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
         "write-one" if places == 1 else "write-eight", f"write to {where}, {octets} B", "rows/s"
     )
 
-    def ours(endpoint: str, names: list[str], size: int) -> None:
+    def ours(names: list[str], size: int) -> None:
         frame = spread(generated(bench, size, octets), "resource", "body", names)
-        frame.write.format("mtl").options(endpoint=endpoint).mode("append").save()
+        frame.write.format("mtl").options(endpoint=bench.endpoint).mode("append").save()
 
     resources = [f"resource-{number}" for number in range(places)]
 
@@ -85,18 +83,14 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
 
         return _Fresh(partial(topics, peer, places), run, rows)
 
-    def job(endpoint: str) -> Side:
-        return _Fresh(partial(bench.resources, places, endpoint), partial(ours, endpoint), rows)
-
-    with bench.own_broker("local-writes = false\n") as socket:
-        peers = [
-            Peer(DISCARD, sparks.Job(partial(discard, rows), partial(discard, SMALL), rows), OF_DISCARD),
-            Peer(FILE, _Fresh(partial(directory, bench), file, rows)),
-            Peer(SOCKET, job(socket.endpoint)),
-            bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
-            bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
-        ]
-        return compare(subject, job(bench.endpoint), peers, bench.plan.rounds)
+    peers = [
+        Peer(DISCARD, sparks.Job(partial(discard, rows), partial(discard, SMALL), rows), OF_DISCARD),
+        Peer(FILE, _Fresh(partial(directory, bench), file, rows)),
+        bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
+        bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
+    ]
+    job = _Fresh(partial(bench.resources, places), ours, rows)
+    return compare(subject, job, peers, bench.plan.rounds)
 
 
 class _Fresh:

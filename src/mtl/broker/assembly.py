@@ -19,7 +19,7 @@ from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_holders import HolderGrants
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.commands.granting_readers import LocalReads, ReaderGrants
-from mtl.broker.commands.granting_writers import LocalWrites, WriterGrants
+from mtl.broker.commands.granting_writers import WriterGrants
 from mtl.broker.commands.listing import Listing
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
@@ -74,9 +74,8 @@ class CoreSettings:
     """The core's part of the configuration. `boot` identifies this run of the broker; `packs_on` is the socket for
     packed leases; the first virtual host is that of a client that does not name one; `auto_create` are patterns of
     the resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets
-    (`free_space`). With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers
-    may put packs into shared memory. `machine` identifies this boot of the machine; it is empty where the system
-    has no such id.
+    (`free_space`). With `local_reads` readers on this machine may get the places of packs. `machine` identifies this
+    boot of the machine; it is empty where the system has no such id.
     """
 
     boot: str
@@ -91,7 +90,6 @@ class CoreSettings:
     low_watermark: int = 0
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     local_reads: LocalReads | None = None
-    local_writes: LocalWrites | None = None
     machine: str = ""
 
 
@@ -312,10 +310,7 @@ def _requests(base: _Base, logs: _Logs, reading: _Reading, commits: Commits, ses
     authorization = Authorization(base.accounts, names, COMMANDS)
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
-    local_writes = base.settings.local_writes
-    writers = WriterGrants(
-        granting, leases, base.opening, resources, stages, logs.writer_names, usage, local_writes
-    )
+    writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.writer_names, usage)
     bookmarks = Bookmarks(base.settings.authentication.secret, base.random)
     listing = Listing(
         authorization,

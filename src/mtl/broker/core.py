@@ -366,6 +366,5 @@ class Broker:
             if isinstance(lease, WriterLease) and lease.stage:
                 self.parts.stages.touch(lease.stage)
         self.parts.leases.expire()
-        self.parts.writer_grants.reclaim_memory()
         self.parts.sessions.expire()
         self.parts.stages.expire()

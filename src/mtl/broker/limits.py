@@ -22,10 +22,6 @@ ACTIONS_TOGETHER = 1_000
 """Actions that are one batch, such as transactions on the records: a save takes some 50 µs in addition to the two syncs
 of its batch, and the next one waits for the whole batch."""
 
-SHARED_MEMORIES = 64
-"""Writers that share memory with the broker at a time. With more writers the processor is the bottleneck and not the
-socket."""
-
 # --- the broker: control ------------------------------------------------------------------------------------
 
 MAX_SESSIONS = 40_000

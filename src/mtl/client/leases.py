@@ -188,7 +188,6 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
             window_bytes=window_bytes or WRITER_WINDOW,
             incarnations=incarnations,
             extended=extended,
-            local=packed and confirm == "full" and self.settings.local_writes,
             confirm=confirm,
             holder=uuid4().hex if name is not None else None,
         )

@@ -27,8 +27,7 @@ class Settings:
     `request_timeout` (seconds) bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts
     together. `heartbeat` is the silence, in seconds, after which readers and writers ping the broker; after three times
     as long without an answer they connect again (default: the broker's setting; 0: never). With `local_reads` packs of
-    a broker on this machine are read from its files if this process has the right; with `local_writes` packs for it are
-    written to memory that it shares with this process (PROTOCOL.md 5.6, 5.7).
+    a broker on this machine are read from its files if this process has the right (PROTOCOL.md 5.6).
 
     `user` authenticates by a password: `password`, the first line of `password_file`, or the environment variable
     `password_env`. File and variable are read at every login, so that a changed password is found. `sasl_mechanism` is
@@ -58,7 +57,6 @@ class Settings:
     curve_key_file: str | os.PathLike[str] | None = None
     heartbeat: float | None = None
     local_reads: bool = True
-    local_writes: bool = True
     acting_as: str | None = None
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError, Option
 from mtl.wire import control
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import Buffer, Value
-from mtl.wire.packs import ArrowBuffer, decode_pack
+from mtl.wire.packs import ArrowBuffer, decode_pack, encode_batch
 
 
 class _Ending(Protocol):
@@ -53,8 +53,6 @@ class Writer(WritingLease):
         self._notice = Notice()
         self._sending = Turn()
         """Sends run one after the other, even while one waits for room."""
-        self._encoding = Turn()
-        """Packs are encoded one after the other, even while a send waits for room."""
         self._refusals = Turn()
         part.listener = self._notice.notify
 
@@ -85,7 +83,7 @@ class Writer(WritingLease):
         """
         self._check_packed()
         if isinstance(pack, pa.RecordBatch):
-            count, encoded = pack.num_rows, self._encoding.run(self._part.encode, pack)
+            count, encoded = pack.num_rows, encode_batch(pack, self._part.max_pack)
         elif count is not None:
             encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(memoryview(pack)))
             if encoded.size > self._part.max_pack:

@@ -21,16 +21,14 @@ from mtl.client.handover import Handover
 from mtl.client.limits import QUIET_S, TURN_MESSAGES
 from mtl.client.loop import Loop, Timer, do_nothing
 from mtl.client.packing import Packing
-from mtl.client.shared_packs import SharedPacks
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
-from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
-from mtl.net.machine import machine_mark
+from mtl.limits import MAX_CONTENT, MAX_PACK
 from mtl.protocol.rfc import RfcWriterFlow
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands, control
 from mtl.wire.fields import Buffer
-from mtl.wire.packs import ArrowBuffer, RecordBatch, decode_pack, encode_batch
+from mtl.wire.packs import decode_pack
 
 
 def _ignore(_position: int | None) -> None:
@@ -61,8 +59,6 @@ class WriterOptions:
     incarnations: dict[str, str] | None
     extended: bool
     """Whether the broker and the profile have members beyond the RFC's."""
-    local: bool = False
-    """Whether packs may be written to memory that is shared with the broker."""
     confirm: str = "full"
     holder: str | None = None
     """A unique id of this writer among all writers of its name."""
@@ -92,7 +88,6 @@ class WriterPart:
         self.confirmed = 0
         """The highest number up to which all contents are settled."""
         self.max_content, self.max_pack = MAX_CONTENT, MAX_PACK
-        self.memory: SharedPacks | None = None
         flow = WriterFlow if options.extended else RfcWriterFlow
         self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
         self.rejected: deque[RefusedContent] = self.writer.refused
@@ -121,25 +116,6 @@ class WriterPart:
 
     # --- sending --------------------------------------------------------------------------------------------
 
-    def encode(self, batch: RecordBatch) -> ArrowBuffer:
-        """Encode a batch as a pack, in the memory shared with the broker if there is room. One thread at a time."""
-        memory = self.memory
-        pack = (
-            memory.encode(batch, self.max_pack) if memory is not None and batch.nbytes >= LOCAL_FROM else None
-        )
-        return encode_batch(batch, self.max_pack) if pack is None else pack
-
-    @staticmethod
-    def _with_span(content: commands.Content, memory: SharedPacks) -> commands.Content:
-        """The Content to send: if its body is in the shared memory, a Content with the span of this memory, else
-        the Content itself.
-        """
-        span = memory.span(content.body)
-        count = commands.packed_count(content.properties) if span is not None else None
-        if span is None or count is None:
-            return content
-        return commands.Content(content.sequence, content.resource, span.properties(count), b"")
-
     def push(self) -> None:
         """Send all published contents soon, also those of a pack that is not full."""
         self._pushed = True
@@ -154,10 +130,7 @@ class WriterPart:
             self.failed(error)
             return
         batch = self.writer.pop_unsent(self._loop.clock(), TURN_MESSAGES) if self.sending else []
-        contents = [sent_content.item for sent_content in batch]
-        if self.memory is not None:
-            contents = [self._with_span(content, self.memory) for content in contents]
-        sent = self.flow.send_contents(contents)
+        sent = self.flow.send_contents([sent_content.item for sent_content in batch])
         if sent < len(batch):
             self.writer.push_unsent(batch[sent:])
         elif self.sending:
@@ -233,7 +206,6 @@ class WriterPart:
             log_epochs=dict(self._written) or None,
             request_id=self.flow.id,
             binding=True,
-            local=machine_mark() if o.local else None,
         )
 
     def granted(self, lease: control.DataLease) -> None:
@@ -254,7 +226,6 @@ class WriterPart:
         self._unwritten = dict(lease.log_epochs or {})
         self.max_content = lease.max_content or MAX_CONTENT
         self.max_pack = lease.max_pack or MAX_PACK
-        self.memory = SharedPacks.of(lease.memory)
         if self._stage is not None and lease.stage is not None:
             self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
         self.listener()

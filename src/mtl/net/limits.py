@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-SHARED_MEMORY = 24 << 20
-"""Memory that a packed writer shares with a broker on its machine: WRITER_WINDOW plus two packs. A pack that does not
-fit goes through the socket. Only pages that were written to take memory, and packs reuse them."""
-
 SILENT_CONNECTIONS = 1_000
 """Connections on which nothing was received yet, at most a quarter of those that the process has descriptors for.
 Above it the oldest one of the address with the most of them is ended. A client sends its first message within
@@ -13,7 +9,7 @@ milliseconds; a burst of so many at once, after a restart of the broker, is conn
 
 OTHER_FILES = 64
 """File descriptors of a broker that neither connections nor log files take, beyond those that are open when it binds
-its sockets: the sockets, their monitors and threads (30), lists of directories, memory that is shared with writers."""
+its sockets: the sockets, their monitors and threads (30), and lists of directories."""
 
 MAX_SOCKETS = 16_384
 """ZeroMQ sockets of a process: libzmq's default of 1,023 is about 250 readers."""

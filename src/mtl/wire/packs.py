@@ -42,8 +42,6 @@ _ARROW_ERRORS = (pa.ArrowException, OSError, MemoryError, KeyError, ValueError, 
 
 _OFFSET = struct.Struct("=i")
 
-_SCHEMA_SIZE: int = SCHEMA.serialize().size
-
 _PADDING = 64
 """Arrow rounds the data of a slice up to this many octets."""
 
@@ -158,25 +156,6 @@ def encode_batch(batch: RecordBatch, max_pack: int = MAX_PACK) -> ArrowBuffer:
     return pack
 
 
-def encode_batch_into(memory: memoryview, batch: RecordBatch, max_pack: int = MAX_PACK) -> tuple[int, int]:
-    """As `encode_batch`, into `memory` of at least `batch_size` octets. Returns the pack's offset in it, and its size.
-
-    Into given memory Arrow writes only streams, so the schema comes before the pack. Errors as encode_pack.
-    """
-    sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
-    with pa.ipc.new_stream(sink, SCHEMA) as stream:
-        stream.write_batch(_encodable(batch))
-        size: int = sink.tell() - _SCHEMA_SIZE
-    _check_local(batch.num_rows, size, max_pack)
-    return _SCHEMA_SIZE, size
-
-
-def batch_size(batch: RecordBatch) -> int:
-    """The most octets of memory that `encode_batch_into` uses. FieldError for a batch that cannot be a pack."""
-    _check_batch(batch)
-    return _SCHEMA_SIZE + pack_size(batch.num_rows, sum(map(_data_size, batch.columns)))
-
-
 def _encodable(batch: RecordBatch) -> RecordBatch:
     """A batch for encoding: the rows of `batch`, without other data in its memory."""
     _check_batch(batch)
@@ -205,14 +184,6 @@ def _cut(column: Any) -> Any:
         return column
     buffers = [validity, offsets, data.slice(0, end)]
     return pa.Array.from_buffers(column.type, len(column), buffers, column.null_count, column.offset)
-
-
-def _data_size(column: Any) -> int:
-    """Octets of all values of a binary column, or of a slice of one."""
-    _, offsets, data = column.buffers()
-    if data is None or offsets is None:
-        return 0
-    return _offset(offsets, column.offset + len(column)) - _offset(offsets, column.offset)
 
 
 def _check_local(count: int, size: int, max_pack: int) -> None:

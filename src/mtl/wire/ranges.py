@@ -1,8 +1,7 @@
-"""References to packs: on one machine a Content can have the place of a pack instead of its octets.
+"""The place of a pack in the broker's files, which a Content has instead of the octets of the pack.
 
-Such a Content has an empty body and stands for exactly the body that would have been sent. To a reader with access to
-the broker's files its properties have a `FileRange` (PROTOCOL.md 5.6), with `mtl-count` and `mtl-timestamp`. From
-a writer that shares memory with the broker they have a `Span` of that memory (PROTOCOL.md 5.7), with `mtl-count`.
+Such a Content has an empty body and stands for exactly the body that would have been sent. A reader with access to the
+broker's files gets it (PROTOCOL.md 5.6). Its properties have a `FileRange`, with `mtl-count` and `mtl-timestamp`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ FILE = "mtl-file"
 """Path of the file (`S`)."""
 
 OFFSET = "mtl-offset"
-"""First octet of the body in the file or memory (`l`)."""
+"""First octet of the body in the file (`l`)."""
 
 SIZE = "mtl-size"
 """Octets of the body (`l`)."""
-
-SHARED_FROM = 64
-"""Offset of the first pack in memory that a writer shares with the broker, after the key, a mark, and zeros."""
 
 _FILE = FILE.encode()
 
@@ -62,23 +58,3 @@ class FileRange(NamedTuple):
         if offset < 0 or not 0 < size <= MAX_PACK + PACK_OVERHEAD or not file.startswith("/"):
             raise Malformed(f"an impossible place of a pack: {size} octets at {offset} of {file!r}")
         return cls(file, offset, size)
-
-
-class Span(NamedTuple):
-    """`size` octets from `offset` on in the shared memory of a lease."""
-
-    offset: int
-    size: int
-
-    def properties(self, count: int) -> bytes:
-        """The properties of a pack of `count` contents at this place."""
-        return encode_table({COUNT: count, OFFSET: self.offset, SIZE: self.size})
-
-    @classmethod
-    def of(cls, properties: bytes) -> Self:
-        """The span in the properties of a pack. Malformed without a valid one."""
-        table = cached_table(properties)
-        offset, size = table.get(OFFSET), table.get(SIZE)
-        if type(offset) is not int or type(size) is not int or offset < 0 or size < 1:
-            raise Malformed(f"an impossible place of a pack: {size!r} octets at {offset!r}")
-        return cls(offset, size)

@@ -83,17 +83,6 @@ class LocalFiles(Body, frozen=True, kw_only=True):
     key: str
 
 
-class SharedMemory(Body, frozen=True, kw_only=True):
-    """Memory for the packs of a writer on the broker's machine (PROTOCOL.md 5.7).
-
-    `file` is its path below /proc of the broker's process, `size` its octets; it begins with `key`.
-    """
-
-    file: str
-    size: Positive
-    key: str
-
-
 class Window(Body, frozen=True, kw_only=True):
     """Limits of the contents that were sent to a reader and not confirmed: contents, and stored octets."""
 
@@ -342,10 +331,10 @@ class DataLease(Reply, frozen=True, kw_only=True):
     `position`; `local` when Contents may have the place of a pack; the `history` of the log's epochs, from that of the
     last content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
     `group`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
-    `stage`, shared `memory` for packs, and in `log_epochs`, per resource, the epoch that their contents will have.
-    For holders of several resources: those that are `held`, each with its epoch of the holding, and the `unheld` ones.
-    `binding` when the Response to a Lease says whether that Lease bound it. An RFC server sends status, port and lease
-    only; a member that is not echoed is not granted.
+    `stage`, and in `log_epochs`, per resource, the epoch that their contents will have. For holders of several
+    resources: those that are `held`, each with its epoch of the holding, and the `unheld` ones. `binding` when the
+    Response to a Lease says whether that Lease bound it. An RFC server sends status, port and lease only; a member that
+    is not echoed is not granted.
     """
 
     code: ClassVar[int] = 202
@@ -366,7 +355,6 @@ class DataLease(Reply, frozen=True, kw_only=True):
     position: Count | None = None
     history: Epochs | None = None
     local: LocalFiles | None = None
-    memory: SharedMemory | None = None
     last: dict[str, Count] | None = None
     log_epochs: dict[str, WrittenIn] | None = None
     epoch: Count | None = None

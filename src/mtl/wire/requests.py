@@ -180,7 +180,6 @@ class ConnectionWriter(LeaseRequest, frozen=True, kw_only=True):
     stay invisible until Stage.Commit. `incarnations` are those that the client knows, per resource. `holder` identifies
     the client that writes under the name: another holder takes the name over; one that returns has its former `epoch`.
     `log_epochs` are, per resource, those of the last 202 under which new contents of this writer were confirmed.
-    `local` is the mark of the client's machine: if it is the broker's, packs may be put into shared memory.
     """
 
     command: ClassVar[str] = "Connection.Writer"
@@ -190,7 +189,6 @@ class ConnectionWriter(LeaseRequest, frozen=True, kw_only=True):
     stage: StageSpec | None = None
     incarnations: dict[Text, Text] | None = None
     log_epochs: dict[Text, WrittenIn] | None = None
-    local: Text | None = None
 
     def __post_init__(self) -> None:
         """Check the rules that the types cannot express."""

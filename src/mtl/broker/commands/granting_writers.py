@@ -7,10 +7,8 @@ earlier one are with the disk, because the last numbers in its 202 must be final
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
-from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Granting, check_fixed
 from mtl.broker.commands.usage import Usage
@@ -23,7 +21,7 @@ from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.writer_names import WriterNames, fenced
-from mtl.broker.writing.writers import WriterLease, WriterMemory
+from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused
 from mtl.profiles import Profile
 from mtl.storage.api import STAGE_WRITER
@@ -31,14 +29,6 @@ from mtl.storage.records import WriterRecord
 from mtl.wire import control
 
 Route = Callable[[str], Intake | None]
-
-
-@dataclass(frozen=True, slots=True)
-class LocalWrites:
-    """This machine's mark, and the lender of memory to writers on it (PROTOCOL.md 5.7). `lend` raises OSError."""
-
-    machine: str
-    lend: Callable[[], WriterMemory]
 
 
 class WriterGrants:
@@ -53,7 +43,6 @@ class WriterGrants:
         stages: Stages,
         writer_names: WriterNames,
         usage: Usage,
-        local: LocalWrites | None,
     ) -> None:
         self._granting = granting
         self._leases = leases
@@ -62,8 +51,6 @@ class WriterGrants:
         self._stages = stages
         self._writer_names = writer_names
         self._usage = usage
-        self._local = local
-        self._lent: set[WriterLease] = set()
 
     async def writer(self, caller: Caller, request: control.ConnectionWriter) -> control.DataLease:
         """Connection.Writer (MTL-43 to 49)."""
@@ -83,7 +70,7 @@ class WriterGrants:
         if request.writer is not None:
             return await self._named_writer(terms, request, request.writer)
         lease = WriterLease(terms, terms.token, _only(request), self._route(terms), request.packed)
-        return self._grant(lease, request, log_epochs=_log_epochs(targets))
+        return self._grant(lease, log_epochs=_log_epochs(targets))
 
     def _fanout_writer(
         self, caller: Caller, profile: Profile, request: control.ConnectionWriter
@@ -91,7 +78,7 @@ class WriterGrants:
         check_fixed(profile, request.resources)
         terms = self._granting.terms(caller, profile, request)
         only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
-        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
+        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False))
 
     def _targets(self, vhost: str, request: control.ConnectionWriter) -> list[Resource]:
         targets = [self._resources.need(vhost, n) for n in request.resources]
@@ -145,7 +132,7 @@ class WriterGrants:
         )
         self._stages.touch(public)
         left = partial(self._stage_left, stage, terms.token)
-        return self._grant(lease, request, left, last=last, stage=public)
+        return self._grant(lease, left, last=last, stage=public)
 
     def _stage_left(self, stage: Stage, token: str) -> None:
         if stage.lease == token:
@@ -187,7 +174,6 @@ class WriterGrants:
         )
         granted = self._grant(
             lease,
-            request,
             partial(self._writer_names.lease_ended, record, lease),
             last=last,
             epoch=record.epoch,
@@ -211,46 +197,17 @@ class WriterGrants:
     def _grant(
         self,
         lease: WriterLease,
-        request: control.ConnectionWriter,
         left: Callable[[], None] = lambda: None,
         **granted: object,
     ) -> control.DataLease:
         self._granting.grant(lease, partial(self._ended, lease, left))
-        self._lend(lease, request)
-        place = lease.memory.place if lease.memory is not None else None
-        return self._granting.data_lease(lease.terms, lease.packed, memory=place, **granted)
+        return self._granting.data_lease(lease.terms, lease.packed, **granted)
 
     def _ended(self, lease: WriterLease, left: Callable[[], None]) -> None:
         left()
-        self._reclaim(lease)
         if isinstance(lease.key, str):
             for intake in lease.intakes.values():
                 intake.numbers.forget(lease.key)
-
-    def _lend(self, lease: WriterLease, request: control.ConnectionWriter) -> None:
-        """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""
-        local = self._local
-        if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
-            return
-        if len(self._lent) >= broker_limits.SHARED_MEMORIES:
-            return
-        try:
-            lease.memory = local.lend()
-        except OSError:
-            return  # without the memory the writer is only slower
-        self._lent.add(lease)
-
-    def reclaim_memory(self) -> None:
-        """Take back the memory of killed writers, whose leases live on for a while in case of another connection."""
-        for lease in list(self._lent):
-            if lease.memory is not None and lease.memory.is_abandoned():
-                self._reclaim(lease)
-
-    def _reclaim(self, lease: WriterLease) -> None:
-        memory, lease.memory = lease.memory, None
-        if memory is not None:
-            self._lent.remove(lease)
-            memory.close()
 
 
 def _log_epochs(resources: Iterable[Resource]) -> dict[str, control.WrittenIn]:

@@ -140,7 +140,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     low_watermark: int = 0
     memory_bytes: int = MEMORY_OCTETS
     local_reads: bool = True
-    local_writes: bool = True
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""

@@ -24,7 +24,6 @@ from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
-from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.core import Broker
 from mtl.broker.quotas.quotas import Quota, total_of
 from mtl.broker.runtime.config import BrokerConfig
@@ -45,7 +44,6 @@ from mtl.net.outgoing import Outgoing
 from mtl.net.ports import Port
 from mtl.net.private import make_data_directory
 from mtl.net.router import seed_identities
-from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
 from mtl.storage.api import Engine, LogKey, Restored, Save
 from mtl.storage.directory import DirectoryEngine
@@ -182,7 +180,6 @@ class Server:
             low_watermark=config.low_watermark,
             quotas=config.quotas.settings,
             local_reads=_local_reads(self._engine.directory) if config.local_reads else None,
-            local_writes=_local_writes() if config.local_writes else None,
         )
 
     @property
@@ -386,12 +383,6 @@ def _local_reads(directory: Path | None) -> LocalReads | None:
     except OSError as e:
         raise OptionError(f"cannot write {path}: {e.strerror}") from e
     return LocalReads(machine, LocalFiles(directory=str(directory), key=key))
-
-
-def _local_writes() -> LocalWrites | None:
-    """The lender of memory to writers on this machine; None where machines cannot be identified."""
-    machine = machine_mark()
-    return LocalWrites(machine, Lent) if machine is not None else None
 
 
 def _endpoint_without_port(endpoint: str) -> str | None:

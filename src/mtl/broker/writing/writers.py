@@ -18,9 +18,7 @@ from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands
-from mtl.wire.control import SharedMemory
 from mtl.wire.fields import Buffer
-from mtl.wire.ranges import Span
 
 _U64_MAX = (1 << 64) - 1
 
@@ -30,24 +28,6 @@ class Packs(Protocol):
 
     def __call__(self, body: Buffer, count: int, /) -> object:
         """Raises `Malformed` unless `body` is a pack of `count` valid contents. The result is not used."""
-
-
-class WriterMemory(Protocol):
-    """Memory in which a writer on this machine puts packs, instead of sending them (PROTOCOL.md 5.7)."""
-
-    place: SharedMemory
-    """The place of the memory, for the writer."""
-
-    def octets(self, span: Span) -> bytes:
-        """A copy of the octets in a span, since the writer can change the memory at any time. Raises `Malformed` for a
-        span that is outside the memory or larger than a pack.
-        """
-
-    def is_abandoned(self) -> bool:
-        """Whether the writer that took the memory has ended."""
-
-    def close(self) -> None:
-        """Close it: the lease or the writer has ended."""
 
 
 class ReceivedContents(NamedTuple):
@@ -97,7 +77,6 @@ class WriterLease(Lease):
         self.gapped = False
         self.closing = False
         """The lease is being closed: further contents are too late."""
-        self.memory: WriterMemory | None = None
         self.intakes: dict[str, Intake] = {}
         self.unconfirmed = Unconfirmed()
         self.plain_form: PlainForm | None = None
@@ -347,18 +326,8 @@ def _received(lease: WriterLease, content: commands.Content) -> ReceivedContents
         if count is not None and first + count - 1 > _U64_MAX:
             return ReceivedContents(first, 1, properties, fault="numbers above 64 bits")
         if count is not None:
-            return _pack(lease, first, count, content)
+            return ReceivedContents(first, count, None, body)
     return ReceivedContents(first, 1, properties, body)
-
-
-def _pack(lease: WriterLease, first: int, count: int, content: commands.Content) -> ReceivedContents:
-    """A pack in the Content's body, or in the memory of the lease."""
-    if lease.memory is None or len(content.body):
-        return ReceivedContents(first, count, None, content.body)
-    try:
-        return ReceivedContents(first, count, None, lease.memory.octets(Span.of(content.properties)))
-    except Malformed as e:
-        return ReceivedContents(first, count, None, fault=str(e))
 
 
 def _accepted(lease: WriterLease, received: ReceivedContents) -> AcceptedContents:

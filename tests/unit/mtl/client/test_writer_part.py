@@ -3,22 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from mtl.client.control import Outcome
 from mtl.client.limits import QUIET_S, TURN_MESSAGES
 from mtl.client.writer_part import WriterOptions, WriterPart
 from mtl.errors import Closed, DataLoss, Fenced, NotGranted, Refused
-from mtl.limits import LOCAL_FROM
-from mtl.net.machine import machine_mark
-from mtl.net.shared import Lent
 from mtl.protocol.limits import RESEND_DELAY_S
 from mtl.wire import commands, control
 from mtl.wire.fields import EMPTY
-from mtl.wire.packs import encode_batch
-from mtl.wire.ranges import Span
-from tests.support.contents import batch
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = WriterOptions(
@@ -352,84 +345,3 @@ def test_without_confirmation_close_waits_for_a_pong() -> None:
     data.command(commands.Pong())
     at.bench.run()
     assert data.closed
-
-
-# --- packs in memory that is shared with the broker ---------------------------------------------------------
-
-ROWS = batch([b"x" * LOCAL_FROM])
-
-
-class Sharing(Setting):
-    def __init__(self) -> None:
-        super().__init__(packed=True, local=True, window_bytes=1 << 22)
-        self.lent = Lent(1 << 18)
-        self.data = self.bound(self.granted(self.lent))
-
-    @staticmethod
-    def granted(lent: Lent | None) -> control.DataLease:
-        memory = lent.place if lent is not None else None
-        return msgspec.structs.replace(GRANTED, packed=True, memory=memory, max_pack=1 << 20)
-
-    def pack(self, rows: pa.RecordBatch) -> None:
-        count = rows.num_rows
-        self.part.writer.publish("a", commands.packed_properties(count), self.part.encode(rows), count)
-        self.bench.loop.post(self.part.run)
-        self.bench.run()
-
-
-def contents(link: MemoryLink) -> list[commands.Content]:
-    return [x for x in link.sent_commands() if isinstance(x, commands.Content)]
-
-
-@pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
-def test_only_a_local_writer_names_its_machine(local: bool, mark: str | None) -> None:
-    assert Setting(packed=True, local=local).request.local == mark
-
-
-def test_large_packs_are_put_into_shared_memory_and_small_ones_are_sent() -> None:
-    at = Sharing()
-    at.pack(ROWS)
-    at.pack(batch([b"small", b"small"]))
-    large, small = contents(at.data)
-    assert (large.sequence, bytes(large.body), commands.packed_count(large.properties)) == (1, b"", 1)
-    assert bytes(at.lent.octets(Span.of(large.properties))) == encode_batch(ROWS).to_pybytes()
-    assert (small.sequence, small.properties) == (2, commands.packed_properties(2))
-    assert bytes(small.body) == encode_batch(batch([b"small", b"small"])).to_pybytes()
-
-
-def test_packs_that_do_not_fit_into_shared_memory_are_sent() -> None:
-    at = Sharing()
-    for _ in range(14):
-        at.pack(ROWS)
-    sent = contents(at.data)
-    assert [bool(len(x.body)) for x in sent] == [False] * 12 + [True] * 2
-    assert {bytes(x.body) for x in sent[12:]} == {encode_batch(ROWS).to_pybytes()}
-    at.data.command(commands.Confirm(12, multiple=True))
-    at.bench.run()
-    at.pack(ROWS)
-    assert not len(contents(at.data)[-1].body)
-
-
-def test_a_rebound_lease_keeps_its_shared_memory() -> None:
-    at = Sharing()
-    at.pack(ROWS)
-    resent = contents(at.data)
-    at.data.down()
-    at.bench.run()
-    assert contents(at.bench.bind()) == resent
-
-
-@pytest.mark.parametrize("lent", [None, Lent(1 << 18)])
-def test_on_a_new_lease_shared_packs_are_sent_as_octets(lent: Lent | None) -> None:
-    """The restarted broker has no access to the memory that holds the pack."""
-    at = Sharing()
-    at.pack(ROWS)
-    forget_the_lease(at, at.data)
-    data = at.bound(msgspec.structs.replace(at.granted(lent), lease="m"))
-    at.pack(ROWS)
-    first, second = contents(data)
-    assert (first.properties, bytes(first.body)) == (
-        commands.packed_properties(1),
-        encode_batch(ROWS).to_pybytes(),
-    )
-    assert bool(len(second.body)) == (lent is None)

@@ -78,16 +78,6 @@ def test_a_pack_is_stored_unchanged_and_plain_contents_are_packed(caller: Caller
     assert caller.bodies(a) == [b"1", b"2", b"3"]
 
 
-def test_a_body_may_change_after_the_answer(caller: Caller) -> None:
-    """The body was in shared memory that its writer reuses."""
-    a = caller.resource("a")
-    shared = bytearray(encode_pack((b"1",), None, 1 << 20))
-    caller.append(a, NewChunk(1, memoryview(bytes(shared))))
-    shared[:] = bytes(len(shared))
-    caller.reopen()
-    assert caller.bodies(a) == [b"1"]
-
-
 def test_a_change_is_visible_only_after_its_answer_is_applied(caller: Caller) -> None:
     a = caller.resource("a")
     changes = caller.perform(Append(caller.id(), a, (plain(b"1"),), caller.now_us))

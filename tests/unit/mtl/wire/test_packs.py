@@ -15,10 +15,8 @@ from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.limits import PACK_METADATA
 from mtl.wire.packs import (
     SCHEMA,
-    batch_size,
     decode_pack,
     encode_batch,
-    encode_batch_into,
     encode_pack,
     pack_size,
     trust_pack,
@@ -121,28 +119,6 @@ def test_a_slice_is_encoded_and_decoded_as_its_own_rows(contents: Contents, data
     assert contents_of(decode_pack(encode_batch(part), count)) == expected
 
 
-@given(CONTENTS, st.data())
-def test_a_batch_encoded_into_memory_equals_the_separate_encoding(
-    contents: Contents, data: st.DataObject
-) -> None:
-    first = data.draw(st.integers(0, len(contents) - 1))
-    part = decode_pack(pack(contents), len(contents)).slice(first)
-    room = batch_size(part)
-    memory = bytearray(room + 64)
-    at, size = encode_batch_into(memoryview(memory)[:room], part)
-    assert memory[at : at + size] == encode_batch(part).to_pybytes()
-    assert not any(memory[room:])
-
-
-def test_the_largest_batches_fit_into_their_computed_size() -> None:
-    table = encode_table({"k": "v" * 40})
-    for properties in (None, table):
-        body = bytes(MAX_PACK // MAX_PACK_CONTENTS - len(properties or b""))
-        fullest = batch_of([properties] * MAX_PACK_CONTENTS, [body] * MAX_PACK_CONTENTS)
-        at, size = encode_batch_into(memoryview(bytearray(batch_size(fullest))), fullest)
-        assert size == encode_batch(fullest).size <= batch_size(fullest) - at
-
-
 @pytest.mark.parametrize("first", [0, 1, 7, 8, 63, 64, 999])
 def test_the_encoding_of_a_slice_excludes_its_parent(first: int) -> None:
     properties = [None if n % 3 else encode_table({"n": n}) for n in range(1_000)]
@@ -190,9 +166,6 @@ def test_contents_above_the_largest_pack_are_refused() -> None:
         encode_pack([bytes(PACK_OVERHEAD + 1_000)], max_pack=1_000)
     with pytest.raises(ContentTooLarge):
         encode_batch(batch_of([None], [bytes(PACK_OVERHEAD + 1_000)]), max_pack=1_000)
-    large = batch_of([None], [bytes(PACK_OVERHEAD + 1_000)])
-    with pytest.raises(ContentTooLarge):
-        encode_batch_into(memoryview(bytearray(batch_size(large))), large, max_pack=1_000)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +183,6 @@ def test_contents_above_the_largest_pack_are_refused() -> None:
 def test_batches_of_another_schema_are_refused(batch: Any) -> None:
     with pytest.raises(FieldError):
         encode_batch(batch)
-    with pytest.raises(FieldError):
-        batch_size(batch)
-    with pytest.raises(FieldError):
-        encode_batch_into(memoryview(bytearray(1_000)), batch)
 
 
 def test_an_empty_pack_is_refused() -> None:

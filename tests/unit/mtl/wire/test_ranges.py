@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from mtl.errors import Malformed
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
-from mtl.wire.commands import COUNT, delivery_timestamp, packed_count, packed_properties
+from mtl.wire.commands import delivery_timestamp, packed_count, packed_properties
 from mtl.wire.fields import EMPTY, Value, encode_table
-from mtl.wire.ranges import FILE, OFFSET, SIZE, FileRange, Span
+from mtl.wire.ranges import FILE, OFFSET, SIZE, FileRange
 
 PLACE = FileRange("/data/resources/r-1/1.segment", 4096, 1_000_000)
 
@@ -59,21 +59,3 @@ def test_an_incomplete_place_is_malformed(wrong: dict[str, Value]) -> None:
 def test_a_place_without_one_of_its_members_is_malformed(missing: str) -> None:
     with pytest.raises(Malformed):
         FileRange.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
-
-
-# --- in memory that a writer shares -------------------------------------------------------------------------
-
-
-@given(offset=st.integers(0, 2**63 - 1), size=st.integers(1, 2**63 - 1), count=st.integers(1, 10_000))
-def test_a_span_is_decoded_from_its_properties(offset: int, size: int, count: int) -> None:
-    properties = Span(offset, size).properties(count)
-
-    assert Span.of(properties) == Span(offset, size)
-    assert packed_count(properties) == count
-    assert FileRange.of(properties) is None
-
-
-@pytest.mark.parametrize("wrong", [{OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}])
-def test_an_incomplete_span_is_malformed(wrong: dict[str, Value]) -> None:
-    with pytest.raises(Malformed, match="impossible place"):
-        Span.of(encode_table({COUNT: 1, OFFSET: 64, SIZE: 1} | wrong))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import random
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from mtl.broker import limits as broker_limits
-from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
-from mtl.net.shared import Lent, borrow
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.wire import commands, control
 from tests.support.core import PORTS, Client, Rig
@@ -370,70 +365,6 @@ def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) 
     assert flow.sent()[-1] == commands.Confirm(5, True)
     rig.crash()
     assert rig.client().stage("app", 1, *names, id=lease.stage).last == {n: i for i, n in enumerate(names, 1)}
-
-
-# --- memory that is lent to writers on this machine -----------------------------------------------------------
-
-
-def lend() -> Lent:
-    return Lent(1 << 16)
-
-
-def broke() -> Lent:
-    raise OSError(errno.EMFILE, "Too many open files")
-
-
-def local(request: control.ConnectionWriter, lend: Callable[[], Lent] = lend) -> control.SharedMemory | None:
-    client = Rig(local_writes=LocalWrites("here", lend)).client()
-    client.create("a")
-    return client.ask(request, control.DataLease).memory
-
-
-HERE = control.ConnectionWriter(resources=["a"], confirm="full", packed=True, local="here")
-
-
-@pytest.mark.parametrize(
-    ("change", "granted"),
-    [
-        ({}, True),
-        ({"writer": "me"}, True),
-        ({"stage": control.StageSpec(application="app", version=1)}, True),
-        ({"local": "elsewhere"}, False),
-        ({"local": None}, False),
-        ({"packed": False}, False),
-        ({"confirm": "none"}, False),
-    ],
-)
-def test_a_packed_writer_on_the_same_machine_gets_shared_memory(
-    change: dict[str, Any], granted: bool
-) -> None:
-    assert (local(msgspec.structs.replace(HERE, **change)) is not None) == granted
-
-
-def test_a_writer_is_granted_without_shared_memory_if_it_cannot_be_allocated() -> None:
-    assert local(HERE, broke) is None
-
-
-def test_without_local_writes_no_shared_memory_is_granted(client: Client) -> None:
-    assert client.ask(HERE, control.DataLease).memory is None
-
-
-def test_shared_memory_ends_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 2)
-    client = Rig(local_writes=LocalWrites("here", lend)).client()
-    client.create("a")
-    first, second, third = (client.ask(HERE, control.DataLease) for _ in range(3))
-    assert first.memory is not None
-    assert second.memory is not None
-    assert third.memory is None
-
-    for lease in (third, first):
-        client.close_lease(lease)
-
-    assert borrow(first.memory) is None
-    assert borrow(second.memory) is not None
-    assert client.ask(HERE, control.DataLease).memory is not None
-    assert client.ask(HERE, control.DataLease).memory is None
 
 
 # --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
