@@ -262,8 +262,9 @@ class Flows:
         try:
             flow.session.received(command)
         except OutOfTurn:
+            # A Summon with this sequence still waits for its Response; answering the Lease now would be taken for it.
             self.counts["out-of-turn"] += 1
-            return  # its sequence is that of a Summon without a Response yet; a Response would be taken for that one's
+            return
         flow.send(commands.Response(command.sequence, self._presented(flow, lease)))
 
     def _presented(self, flow: DataFlow, lease: Lease | None) -> int:

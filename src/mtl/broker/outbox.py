@@ -111,9 +111,9 @@ class Outbox:
         before: Sequence[AnyRecord],
         unsure: Callable[[StorageError], None],
     ) -> None:
-        """A durable transaction whose failure is certain: an error is raised only when a second transaction has
-        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`. Until
-        the step ends, the objects that the records describe must not be changed.
+        """Save, and on failure restore: the caller gets an error only after the old records (`before`) are durable
+        again. `unsure` is called, at most once, when that takes longer than `ANSWER_S`. Until the step ends, the
+        objects that the records describe must not be changed.
 
         A transaction whose sync failed may still be on the disk, and a crash would bring it back; a later one that
         succeeds replaces it for good. A caller that continues to append after a failure has to know which of the

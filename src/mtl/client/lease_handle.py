@@ -70,7 +70,8 @@ class BlockingLease(LeaseHandle):
 
     def close(self) -> None:
         """End the lease. May be called again, also after it was interrupted."""
-        # Bounded: an interrupted application (Ctrl-C) has to end, and the lease expires by itself.
+        # Bounded: an interrupted application (Ctrl-C) has to end, and the lease expires by itself. The loop's part may
+        # use the time twice, for the Pong behind the last Confirm and for the answer; the third is for a busy loop.
         self._close(self._settings.request_timeout, 3 * self._settings.request_timeout)
 
     def leave(self, patience: float) -> None:

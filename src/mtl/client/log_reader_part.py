@@ -1,7 +1,7 @@
 """The loop's part of a reader of a broker with positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
 
-The application's part (`mtl.client.reading`) takes from `queue` and writes its progress to `finished`. For each
-attribute one part writes and the other reads.
+The application's part (`mtl.client.reading`) takes from `queue` and writes its progress to `finished`. Each attribute
+has one writer: the application's part or the loop's.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from mtl.net.endpoint import Link, LinkEvents, Network, Poll, Watcher
 from mtl.net.network import ZmqNetwork
 
 _DUE_TOGETHER_S = 0.001
+"""Timers that are due within this time, in seconds, run in the same round: the loop wakes up once, and not again for
+each of them. The system's waits are in whole milliseconds, so no timer is more exact than that."""
 
 
 def do_nothing() -> None:

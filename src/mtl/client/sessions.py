@@ -15,7 +15,8 @@ from mtl.net.endpoint import Curve
 from mtl.wire import control
 
 _IDLE_CHANNELS = 8
-"""Control sessions kept for the next reader, writer or request."""
+"""Control sessions kept for the next reader, writer or request: as many as _PARALLEL, so that requests in parallel do
+not log in again each time. Each one kept is a connection and a session of the broker, which are bounded for a user."""
 
 _PARALLEL = 8
 """Requests with the broker at a time, each on a session of its own; those above it wait for the main session. More of

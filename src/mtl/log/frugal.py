@@ -164,6 +164,7 @@ class FrugalDisk:
                 self._open_files[kept] = None
             enough = len(self._open_files) <= self._most
         if not enough:
+            # An eighth more than necessary: `_park` sorts all open files, which every further one would repeat.
             self._park(self._most - self._most // 8)
 
     def closed(self, kept: KeptFile) -> None:

@@ -335,8 +335,8 @@ class Seen(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The threads that perform an action: the lane of this name has `threads`. The actions that wait for a lane are
-    performed one by one, in order; with `together` all of them are one batch, so that one group commit is enough.
+    """A named group of `threads` threads that performs actions in order. With `together` all actions that wait are one
+    batch, so that one group commit is enough.
     """
 
     name: str

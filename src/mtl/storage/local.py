@@ -292,8 +292,8 @@ class Storage:
             )
 
     def _seal(self, key: LogKey, now_us: int) -> None:
-        """Make a staged log complete. If an earlier failure of this stopped it, it is opened again: it is committed, so
-        there is no alternative. A log that never opened has no writer; its parts show whether it is complete.
+        """Make a staged log complete. A log that an earlier failed seal stopped is reopened: its stage is committed and
+        must be published. A log that never opened has no writer; its parts show whether it is complete.
         """
         writer = self._writers.get(key)
         if writer is not None and writer.stopped:

@@ -201,10 +201,12 @@ def _check_local(count: int, size: int, max_pack: int) -> None:
 def decode_pack(buf: Buffer | ArrowBuffer, count: int, *, check_properties: bool = True) -> RecordBatch:
     """The batch in a peer's pack of `count` contents, in the memory of `buf`; Malformed for anything else.
 
-    Checked are the message (see _check_message), every offset, that all octets belong to one of `count` contents, that
-    each content has a body, that the properties have at most MAX_PACK_PROPERTIES octets, and that each distinct one is
-    a field table without names of the broker. `check_properties` False leaves out the checks of properties, for readers
-    that trust their broker.
+    It checks:
+
+    - the message (`_check_message`) and every offset;
+    - that all octets belong to one of `count` contents, and that each content has a body;
+    - that the properties have at most MAX_PACK_PROPERTIES octets, and that each distinct one is a field table without
+      names of the broker. `check_properties` False leaves this out, for readers that trust their broker.
     """
     view = memoryview(buf)
     if not 0 < count <= MAX_PACK_CONTENTS or view.nbytes > MAX_PACK + PACK_OVERHEAD:

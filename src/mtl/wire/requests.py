@@ -128,13 +128,18 @@ class ConnectionReader(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Reader: a lease to read `resources`; [] is any and all (MTL-42..47).
 
     `confirm` is "none" or "full"; any other value is accepted here and gets 501 (MTL-49). The other members are the
-    `log` profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for packs. Confirms of the
-    `holder` (the id of a driver) move the durable cursor of `group`; those of a member, which has the holder's `epoch`,
-    do not. `incarnation` is that of the positions, `log_epoch` the epoch of the last content before `from_`: a log
-    without it is another copy (PROTOCOL.md 5.1.1). `local` is the mark of the client's machine: if it is the broker's,
-    Contents may have places in the broker's files (PROTOCOL.md 5.6). In the `queue` profile `group` names the queue,
-    and `from_` is where it begins if this is its first consumer. With `positions` the lease only holds the resources,
-    any number of them, each from its position on (PROTOCOL.md 5.3).
+    `log` profile's:
+
+    - the contents [`from_`, `until`), at most `window` of them unconfirmed; `packed` asks for packs;
+    - `group` with `holder` (the id of a driver): its Confirms move the durable cursor of the group; with the holder's
+      `epoch` the reader is a member, whose Confirms do not;
+    - `incarnation` of the positions, and `log_epoch`, the epoch of the last content before `from_`: a log without it is
+      another copy (PROTOCOL.md 5.1.1);
+    - `local`, the mark of the client's machine: if it is the broker's, Contents may have places in the broker's files
+      (PROTOCOL.md 5.6);
+    - `positions`: the lease only holds the resources, any number of them, each from its position on (PROTOCOL.md 5.3).
+
+    In the `queue` profile `group` names the queue, and `from_` is where it begins if this is its first consumer.
     """
 
     command: ClassVar[str] = "Connection.Reader"
@@ -248,9 +253,10 @@ class ResourceList(ListRequest, frozen=True, kw_only=True):
 class ResourceDescribe(ListRequest, frozen=True, kw_only=True):
     """Resource.Describe: one, several, those that match a pattern, or (none of the three) all.
 
-    A missing name is a 404 with the member `missing`, or is left out with `missing_ok`. With `since`, the `state` of an
-    earlier answer, only the resources are described that have changed since then; the reply waits, at most `wait`
-    milliseconds, until there is one. With `history` the descriptions have all epochs of their logs.
+    - A missing name is a 404 with the member `missing`; with `missing_ok` it is left out.
+    - With `since`, the `state` of an earlier answer, only the resources that have changed since then are described. The
+      reply waits, at most `wait` milliseconds, until there is one.
+    - With `history` the descriptions have all epochs of their logs.
     """
 
     command: ClassVar[str] = "Resource.Describe"

@@ -209,9 +209,7 @@ class Consumers:
                 self._ready.pop(queue, None)
 
     def _settle_sent(self) -> None:
-        """Settle the contents that were passed to the sockets before the end of the last turn and have not come
-        back: they were sent.
-        """
+        """Contents handed to the sockets two turns ago and not reported as unsent were sent: settle them."""
         sent, self._sent_before, self._sent_now = self._sent_before, self._sent_now, {}
         for lease in sent:
             for queue, sequences in _positions(lease.unsettled.clear()).items():

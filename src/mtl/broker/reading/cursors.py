@@ -80,8 +80,8 @@ class Holding:
         self.leases[lease.terms.token] = lease
 
     def remove_lease(self, lease: HoldingLease) -> None:
-        """A lease ended. It holds the cursor back until the next Confirm of another lease, not only until now: when
-        a driver dies its leases end one by one, and the cursor must not jump to the foremost of them.
+        """A lease ended. The cursor stays until another lease confirms, so it cannot jump when a driver's leases end
+        one by one.
         """
         self.leases.pop(lease.terms.token, None)
 

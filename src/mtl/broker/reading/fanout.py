@@ -191,6 +191,8 @@ class Fanout:
         if content.resource in reader.summoned:
             reader.push_unsent(content)
             self._count(reader)
+        # A queue that is full after some contents is the end of a turn, and `retry` sends on in FANOUT_RETRY_S. Only a
+        # peer that took none may have stopped reading: it is left alone for longer and longer pauses.
         if reader.stuck and reader not in self._pauses:
             self._pauses.pause(reader)
 

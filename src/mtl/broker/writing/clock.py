@@ -58,7 +58,7 @@ class Jump(NamedTuple):
         return stamp if stamp >= self.end else min(stamp, self.start) + self.end - self.start
 
     def earlier(self, stamp: int) -> int:
-        """The reverse: stamps below the result count as below `stamp`."""
+        """Inverse of `younger`: the original stamp below which contents are older than `stamp`."""
         return stamp if stamp > self.end else stamp - (self.end - self.start)
 
 
