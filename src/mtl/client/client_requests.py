@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -117,11 +118,15 @@ class _Asking(Protocol[P, T_co]):
 
 
 def asks(method: Callable[Concatenate[Any, P], ClientRequest[T]]) -> _Asking[P, T]:
-    """The method that sends the request, for connections of both kinds."""
-    ask = checked(method)
+    """The method that sends the request, for connections of both kinds. Its signature has the answer's type, which
+    `help` then shows.
+    """
+    ask, described = checked(method), signature(method)
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._answer(ask(self, *args, **kwargs))
 
+    answer = str(described.return_annotation).removeprefix("ClientRequest[").removesuffix("]")
+    call.__signature__ = described.replace(return_annotation=answer)  # type: ignore[attr-defined]
     return cast("_Asking[P, T]", call)

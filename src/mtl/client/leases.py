@@ -72,20 +72,34 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
         skip_lost: bool = False,
         confirm: Confirm | None = None,
     ) -> ReaderT:
-        """Open a reader of `resource`, from `start` ("earliest", "latest", "group" or a sequence) up to `until`.
+        """Open a reader of `resource`; the result is a context manager.
 
-        `start` defaults to "group" with a group and to "earliest" without. With `group` alone the reader holds the
-        group: its `confirm` moves the group's durable cursor, and an older holder is fenced, unless it has the same
-        `holder` id. With `holding_epoch` the reader is a member of that holding. `packed` (the default) transports
-        many contents in one message. The window bounds contents that are sent and not consumed, by number and stored
-        octets. With `skip_lost`, contents that retention removed do not raise `DataLoss`: they are skipped and listed
-        in `Reader.lost`.
+            with connection.reader("orders", group="billing") as reader:
+                for content in reader:
+                    handle(content.body)
+                    reader.confirm(content.sequence)
 
-        `log_epoch` is the epoch of the last content before the sequence `start`, from `Reader.log_epoch`. If the
-        broker's data is another copy, it then refuses with `DataLoss` instead of sending other contents. `until_epoch`
-        is the epoch before `until`, for a range that existed as a whole.
+        - `start`: where it begins: "earliest", "latest", "group" (the group's cursor) or a sequence. Default: "group"
+          with a group, else "earliest".
+        - `until`: the sequence at which it ends, exclusive. Default: it has no end.
+        - `group`: the name of a durable cursor. Without `holding_epoch` the reader holds the group: its `confirm` moves
+          the cursor, and an older holder is fenced.
+        - `holder`: the id of the holder; a reader with the same id does not fence the others. Default: a new one.
+        - `holding_epoch`: from `Reader.holding_epoch` of the holder; the reader is a member of that holding.
+        - `packed`: whether many contents are transported in one message. Default: yes, where the server can.
+        - `window_contents`: contents that may be sent and not consumed. Default: 320,000, without `packed` 20,000.
+        - `window_bytes`: the same in stored octets. Default: 33,554,432.
+        - `incarnation`: of the resource, from a `Description`; another one is refused. Default: the present one.
+        - `log_epoch`: the epoch of the last content before the sequence `start`, from `Reader.log_epoch`. If the
+          broker's data is another copy, `DataLoss` is raised instead of other contents read. Default: no check.
+        - `until_epoch`: the epoch of the last content before `until`, for a range that existed as a whole. Default: no
+          check.
+        - `skip_lost`: whether contents that retention removed are skipped and listed in `Reader.lost`, instead of a
+          `DataLoss`. Default: no.
+        - `confirm`: "full" or "none", RFC 11's model. Default: "full", which detects losses; "none" in profile `test`.
 
-        Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
+        Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`,
+        `OptionError` for arguments that contradict each other.
         """
         extended = self._extended
         if extended and self.settings.profile.lower() == "queue":
@@ -133,10 +147,22 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
     ) -> ConsumerT:
         """Open a consumer: a queue gives every content of these resources to one of its consumers, which answers it.
 
-        A resource has any number of queues, by name; the default is the queue `default`. The first consumer creates a
-        queue, which begins at `start` (default "earliest"). Without `resources` the consumer names them later
-        (`Consumer.summon`). The window bounds delivered, unanswered contents. With confirm "none" contents are settled
-        when they are sent: at most once. The consumer uses profile `queue`, regardless of the connection's profile.
+            with connection.consumer("jobs") as consumer:
+                for content in consumer:
+                    work(content.body)
+                    content.confirm()
+
+        The consumer uses profile `queue`, regardless of the connection's profile. The result is a context manager.
+
+        - `resources`: one name or several. Default: none; the consumer names them later (`Consumer.summon`).
+        - `queue`: the queue's name; a resource has any number of queues. Default: the queue `default`. The first
+          consumer creates it.
+        - `start`: where a queue begins that the consumer creates: "earliest", "latest" or a sequence. Default:
+          "earliest".
+        - `window_contents`: contents that may be delivered and not answered. Default: 100.
+        - `window_bytes`: the same in octets. Default: 33,554,432.
+        - `confirm`: "full" or "none"; with "none" contents are settled when they are sent: at most once. Default:
+          "full".
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
@@ -162,13 +188,26 @@ class LeasingConnection(Administration, Generic[ReaderT, ConsumerT, WriterT]):
     ) -> WriterT:
         """Open a writer to one resource, or to several; with several, each `send` names one.
 
-        The broker remembers publishing numbers under `name`, so that contents sent again are not duplicated, even
-        after a restart of the broker. The default is a new `own_name`. Numbers continue after those of the last writer
-        of the name (`Writer.last`); an older writer that is still open is fenced. With `stage` contents stay invisible
-        until `stage_commit` of the stage from `Writer.seal`. A `packed` writer has `send_pack`, and packs the contents
-        of `send`.
+            with connection.writer("orders", name="shop-7") as writer:
+                writer.send(b"...")
+                writer.flush()  # everything sent so far is durable
 
-        Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`.
+        The result is a context manager.
+
+        - `name`: the broker remembers publishing numbers under it, so that contents sent again are not duplicated, even
+          after a restart of the broker. Numbers continue after those of the last writer of the name (`Writer.last`); an
+          older writer that is still open is fenced. Default: a new `own_name`.
+        - `packed`: whether the writer has `send_pack`, and packs the contents of `send`. Default: no.
+        - `stage`: a `StageSpec`; contents stay invisible until `stage_commit` of the stage from `Writer.seal`. Excludes
+          `name`. Default: contents are visible as soon as they are durable.
+        - `window_contents`: contents that may be sent and not confirmed. Default: 200,000.
+        - `window_bytes`: the same in octets. Default: 16,777,216.
+        - `incarnations`: of the resources, by name, from `Description`s; another one is refused. Default: the present
+          ones.
+        - `confirm`: "full" or "none"; with "none" losses are not detected. Default: "full"; "none" in profile `test`.
+
+        Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`, `OptionError` for arguments that
+        contradict each other.
         """
         extended = self._extended
         if not extended and (packed or stage is not None or name is not None):

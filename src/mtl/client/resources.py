@@ -73,10 +73,17 @@ class Administration:
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
     ) -> ClientRequest[control.Description]:
-        """Create a resource. `Refused` 409 "exists" if it exists, unless `exist_ok`.
+        """Create a resource. Returns its `Description`.
 
-        Contents that its queues delivered `max_deliveries` times (default 10), or that a consumer rejected, go to
-        `dead_letter` (default: the resource's name followed by ".dead").
+            connection.create_resource("orders", retention=mtl.Retention(age=7 * 86_400), exist_ok=True)
+
+        - `durability`: when contents are confirmed: "sync": on the disk; "os": with the operating system, faster and
+          lost in a crash of the machine. Default: "sync".
+        - `retention`: a `Retention`, by octets, age in seconds, number or groups. Default: all contents are kept.
+        - `exist_ok`: whether a resource of this name may exist; it is not changed. Default: no: `Refused` 409 "exists".
+        - `dead_letter`: the resource for contents that its queues delivered `max_deliveries` times, or that a consumer
+          rejected. Default: the resource's name followed by ".dead".
+        - `max_deliveries`: deliveries of a content by a queue until it becomes a dead letter. Default: 10.
         """
         request = control.ResourceCreate(
             resource=name,
@@ -120,12 +127,20 @@ class Administration:
         wait: float = 0.0,
         history: bool = False,
     ) -> ClientRequest[Described]:
-        """Resources by name: those named (`Refused` 404 if one is missing, unless `missing_ok`), those that match, or
-        all.
+        """Describe resources. Returns a `Described`: a dict from name to `Description`, with the `state` of all, and
+        with the names `removed` since an earlier state.
 
-        With `since`, the `state` of an earlier answer, it waits, up to `wait` seconds, until one of the resources is
-        created, deleted, or has new contents. The answer then has only those that have changed. With `history` the
-        descriptions have all epochs of the logs.
+            before = connection.describe(["orders"])
+            print(before["orders"].next)
+            changed = connection.describe(["orders"], since=before.state, wait=10.0)
+
+        - `names`: one name or several. Default: those that match `pattern`, or all.
+        - `pattern`: a regular expression (RE2) for whole names. Excludes `names`.
+        - `missing_ok`: whether names that do not exist are left out. Default: no: `Refused` 404.
+        - `since`: the `state` of an earlier answer: only the resources that were created or deleted since then, or have
+          new contents, are described. Default: all of them.
+        - `wait`: seconds until which an answer to `since` without a change may wait for one. Default: 0.
+        - `history`: whether the descriptions have all epochs of the logs. Default: only the last one.
         """
         needed = names is not None and since is None and not missing_ok
         chosen = None if names is None else listed(names)
@@ -171,7 +186,7 @@ class Administration:
         incarnation: str | None = None,
     ) -> ClientRequest[int]:
         """The end, exclusive, of at most `contents` contents and `bytes` stored octets from `start` on: at least one
-        chunk.
+        chunk. Default of both: no limit. Another `incarnation` of the resource is refused (409).
         """
         request = control.ResourceLocate(
             resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
@@ -225,10 +240,16 @@ class Administration:
         timestamp_us: int | None = None,
         force: bool = False,
     ) -> ClientRequest[control.CursorWasReset]:
-        """Move a group's position forward or back: `to` a place, or to the first content at or after a time.
+        """Move a group's position forward or back. Returns the positions before and after. The request is idempotent.
 
-        `Refused` 409 "in-use" while a reader holds the cursor, unless `force`, which ends the holder's leases as a
-        newer holder would; 404 "unknown-cursor" if there is none. The request is idempotent.
+            connection.cursor_reset("billing", "orders", "earliest")
+
+        - `to`: "earliest", "latest" or a sequence.
+        - `timestamp_us`: instead of `to`: the first content at or after this time, in µs since 1970 (UTC).
+        - `force`: whether to end the leases of a reader that holds the cursor, as a newer holder would. Default: no:
+          `Refused` 409 "in-use".
+
+        `Refused` 404 "unknown-cursor" if the group has no position there.
         """
         request = control.CursorReset(
             group=group, resource=resource, to=to, timestamp=timestamp_us, force=force
@@ -270,14 +291,26 @@ class Administration:
         truncate: str | Iterable[str] = (),
         digest: Mapping[str, str] | None = None,
     ) -> ClientRequest[control.Committed]:
-        """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
-        of the resources in `truncate` are removed in the same step.
+        """Publish the stages' contents atomically, once per application and version. Returns a `Committed`. A
+        repetition has no effect and gets the same answer, with `already`.
 
-        Idempotent: a repetition has no effect and gets the same answer, with `already`. `digest` describes the contents
-        by at most 16 named texts of 255 characters, such as a count and a hash. The broker keeps them with the version.
-        A repetition has to have the same values for the names that both have, else it is `Refused` 409
-        "other-contents". `Refused` 409 "rolled-back" if the application has committed a later version, 404
-        "unknown-stage" if a stage is gone.
+            stage = mtl.StageSpec(application="nightly", version=7)
+            with connection.writer("orders", stage=stage) as writer:
+                writer.send(b"...")
+                sealed = writer.seal()
+            connection.stage_commit("nightly", 7, sealed.stage)
+
+        - `application`, `version`: the identity of the commit; versions of an application ascend.
+        - `stages`: one id or several, from `Writer.seal`. Their contents are published in this order.
+        - `query`: the id of the query that commits. An application `USER.QUERY` that is not known continues the
+          application `QUERY`, if the last commit of that was by this query (PROTOCOL.md 2.2). Default: none.
+        - `truncate`: names of resources whose former contents are removed in the same step. Default: none.
+        - `digest`: at most 16 named texts of 255 characters that describe the contents, such as a count and a hash. The
+          broker keeps them with the version. A repetition has to have the same values for the names that both have.
+          Default: none.
+
+        `Refused` 409 "other-contents" if the digest of a repetition differs, 409 "rolled-back" if the application has
+        committed a later version, 404 "unknown-stage" if a stage is gone.
         """
         request = control.StageCommit(
             application=application,

@@ -21,21 +21,28 @@ class Settings:
     """The arguments of `mtl.connect`, which connects to the broker at `endpoint`: use the result as a context manager,
     or close it. The options of the command line, of a door's table and of a Spark source are such settings, too.
 
-    `virtual_host` is the name space of resources (default: the broker's first), `profile` the one of `log` (durable and
-    replayable), `queue` (competing consumers) or `test` (the RFC only) in which the connection works.
+        with mtl.connect("tcp://broker:5975", user="etl", password_file="/run/secrets/etl") as connection:
+            print(connection.list_resources())
 
-    `request_timeout` (seconds) bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts
-    together. `heartbeat` is the silence, in seconds, after which readers and writers ping the broker; after three times
-    as long without an answer they connect again (default: the broker's setting; 0: never). With `local_reads` packs of
-    a broker on this machine are read from its files if this process has the right (PROTOCOL.md 5.6).
-
-    `user` authenticates by a password: `password`, the first line of `password_file`, or the environment variable
-    `password_env`. File and variable are read at every login, so that a changed password is found. `sasl_mechanism` is
-    the only mechanism to use (default: the strongest that client and broker support; PLAIN on an unencrypted tcp
-    connection only if it is named here). `curve_server_key`, the broker's public key (40 characters of Z85) or a file
-    with it, turns encryption on. `curve_key_file` is a file with a private key, by which the broker may authenticate
-    the client without a password (default: a new key for this connection). `acting_as` is another user, whose rights
-    the connection has instead of those of `user` (`mtl grant USER --act-as`).
+    - `endpoint`: tcp://HOST:PORT or ipc://PATH. Default: tcp://127.0.0.1:5975.
+    - `virtual_host`: the name space of resources. Default: the broker's first.
+    - `profile`: `log` (durable and replayable), `queue` (competing consumers) or `test` (the RFC only). Default: `log`.
+    - `request_timeout`: the bound of one attempt (a request, a connect, a bind), in seconds. Default: 5.
+    - `retry_deadline`: the bound of all attempts together, in seconds. Default: 30.
+    - `user`: the user who logs in, with a password or a CURVE key. Default: anonymous.
+    - `password`, `password_file`, `password_env`: one of them: the password, a file whose first line it is, or the
+      environment variable that has it. File and variable are read at every login, so that a changed password is found.
+    - `sasl_mechanism`: the only mechanism to use. Default: the strongest that client and broker support; PLAIN on an
+      unencrypted tcp connection only if it is named here.
+    - `curve_server_key`: the broker's public key (40 characters of Z85) or a file with it. Default: no encryption.
+    - `curve_key_file`: a file with a private key, by which the broker may authenticate the client without a password.
+      Default: a new key for this connection.
+    - `heartbeat`: the silence in seconds after which readers and writers ping the broker; after three times as long
+      without an answer they connect again. 0: never. Default: the broker's setting.
+    - `local_reads`: whether packs of a broker on this machine are read from its files, if this process has the right
+      (PROTOCOL.md 5.6). Default: yes.
+    - `acting_as`: another user, whose rights the connection has instead of those of `user` (`mtl grant USER --act-as`).
+      Default: none.
 
     Raises `OptionError` for options that contradict each other or files that cannot be read. `connect` raises
     `Unreachable` if there is no answer until the deadline, and `Refused` if the login fails or the broker has no such

@@ -249,8 +249,8 @@ class Readers:
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
         if log is None or lease.flow is None:
             return 0
-        # After a refusal the socket is first asked for room of that size: to read and pass the same contents again, only
-        # for the socket to return them, would cost as much as sending them.
+        # After a refusal the socket is first asked for room of that size: to read and pass the same contents again,
+        # only for the socket to return them, would cost as much as sending them.
         if lease.refused and not self._has_room(lease.flow.peer, lease.terms.principal, lease.refused):
             self._pause(lease)
             return 0

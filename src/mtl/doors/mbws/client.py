@@ -185,9 +185,13 @@ def connect(
 ) -> Opening[MbwsConnection]:
     """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close the result.
 
-    With `text`, messages whose body is text are text frames. `tls` is for a wss: URL; by default it trusts the system's
-    authorities. Credentials are `authorization` (`websocket_client.basic` or `.bearer`) or a client certificate in
-    `tls`. Raises `Unreachable` after `retry_deadline` seconds without an answer, `Refused` if the door denies access.
+    - `text`: whether messages whose body is text are text frames. Default: no.
+    - `tls`: for a wss: URL: the trusted authorities, and optionally a client certificate as the credentials. Default:
+      the system's authorities.
+    - `authorization`: the credentials, from `websocket_client.basic` or `.bearer`. Default: none.
+    - `retry_deadline`: seconds without an answer after which `Unreachable` is raised. Default: 30.
+
+    Raises `Unreachable`, `Refused` if the door denies access.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:

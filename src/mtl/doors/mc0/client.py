@@ -320,11 +320,14 @@ def connect(
 ) -> Opening[Mc0Connection]:
     """Connect to an mc0 middleware; `async with`, or await it and close the result.
 
-    `ttl` (seconds) is the liveness period of both ends. `compat="mc0d"` puts an empty frame before every message, which
-    older middlewares require. `curve_server` is the middleware's public key in Z85 or its file, for CURVE;
-    `curve_key_file` is the file of the client's private key, which identifies it (default: a new key for this
-    connection). Raises `Unreachable` after `retry_deadline` seconds without an answer, `OptionError` for keys that
-    cannot be read.
+    - `ttl`: the liveness period of both ends, in seconds. Default: 30.
+    - `compat`: "mc0d" puts an empty frame before every message, which older middlewares require. Default: none.
+    - `retry_deadline`: seconds without an answer after which `Unreachable` is raised. Default: 30.
+    - `curve_server`: the middleware's public key in Z85 or its file, for CURVE. Default: no encryption.
+    - `curve_key_file`: the file of the client's private key, which identifies it. Default: a new key for this
+      connection.
+
+    Raises `Unreachable`, `OptionError` for keys that cannot be read.
     """
     curve = client_keys(curve_server, curve_key_file)
 

@@ -404,10 +404,15 @@ def connect(
 ) -> Opening[MicroConnection]:
     """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close the result.
 
-    `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
-    no acknowledgements, and a lost connection loses contents under way). With `json` every payload is JSON, with
-    `dotnet` it has a type. `tls` enables TLS with the authorities in it. Raises `Unreachable` after `retry_deadline`
-    seconds without an answer, `Refused` with the text of an ERROR, or when the door's certificate is not trusted.
+    - `window`: messages that may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None: no
+      acknowledgements, and a lost connection loses contents under way). Default: 1,000.
+    - `json`: whether every payload is JSON. Default: no.
+    - `dotnet`: whether every payload has a type. Default: no.
+    - `identity`: the client's name in the handshake. Default: "mtl-client".
+    - `tls`: enables TLS with the authorities in it. Default: no TLS.
+    - `retry_deadline`: seconds without an answer after which `Unreachable` is raised. Default: 30.
+
+    Raises `Unreachable`, `Refused` with the text of an ERROR, or when the door's certificate is not trusted.
     """
     acks = () if window is None else (Extension("ack") if window == 1 else batch_ack(window),)
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]

@@ -207,10 +207,13 @@ def connect(
     """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close
     the result.
 
-    `tls` has the trusted authorities, and optionally a client certificate. At HOST:PORT it enables TLS; at wss: the
-    default are the system's authorities. `authorization` is the value of that header, for a WebSocket:
-    `websocket_client.basic` or `.bearer`. Raises `Unreachable` when no hello arrives within `timeout` seconds, or the
-    door says goodbye instead; `Refused` when its certificate is not trusted, or its WebSocket denies access.
+    - `timeout`: seconds without a hello after which `Unreachable` is raised. Default: 30.
+    - `tls`: the trusted authorities, and optionally a client certificate. At HOST:PORT it enables TLS. Default: at wss:
+      the system's authorities.
+    - `authorization`: the value of that header, for a WebSocket: `websocket_client.basic` or `.bearer`. Default: none.
+
+    Raises `Unreachable`, also when the door says goodbye instead of hello; `Refused` when its certificate is not
+    trusted, or its WebSocket denies access.
     """
 
     async def open_connection() -> ReactiveConnection:
