@@ -155,7 +155,7 @@ async def test_ended_streams_leave_no_state(mtl_broker: RunningBroker) -> None:
                 codec.Subscribe("$publish/", subscriber + 3),
             )
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
-        await until(lambda: not (peer._streams or peer._tasks or peer._intakes))
+        await until(lambda: not (peer._streams or peer._intakes))
         await client.send(codec.Subscribe("orders", 99, 1))
         while await client.receive() != codec.OnNext(99, b"0"):
             pass

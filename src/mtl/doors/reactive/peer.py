@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from mtl.client.contents import Content
 from mtl.doors.limits import RS_HELLO_S
@@ -26,8 +25,8 @@ class ReactivePeer:
         self._link = link
         self._session = session
         self._streams: dict[int, _ContentStream] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        """The tasks of the streams, also of those that are being closed."""
+        self._tasks = asyncio.TaskGroup()
+        """The tasks of the streams, also of those that are being closed. They end with `serve`."""
         self._intakes: dict[int, ReactiveIntake] = {}
         """By the Id of the confirmations, which the peer chose."""
         self._intakes_by_elements: dict[int, ReactiveIntake] = {}
@@ -37,16 +36,15 @@ class ReactivePeer:
         """Handle events until the connection has ended."""
         hello = asyncio.get_running_loop().call_later(RS_HELLO_S, self._handle_hello_timeout)
         try:
-            async for event in self._link.events():
-                await self._handle(event)
+            async with self._tasks:
+                async for event in self._link.events():
+                    await self._handle(event)
+                for stream in self._streams.values():
+                    stream.end()
         finally:
             hello.cancel()
             for intake in self._intakes.values():
                 intake.end()
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
             await self._link.close_transport()
 
     async def stop(self) -> None:
@@ -94,14 +92,13 @@ class ReactivePeer:
                 stream = self._streams[subscriber] = _ContentStream(
                     self._link, self._session, name, subscriber
                 )
-                self._tasks.add(stream.task)
-                stream.task.add_done_callback(partial(self._handle_outlet_end, stream))
+                stream.task = self._tasks.create_task(self._send(stream))
         except Refused as refused:
             self._link.session.publishing.fail(subscriber, peer_message(refused))
 
-    def _handle_outlet_end(self, stream: _ContentStream, task: asyncio.Task[None]) -> None:
-        """The stream has ended; its Id may already belong to another stream."""
-        self._tasks.discard(task)
+    async def _send(self, stream: _ContentStream) -> None:
+        """Send the contents of a stream. At its end its Id may already belong to another stream."""
+        await stream.send()
         if self._streams.get(stream.subscriber) is stream:
             del self._streams[stream.subscriber]
 
@@ -113,6 +110,8 @@ class ReactivePeer:
 
 class _ContentStream:
     """One stream of a resource's contents: reads and sends by demand. `wake` is set when there is demand again."""
+
+    task: asyncio.Task[None]
 
     def __init__(
         self,
@@ -126,13 +125,13 @@ class _ContentStream:
         self._session = session
         self._name = name
         self.subscriber = subscriber
-        self.task = asyncio.create_task(self._handle_outlet_end())
 
     def end(self) -> None:
         """Stop sending. Harmless when repeated."""
         self.task.cancel()
 
-    async def _handle_outlet_end(self) -> None:
+    async def send(self) -> None:
+        """Send until `end`, or a failure, which the peer gets."""
         publishing = self._link.session.publishing
         try:
             subscription = await self._session.subscribe(self._name.resource, self._name.start)
