@@ -13,6 +13,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from mtl.doors.clients import untrusted_error
+from mtl.doors.http_proxy import connect_through, proxy_for
 from mtl.doors.websocket import WebSocket
 from mtl.errors import Refused
 from mtl.wire.control import OVERLOADED
@@ -75,7 +76,8 @@ async def open_websocket(
     authorization: str | None = None,
 ) -> ClientSocket:
     """Open a WebSocket to a ws: or wss: URL. `tls` is for wss:, by default with the system's authorities; `largest` is
-    the maximum of a received message in octets, `authorization` the value of the header of that name.
+    the maximum of a received message in octets, `authorization` the value of the header of that name. It leads through
+    the HTTP proxy of the environment, if there is one.
 
     Raises `Refused` when the door refuses or its certificate is not trusted, `OSError` when there is no connection.
     """
@@ -84,10 +86,16 @@ async def open_websocket(
     def begin() -> ClientSocket:
         return ClientSocket(ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=largest))
 
+    loop = asyncio.get_running_loop()
+    secure = (tls or True) if uri.secure else None
+    proxy = proxy_for(uri.host, uri.port, secure=uri.secure)
     try:
-        _, socket = await asyncio.get_running_loop().create_connection(
-            begin, uri.host, uri.port, ssl=(tls or True) if uri.secure else None
-        )
+        if proxy is None:
+            _, socket = await loop.create_connection(begin, uri.host, uri.port, ssl=secure)
+        else:
+            through = await connect_through(proxy, uri.host, uri.port)
+            name = uri.host if uri.secure else None
+            _, socket = await loop.create_connection(begin, sock=through, ssl=secure, server_hostname=name)
     except ssl.SSLCertVerificationError as wrong:
         raise untrusted_error(url, wrong) from wrong
     try:

@@ -24,7 +24,7 @@ from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.pools import Shares
 from mtl.doors.users import Bridges
 from mtl.doors.websocket import Violation
-from mtl.doors.websocket_client import basic, bearer
+from mtl.doors.websocket_client import basic, bearer, open_websocket
 from mtl.doors.websocket_server import DoorSocket, WebSocketServer, admits, closing
 from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
@@ -83,6 +83,27 @@ UPGRADE = (
     "GET / HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Protocol: one\n\n"
 )
+
+
+@asynccontextmanager
+async def relaying(endpoint: str) -> AsyncIterator[str]:
+    """A proxy to a door."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while octets := await reader.read(1000):
+            writer.write(octets)
+        writer.close()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        there = await asyncio.open_connection(*endpoint.partition("://")[2].split(":"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
 
 
 async def http(endpoint: str, request: str, further: bytes = b"") -> bytes:
@@ -327,6 +348,23 @@ async def test_tls_needs_a_certificate_and_its_key(tmp_path: Path) -> None:
         async with connect(server.endpoint, ssl=certificates.trusting, subprotocols=ONE) as c:
             await c.send("private")
             assert await c.recv() == "private"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@in_loop
+async def test_a_client_connects_through_the_proxy_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, secure: bool
+) -> None:
+    certificates = Certificates(tmp_path)
+    config = DoorConfig(certificate_file=certificates.certificate, key_file=certificates.key)
+    async with listening(echo, config if secure else None) as server, relaying(server.endpoint) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy}")
+        monkeypatch.setenv("NO_PROXY", "other")
+        socket = await open_websocket(server.endpoint, certificates.trusting, subprotocol="one", largest=100)
+        assert proxy.endswith(f":{socket.remote_address[1]}")
+        await socket.send("hello")
+        assert await socket.messages() == ["hello"]
+        await socket.close()
 
 
 @pytest.mark.parametrize(
