@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -142,3 +143,27 @@ async def test_memory_for_stuck_consumers_is_bounded_by_windows(shared: RunningB
         await writing
         assert SLOW * COUNT * OCTETS > 2 * MOST * MIB
         assert most - before < MOST
+
+
+def send_pings(peer: socket.socket, octets: int) -> None:
+    pings = (b"\x89\xfd\0\0\0\0" + bytes(125)) * 1000
+    for _ in range(octets // len(pings)):
+        peer.sendall(pings)
+
+
+def test_memory_for_answers_that_a_peer_does_not_read_is_bounded(shared: RunningBroker) -> None:
+    """Pongs of a WebSocket: every other answer waits for the peer, or has a limit of its own."""
+    with door_process("mbws", "--connect", shared.endpoint, "--listen", "127.0.0.1:0") as process:
+        assert process.stdout is not None
+        host, port = host_and_port(await_line(process.stdout.fileno(), r"ready at ws://(\S+) "))
+        with socket.create_connection((host, port), timeout=1.0) as peer:
+            peer.sendall(
+                f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                f"Sec-WebSocket-Protocol: {MBLWS}\r\n\r\n".encode()
+            )
+            assert b" 101 " in peer.recv(4096)
+            before = own_memory(process.pid)
+            with pytest.raises(TimeoutError):  # the door does not read
+                send_pings(peer, 64 * MIB)
+            assert own_memory(process.pid) - before < 16
