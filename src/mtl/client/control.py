@@ -42,6 +42,7 @@ class Call:
 
     __slots__ = (
         "attempts",
+        "cancelled",
         "done",
         "fresh",
         "in_flight",
@@ -70,6 +71,8 @@ class Call:
         self.requests = 0
         self.started = 0.0
         self.in_flight = False
+        self.cancelled = False
+        """Whether its application does not wait for it any more."""
 
 
 class Channel:

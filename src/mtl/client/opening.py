@@ -44,6 +44,15 @@ class Lending(Protocol):
     def release(self, channel: Channel) -> None:
         """It is free again."""
 
+    def in_order(self, operation: Callable[[], None]) -> None:
+        """Run an operation after the interrupted ones have ended."""
+
+    def interrupted(self, operation: object) -> None:
+        """Let later operations wait for the end of this one."""
+
+    def concluded(self, operation: object) -> None:
+        """An interrupted operation has ended."""
+
 
 class Opening(Generic[U]):
     """See the module. `make` makes the part in the loop; `done` gets its lease or the error."""
@@ -75,6 +84,9 @@ class Opening(Generic[U]):
 
     def begin(self) -> None:
         """Request the lease."""
+        self._sessions.in_order(self._begin)
+
+    def _begin(self) -> None:
         if self._cancelled:
             return
         self._channel = self._sessions.lend(self._profile)
@@ -103,6 +115,7 @@ class Opening(Generic[U]):
         self._cancelled = True
         part = self._part
         if part is not None and self._channel is not None:
+            self._sessions.interrupted(self)
             part.listener = self._leave_if_concluded
             self._leave_if_concluded()
 
@@ -111,6 +124,7 @@ class Opening(Generic[U]):
         if part.lease is None and part.error is None:
             return
         part.listener = do_nothing
+        self._sessions.concluded(self)
         try:
             self._loop.post(self._leave)  # not now: the flow has not used the lease yet
         except MtlError:

@@ -36,6 +36,11 @@ class ClientSessions:
         self._lent: set[Channel] = set()
         self._asking = 0
         """Requests without a patience on sessions of their own."""
+        self._under_way: set[Call] = set()
+        self._interrupted: set[object] = set()
+        """Operations that their application does not wait for any more, and that are still with the broker."""
+        self._waiting: deque[Callable[[], None]] = deque()
+        """Later operations, which wait for the end of those: on another session the broker could receive them first."""
         self._open = True
 
     def ask(self, call: Call) -> Callable[[], None]:
@@ -46,29 +51,56 @@ class ClientSessions:
         if call.request is not None:
             control.check_request(call.request)
 
-        def lent() -> None:
-            channel, done = self.lend(), call.done
-            self._asking += not call.patience
+        def begin() -> None:
+            if call.cancelled:
+                return
+            self._under_way.add(call)
+            is_own = bool(call.patience) or (
+                call.request is not None and self.main.is_busy and self._asking < _PARALLEL - 1
+            )
+            channel, done = self.lend() if is_own else self.main, call.done
+            self._asking += is_own and not call.patience
 
             def answered(outcome: control.Reply | MtlError) -> None:
-                self._asking -= not call.patience
-                self.release(channel)
+                self._under_way.discard(call)
+                if is_own:
+                    self._asking -= not call.patience
+                    self.release(channel)
+                self.concluded(call)
                 done(outcome)
 
             call.done = answered
             channel.submit(call)
 
-        def submitted() -> None:
-            if call.request is None or not self.main.is_busy or self._asking >= _PARALLEL - 1:
-                self.main.submit(call)
-            else:
-                lent()
-
-        return lent if call.patience else submitted
+        return lambda: self.in_order(begin)
 
     def cancel(self, call: Call) -> None:
         """Drop a call whose application was interrupted. In the loop."""
-        self.main.cancel(call)
+        call.cancelled = True
+        if call in self._under_way:
+            self.interrupted(call)
+            self.main.cancel(call)
+
+    def in_order(self, operation: Callable[[], None]) -> None:
+        """Run an operation after the interrupted ones have ended: Ctrl-C in `delete_resource`, and then
+        `create_resource`, leaves a resource; a writer that is opened after another opening of its name was interrupted
+        is the newer one. In the loop.
+        """
+        if self._interrupted:
+            self._waiting.append(operation)
+        else:
+            operation()
+
+    def interrupted(self, operation: object) -> None:
+        """Let later operations wait until this one is `concluded`, for `request_timeout` at most. In the loop."""
+        self._interrupted.add(operation)
+        self.loop.after(self._settings.request_timeout, lambda: self.concluded(operation))
+
+    def concluded(self, operation: object) -> None:
+        """An interrupted operation has ended. Harmless when repeated. In the loop."""
+        self._interrupted.discard(operation)
+        while self._waiting and not self._interrupted:
+            self._waiting.popleft()()
 
     def open(self, make: Callable[[Loop, Channel], U], profile: str | None, done: Done) -> Opening[U]:
         """The operation (`Opening.begin`) that makes the loop's part of a reader, consumer or writer, and requests its

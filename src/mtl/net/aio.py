@@ -23,7 +23,7 @@ from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection
 from mtl.net.outgoing import Account, Outgoing
 from mtl.net.pace import Pace
-from mtl.net.router import BindFailed, RouterSocket, SendOutcome, messages, seed_identities
+from mtl.net.router import BindFailed, RouterSocket, SendOutcome, seed_identities
 from mtl.net.zap import ZapHandler
 
 _GONE = (
@@ -276,13 +276,28 @@ class AsyncDealer:
     async def receive(self, most: int) -> list[list[bytes]]:
         """Wait for messages and return the frames of up to `most`; none after the connection's end and last message."""
         while not self._closed:
-            received = [frames for frames, _ in messages(self._socket, most)]
+            received = self._take(most)
             if self._unsent:
                 self._find_event()
             if received or self._gone:
                 return received
             await self._watch.wait()
         return []
+
+    def _take(self, most: int) -> list[list[bytes]]:
+        """Up to `most` waiting messages, or until they have BURST_BODIES octets, as copies: an application that frees
+        libzmq's memory runs signal handlers there, and loses their exception (pyzmq, `Frame.__dealloc__`).
+        """
+        received: list[list[bytes]] = []
+        octets = 0
+        while len(received) < most and octets <= net_limits.BURST_BODIES:
+            try:
+                frames = self._socket.recv_multipart(_NOW)
+            except zmq.Again:
+                break
+            received.append(frames)
+            octets += sum(map(len, frames))
+        return received
 
     def send_soon(self, frames: Sequence[bytes]) -> None:
         """Send in order, as soon as the queue has room. The caller bounds the number of unsent messages."""

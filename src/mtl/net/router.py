@@ -12,7 +12,7 @@ import errno
 import os
 import socket as sockets
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -72,25 +72,6 @@ def seed_identities() -> None:
     and a peer that announces it after its owner has left receives the owner's replies (PROTOCOL.md 3).
     """
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
-
-
-def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes], zmq.Frame]]:
-    """Up to `most` waiting messages: the frames of each as bytes, and its last frame as a `zmq.Frame`. Ends early after
-    `BURST_BODIES` octets.
-    """
-    receive, octets, received = super(zmq.Socket, socket).recv, 0, 0
-    while received < most and octets <= net_limits.BURST_BODIES:
-        try:
-            frame = receive(_NOW, False)
-        except zmq.Again:
-            return
-        frames = [frame.bytes]
-        while frame.more:  # asking the frame costs a third of asking the socket
-            frame = receive(_NOW, False)
-            frames.append(frame.bytes)
-        octets += sum(map(len, frames))
-        received += 1
-        yield frames, frame
 
 
 def bind_router(
@@ -259,8 +240,19 @@ class RouterSocket:
         identity frame. Ends early after `BURST_BODIES` octets.
         """
         bursts: dict[tuple[Connection, bytes], list[list[bytes]]] = {}
-        for (identity, *frames), last in messages(self.socket, most):
-            bursts.setdefault((self._register(last), identity), []).append(frames)
+        receive, octets, received = super(zmq.Socket, self.socket).recv, 0, 0
+        while received < most and octets <= net_limits.BURST_BODIES:
+            try:
+                frame = receive(_NOW, False)
+            except zmq.Again:
+                break
+            identity, frames = frame.bytes, list[bytes]()
+            while frame.more:  # asking the frame costs a third of asking the socket
+                frame = receive(_NOW, False)
+                frames.append(frame.bytes)
+            octets += sum(map(len, frames))
+            received += 1
+            bursts.setdefault((self._register(frame), identity), []).append(frames)
         return bursts
 
     # --- connections that end -------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mtl.client.control import Outcome
@@ -33,6 +35,15 @@ class Setting:
     def release(self, channel: object) -> None:
         assert channel is self.bench.channel
         self.lent -= 1
+
+    def in_order(self, operation: Callable[[], None]) -> None:
+        operation()
+
+    def interrupted(self, operation: object) -> None:
+        assert operation is self.opening
+
+    def concluded(self, operation: object) -> None:
+        assert operation is self.opening
 
 
 def closes(at: Setting) -> None:

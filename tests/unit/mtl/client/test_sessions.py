@@ -1,4 +1,6 @@
-"""The control sessions of a connection, against a server that answers nothing until enough requests have come."""
+"""The control sessions of a connection: against a server that answers nothing until enough requests have come, and in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import mtl
-from mtl.client.sessions import _PARALLEL
+from mtl.client.control import Call, Outcome
+from mtl.client.opening import Opening
+from mtl.client.pump import Pump
+from mtl.client.sessions import _PARALLEL, ClientSessions
 from mtl.errors import Refused
+from mtl.wire import control
+from tests.support.memory_network import Bench
 from tests.support.minimal_server import MinimalServer
+from tests.unit.mtl.client.test_pump import GRANTED, OPTIONS
 
 
 class HoldingServer(MinimalServer):
@@ -46,3 +54,81 @@ def test_requests_of_several_threads_are_with_the_server_at_the_same_time(thread
         with ThreadPoolExecutor(threads) as pool:
             assert list(pool.map(describe, range(threads))) == [501] * threads
         assert server.most == together
+
+
+class Interrupted:
+    """The sessions of a connection in memory, whose main session is ready."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.sessions = ClientSessions(self.bench.loop, self.bench.settings, None)
+        self.outcomes: list[Outcome] = []
+        self.ask(None)
+        self.main = self.bench.ready()
+
+    def ask(self, request: control.Request | None) -> Call:
+        call = Call(request, self.outcomes.append)
+        self.bench.loop.post(self.sessions.ask(call))
+        return call
+
+    def open_writer(self) -> Opening[Pump]:
+        opening = self.sessions.open(
+            lambda loop, channel: Pump(loop, channel, OPTIONS), None, self.outcomes.append
+        )
+        self.bench.loop.post(opening.begin)
+        self.bench.run()
+        return opening
+
+    def interrupted_deletion(self) -> Call:
+        """The deletion is with the broker when Ctrl-C comes."""
+        self.main.up()
+        call = self.ask(control.ResourceDelete(resource="a"))
+        self.bench.run()
+        assert isinstance(self.main.asked(), control.ResourceDelete)
+        self.sessions.cancel(call)
+        return call
+
+
+def test_a_request_after_an_interrupted_one_is_sent_after_its_answer() -> None:
+    at = Interrupted()
+    at.interrupted_deletion()
+    at.ask(control.ResourceCreate(resource="a"))
+    at.bench.run()
+    assert at.bench.count("request") == 1, "another session could reach the broker first"
+    at.main.answer(control.Ok())
+    at.bench.run()
+    assert isinstance(at.main.asked(), control.ResourceCreate)
+
+
+def test_a_request_that_is_interrupted_in_its_turn_is_not_sent() -> None:
+    at = Interrupted()
+    at.interrupted_deletion()
+    at.sessions.cancel(at.ask(control.ResourceCreate(resource="a")))
+    at.bench.run()
+    at.main.answer(control.Ok())
+    at.bench.run()
+    assert not at.main.sent
+    assert at.bench.count("request") == 1
+
+
+def test_an_opening_after_an_interrupted_one_of_the_same_writer_is_the_newer_one() -> None:
+    at = Interrupted()
+    first = at.open_writer()
+    link = at.bench.ready()
+    assert isinstance(link.asked(), control.ConnectionWriter)
+    first.cancel()
+    at.open_writer()
+    assert at.bench.last("request") is link, "another session could reach the broker first"
+    link.answer(GRANTED)
+    at.bench.run()
+    assert isinstance(at.bench.ready().asked(), control.ConnectionWriter)
+
+
+def test_requests_wait_for_an_interrupted_one_for_a_limited_time() -> None:
+    at = Interrupted()
+    first = at.open_writer()
+    assert isinstance(at.bench.ready().asked(), control.ConnectionWriter)
+    first.cancel()
+    at.ask(control.ResourceCreate(resource="a"))
+    at.bench.run(at.bench.settings.request_timeout)
+    assert isinstance(at.main.asked(), control.ResourceCreate)
