@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from mtl.client.contents import Content
@@ -84,6 +84,8 @@ class ConfirmingBridge:
         resource: str,
         start: Start,
         incarnation: str | None = None,
+        *,
+        end: Callable[[], None],
     ) -> QuietSubscription:
         """Begin a subscription."""
         self.subscriptions.append(QuietSubscription())

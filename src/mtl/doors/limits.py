@@ -66,7 +66,31 @@ DOOR_READER_CONTENTS = 10_000
 """The window of one subscription of a door; one pack."""
 
 DOOR_READER_OCTETS = 1 << 20
-"""The same in stored octets: a door's memory per slow consumer, in addition to one pack and the transport's buffer."""
+"""The same in stored octets: a door's memory per slow consumer, in addition to one pack and the transport's buffer. The
+windows of a user with many subscriptions are smaller: all of them have a quarter of DOOR_UNSENT."""
+
+DOOR_READER_LEAST = 64 << 10
+"""The smallest such window: some hundreds of small contents, or a single one of any size."""
+
+DOOR_UNSENT = 512 << 20
+"""Octets of contents that subscriptions have taken and their peers have not received, of all peers; an owner may have a
+quarter. Above it the subscription that has waited longest is ended. A quarter is a run of DOOR_RUN_OCTETS for each of
+an owner's subscriptions (a quarter of DOOR_SUBSCRIPTIONS), or 32 of the largest contents."""
+
+DOOR_ARRIVING = 256 << 20
+"""Octets that are reserved for messages that have not arrived as a whole, of all peers; an owner may have a quarter: 15
+of the largest messages at a time."""
+
+DOOR_ARRIVING_STEP = MAX_CONTENT + (128 << 10)
+"""What one connection reserves at a time: the largest message of every protocol."""
+
+DOOR_ARRIVING_FREE = 64 << 10
+"""Octets of an incomplete message without a reservation: one read of a socket. Most messages are smaller. The number of
+connections bounds their sum."""
+
+DOOR_STALL_S = 60.0
+"""How long nothing may arrive of a message that has a reservation, and how long a connection with a reservation waits
+for another one; then the connection ends. As long as TCP repeats a lost packet on a bad line."""
 
 DOOR_ATTEMPT_S = 0.5
 """Seconds for which a starting door tries to reach the broker, and between two attempts: it reports a broker that does

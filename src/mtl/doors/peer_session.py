@@ -10,14 +10,17 @@ from typing import Protocol
 from mtl.client.aio import Connection, Reader
 from mtl.client.contents import Content
 from mtl.client.reader_part import Start
+from mtl.doors.arriving import Arriving
 from mtl.doors.bridge import Bridge
 from mtl.doors.failure_log import PeerAddress
-from mtl.doors.limits import DOOR_READER_CONTENTS, DOOR_READER_OCTETS, DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS
+from mtl.doors.limits import DOOR_READER_CONTENTS, DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS
 from mtl.doors.peer_messages import DoorRefusal
 from mtl.doors.pools import Shares
 from mtl.doors.runs import ContentRun
+from mtl.doors.unsent import SlowSubscription
 from mtl.errors import MtlError
 from mtl.limits import ARRIVAL_OVERHEAD
+from mtl.wire.control import OVERLOADED
 from mtl.wire.fields import Buffer, Value, encode_properties
 
 
@@ -33,6 +36,10 @@ class PeerSession:
         self._bridge = bridge
         self._shares = shares
         self._ended = False
+
+    def arriving(self) -> Arriving:
+        """The reservation of a connection of this peer for its incomplete messages."""
+        return Arriving(self._shares.arriving, self.owner)
 
     def end(self) -> None:
         """The peer has gone: the session counts no more. Its contents under way and its subscriptions do until they
@@ -63,40 +70,50 @@ class PeerSession:
         settled.add_done_callback(lambda _: inbound.release(size, self.owner))
         return settled
 
-    async def subscribe(self, resource: str, start: Start, incarnation: str | None = None) -> Subscription:
+    async def subscribe(
+        self, resource: str, start: Start, incarnation: str | None = None, *, end: Callable[[], None]
+    ) -> Subscription:
         """Read contents from `start` on; the reader has begun when this returns. Contents that retention removes
-        meanwhile are skipped. A failure is logged, also a later one.
+        meanwhile are skipped. A failure is logged, also a later one. `end` is called if the peer receives too slowly:
+        it ends the subscription, or the connection.
 
         Raises `Refused`: 404 no such resource, 409 another `incarnation`, 403 when the owner and 503 when the door has
         too many subscriptions already.
         """
         return await self._open_subscription(
             resource,
-            lambda connection: connection.reader(
+            lambda connection, window: connection.reader(
                 resource,
                 start=start,
                 incarnation=incarnation,
                 skip_lost=True,
                 window_contents=DOOR_READER_CONTENTS,
-                window_bytes=DOOR_READER_OCTETS,
+                window_bytes=window,
             ),
+            end,
         )
 
-    async def consume(self, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
+    async def consume(
+        self, resource: str, contents: int = DOOR_READER_CONTENTS, *, end: Callable[[], None]
+    ) -> Subscription:
         """Consume `QueuedContent`s of the resource's default queue. Each must be answered, and no other consumer gets
-        it until then. At most `window` of them are unanswered.
+        it until then. At most `contents` of them are unanswered. `end` as in `subscribe`.
 
         Raises the errors of `subscribe`.
         """
         return await self._open_subscription(
             resource,
-            lambda connection: connection.consumer(
-                resource, window_contents=window, window_bytes=DOOR_READER_OCTETS
+            lambda connection, window: connection.consumer(
+                resource, window_contents=contents, window_bytes=window
             ),
+            end,
         )
 
     async def _open_subscription(
-        self, resource: str, opening: Callable[[Connection], Awaitable[Source]]
+        self,
+        resource: str,
+        opening: Callable[[Connection, int], Awaitable[Source]],
+        end: Callable[[], None],
     ) -> Subscription:
         failed = partial(self._shares.failures.record, self.peer, resource)
         try:
@@ -105,16 +122,21 @@ class PeerSession:
             failed(full)
             raise
         self._bridge.uses += 1
+        window = self._shares.windows.take(self.owner)
+        ended = partial(self._handle_subscription_end, window)
         try:
-            source = await self._bridge.open_lease(resource, opening)
+            source = await self._bridge.open_lease(resource, lambda connection: opening(connection, window))
         except BaseException as error:  # also when cancelled: there is no subscription
-            self._handle_subscription_end()
+            ended()
             if isinstance(error, MtlError):
                 failed(error)
             raise
-        return Subscription(source, self._handle_subscription_end, failed)
+        return Subscription(
+            source, ended, failed, partial(self._shares.unsent.replace, owner=self.owner), end
+        )
 
-    def _handle_subscription_end(self) -> None:
+    def _handle_subscription_end(self, window: int) -> None:
+        self._shares.windows.free(self.owner, window)
         self._shares.subscriptions.free(self.owner)
         self._bridge.uses -= 1
 
@@ -132,18 +154,39 @@ class Source(Protocol):
         """End the lease."""
 
 
+class CountUnsent(Protocol):
+    """Counts the octets that a subscription has taken."""
+
+    def __call__(self, subscription: SlowSubscription, *, octets: int) -> None:
+        """See `Unsent.replace`."""
+
+
 class Subscription:
     """A reader or consumer that counts against the door's limit until it is closed."""
 
-    def __init__(self, source: Source, ended: Callable[[], None], failed: Callable[[MtlError], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        ended: Callable[[], None],
+        failed: Callable[[MtlError], None],
+        count: CountUnsent,
+        end_peer: Callable[[], None],
+    ) -> None:
         self._source = source
         self._ended: Callable[[], None] | None = ended
         self._failed = failed
+        self._count = count
+        self._end_peer = end_peer
 
     async def some(self) -> Sequence[Content]:
-        """The next content and those that are available with it, up to a door's limit per read. Never ends."""
+        """The next content and those that are available with it, up to a door's limit per read. Never ends. Those of
+        the call before count as sent.
+        """
         try:
-            return await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
+            self._count(self, octets=0)
+            contents = await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
+            self._count(self, octets=sum(len(content.body) for content in contents))
+            return contents
         except MtlError as error:
             if self._ended is not None:
                 self._failed(error)
@@ -155,8 +198,14 @@ class Subscription:
         source = self._source
         return (source.position, source.incarnation) if isinstance(source, Reader) else (None, None)
 
+    def end_slow(self) -> None:
+        """The peer receives too slowly."""
+        self._failed(DoorRefusal(503, OVERLOADED, "the peers of its user have too many contents to receive"))
+        self._end_peer()
+
     async def close(self) -> None:
         """End the lease. Harmless when repeated."""
+        self._count(self, octets=0)
         if self._ended is not None:
             ended, self._ended = self._ended, None
             ended()

@@ -16,6 +16,7 @@ from mtl.doors import limits
 from mtl.doors.budget import Budget
 from mtl.doors.failure_log import FailureLog, PeerAddress
 from mtl.doors.peer_messages import DoorRefusal
+from mtl.doors.unsent import Unsent, Windows
 from mtl.shares import Uses, default_share, highest_share
 from mtl.wire.control import OVERLOADED, QUOTA
 
@@ -96,6 +97,22 @@ DOOR_POOLS: Final[Mapping[str, DoorPool]] = {
         "quotas.inbound-octets",
         _USER,
         "nothing: the door reads no more contents from the peers of the owner",
+    ),
+    "incomplete messages": DoorPool(
+        "doors on TCP and WebSocket",
+        "octets reserved for messages that have not arrived as a whole",
+        "DOOR_ARRIVING",
+        "",
+        _USER,
+        "nothing: the owner's further large messages wait in their sockets",
+    ),
+    "slow subscriptions": DoorPool(
+        "all doors",
+        "octets that subscriptions have taken and their peers have not received",
+        "DOOR_UNSENT",
+        "",
+        _USER,
+        "nothing: the owner's subscription that has waited longest is ended",
     ),
     "unhandled octets": DoorPool(
         "mc0",
@@ -227,6 +244,10 @@ class Shares:
         )
         inbound = DoorQuota.INBOUND_OCTETS
         self.inbound = Budget(total_of(inbound, max_sessions), shares[inbound])
+        self.arriving = Budget(limits.DOOR_ARRIVING, default_share(limits.DOOR_ARRIVING))
+        share = default_share(limits.DOOR_UNSENT)
+        self.unsent = Unsent(limits.DOOR_UNSENT, share)
+        self.windows = Windows(share, limits.DOOR_READER_LEAST, limits.DOOR_READER_OCTETS)
         self.failures = FailureLog(time.monotonic)
         self._local = local
 

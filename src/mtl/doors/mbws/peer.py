@@ -206,7 +206,9 @@ class MbwsPeer:
         subscriptions: list[tuple[str, Subscription]] = []
         try:
             for address, place in connection.reading.items():
-                subscription = await self._socket.session.subscribe(address, place.start, place.incarnation)
+                subscription = await self._socket.session.subscribe(
+                    address, place.start, place.incarnation, end=self._socket.drop
+                )
                 subscriptions.append((address, subscription))
                 position, place.incarnation = subscription.place
                 assert position is not None

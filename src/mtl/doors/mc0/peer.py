@@ -173,8 +173,12 @@ class Mc0Peer:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
             raise DoorRefusal(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
-        subscription = await self._peer.subscribe(topic, "latest")
+        subscription = await self._peer.subscribe(topic, "latest", end=self._end_slow)
         self._subscriptions[topic] = asyncio.create_task(self._deliver(topic, subscription))
+
+    def _end_slow(self) -> None:
+        self._session.mark_silent()
+        self._drop_silent()
 
     async def _unsubscribe(self, topic: str) -> None:
         task = self._subscriptions.pop(topic, None)
@@ -193,8 +197,7 @@ class Mc0Peer:
                         if not self._is_connected():
                             return
                         if self._is_stuck():
-                            self._session.mark_silent()
-                            self._drop_silent()
+                            self._end_slow()
                             return
                         await asyncio.sleep(MC0_RETRY_S)
         except MtlError as failed:
@@ -213,8 +216,7 @@ class Mc0Peer:
         if not self._try_send(frames) and not self._lost:
             self._backlog.append(frames)
             if len(self._backlog) > MC0_BACKLOG:
-                self._session.mark_silent()
-                self._drop_silent()
+                self._end_slow()
             elif self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 

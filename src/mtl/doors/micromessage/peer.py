@@ -52,6 +52,7 @@ class MicroPeer:
         first: bytes = b"",
     ) -> None:
         self._peer = peer
+        self._arriving = peer.arriving()
         self._first = first
         self._reader = reader
         self._writer = writer
@@ -75,7 +76,7 @@ class MicroPeer:
 
     async def _process(self) -> None:
         try:
-            while not self._ended and (data := await self._read()):
+            while not self._ended and (data := await self._arriving.read(self._read())):
                 for event in self._session.received(data):
                     if isinstance(event, MessageArrived):
                         await self._collect(event)
@@ -84,6 +85,7 @@ class MicroPeer:
                         await self._handle_event(event)
                 await self._publish()
                 await self._flush_and_drain()
+                await self._arriving.reserve(self._session.incomplete)
             if self._under_way:
                 await asyncio.wait({settled for settled, _ in self._under_way})  # the peer may still read
                 self._ack()
@@ -169,9 +171,9 @@ class MicroPeer:
             raise DoorRefusal(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
         name = resource(destination)
         subscription = (
-            await self._peer.subscribe(name, _parse_start(start))
+            await self._peer.subscribe(name, _parse_start(start), end=self._end_slow)
             if is_topic(destination)
-            else await self._peer.consume(name, self._window)
+            else await self._peer.consume(name, self._window, end=self._end_slow)
         )
         delivering = self._deliver(destination, subscription, keep)
         self._subscriptions[destination] = asyncio.create_task(delivering)
@@ -246,6 +248,9 @@ class MicroPeer:
         self._flush()
         await self._writer.drain()
 
+    def _end_slow(self) -> None:
+        self.fail("you receive contents too slowly; subscribe to less, or connect again")
+
     def _handle_timeout(self) -> None:
         if self._session.state is not MicroState.OPEN:
             self.fail(f"no handshake within {MM2_HANDSHAKE_S:g} s")
@@ -282,6 +287,7 @@ class MicroPeer:
         self._ack()
         self._writer.close()
         asyncio.get_running_loop().call_later(DOOR_STOP_S, self._writer.transport.abort)
+        self._arriving.end()
         self._peer.end()
         self._report_end()
 

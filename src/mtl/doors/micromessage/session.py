@@ -168,6 +168,11 @@ class MicroSession:
         return data
 
     @property
+    def incomplete(self) -> int:
+        """Octets of the peer's message that has not arrived as a whole."""
+        return self._decoder.undecoded + len(self._payload)
+
+    @property
     def room(self) -> bool:
         """Whether a message may be sent (MM2-33 to 35)."""
         return self.state is MicroState.OPEN and self._outgoing.room

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
+from mtl.doors.arriving import Arriving
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.reactive.session import ConnectionEnded, Event, ReactiveRole, ReactiveSession
 from mtl.doors.reactive.transports import Transport
 from mtl.wire.fields import Buffer
@@ -21,6 +23,8 @@ class ReactiveLink:
         self.session = ReactiveSession(role)
         self._transport = transport
         self._first = first
+        self.arriving: Arriving | None = None
+        """The reservation for the incomplete messages of a door's peer."""
         self._over = asyncio.Event()
         self._turn = asyncio.Lock()
         self._splitting = asyncio.Lock()
@@ -29,20 +33,29 @@ class ReactiveLink:
 
     async def events(self) -> AsyncIterator[Event]:
         """The events of the peer; the last one is `ConnectionEnded`, also when the connection broke."""
-        while octets := await self._read():
-            for event in self.session.received(octets):
+        reason = "the connection broke"
+        try:
+            while octets := await self._read():
+                for event in self.session.received(octets):
+                    self.flush()
+                    yield event
+                    if isinstance(event, ConnectionEnded):
+                        return
                 self.flush()
-                yield event
-                if isinstance(event, ConnectionEnded):
-                    return
+                if self._transport.waiting > RS_BACKLOG:
+                    await self._transport.wait_drained()
+        except DoorRefusal as refused:  # of a reservation
+            reason = peer_message(refused)
+            self.session.send_goodbye(reason)
             self.flush()
-            if self._transport.waiting > RS_BACKLOG:
-                await self._transport.wait_drained()
-        yield ConnectionEnded("the connection broke")
+        yield ConnectionEnded(reason)
 
     async def _read(self) -> bytes:
         first, self._first = self._first, b""
-        return first or await self._transport.read()
+        if first or self.arriving is None:
+            return first or await self._transport.read()
+        await self.arriving.reserve(self.session.incomplete)
+        return await self.arriving.read(self._transport.read())
 
     async def publish(self, subscriber: int, element: Buffer) -> None:
         """Send one element, for which there has to be demand, at the peer's pace.

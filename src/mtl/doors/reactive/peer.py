@@ -23,6 +23,7 @@ class ReactivePeer:
 
     def __init__(self, link: ReactiveLink, session: PeerSession) -> None:
         self._link = link
+        self._link.arriving = self._arriving = session.arriving()
         self._session = session
         self._streams: dict[int, _ContentStream] = {}
         self._tasks = asyncio.TaskGroup()
@@ -43,6 +44,7 @@ class ReactivePeer:
                     stream.end()
         finally:
             hello.cancel()
+            self._arriving.end()
             for intake in self._intakes.values():
                 intake.end()
             await self._link.close_transport()
@@ -134,7 +136,9 @@ class _ContentStream:
         """Send until `end`, or a failure, which the peer gets."""
         publishing = self._link.session.publishing
         try:
-            subscription = await self._session.subscribe(self._name.resource, self._name.start)
+            subscription = await self._session.subscribe(
+                self._name.resource, self._name.start, end=self._link.abort
+            )
             try:
                 publishing.accept(self.subscriber)
                 self._link.flush()

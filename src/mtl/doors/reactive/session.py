@@ -102,6 +102,11 @@ class ReactiveSession:
         """Octets that are to be sent."""
         return len(self._out)
 
+    @property
+    def incomplete(self) -> int:
+        """Octets of the peer's message and elements that have not arrived as a whole."""
+        return self._decoder.waiting + self.subscribing.buffered
+
     def received(self, octets: bytes) -> Iterator[Event]:
         """Parse octets of the peer into events. `ConnectionEnded` is the last one."""
         try:

@@ -51,7 +51,8 @@ class Subscribing:
         self._send = send
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(RS_STREAMS))  # sorted, so a heap
-        self._buffered = 0
+        self.buffered = 0
+        """Octets of elements in parts that are not complete."""
 
     # --- messages to the publisher --------------------------------------------------------------------------
 
@@ -152,13 +153,13 @@ class Subscribing:
                 raise Malformed(f"more than {RS_STREAMS} elements in parts at once")
             parts = stream.parts[message.element] = bytearray()
         parts += message.data
-        self._buffered += len(message.data)
-        if self._buffered > RS_JOINED:
+        self.buffered += len(message.data)
+        if self.buffered > RS_JOINED:
             raise Malformed(f"the parts of incomplete elements have more than {RS_JOINED} octets together")
         if isinstance(message, codec.OnNextPart):
             return None
         del stream.parts[message.element]
-        self._buffered -= len(parts)
+        self.buffered -= len(parts)
         if len(parts) > RS_ELEMENT:
             raise Malformed(f"an element of {len(parts)} octets; {RS_ELEMENT} are the most")
         return Elements(message.subscriber, (bytes(parts),))
@@ -169,5 +170,5 @@ class Subscribing:
 
     def _end(self, subscriber: int) -> None:
         stream = self._streams.pop(subscriber)
-        self._buffered -= sum(map(len, stream.parts.values()))
+        self.buffered -= sum(map(len, stream.parts.values()))
         heapq.heappush(self._free, subscriber)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import pytest
@@ -39,11 +40,24 @@ class FailedSource:
         """It is."""
 
 
-class Readers:
-    """A connection whose readers are `FailedSource`, unless opening one raises `error`."""
+class FullSource(FailedSource):
+    """A reader of contents that are half as large as the share of unsent octets."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
+    async def some(self, contents: int, octets: int) -> Sequence[Content]:
+        return [Content("a", 1, b"", bytes(limits.DOOR_UNSENT // SHARE // 2))]
+
+
+def end_nothing() -> None:
+    """No peer is slow."""
+
+
+class Readers:
+    """A connection whose readers are `source`, unless opening one raises `error`."""
+
+    def __init__(self, error: BaseException | None = None, source: type[FailedSource] = FailedSource) -> None:
         self.error = error
+        self.source = source
+        self.windows: list[int] = []
         self.shares = Shares(100)
         self.bridge = Bridge(self._connection, [])
         self.session = PeerSession(self.bridge, self.shares, PEER)
@@ -51,10 +65,11 @@ class Readers:
     async def _connection(self) -> Connection:
         return cast("Connection", self)
 
-    async def reader(self, _resource: str, **_: object) -> Source:
+    async def reader(self, _resource: str, *, window_bytes: int, **_: object) -> Source:
         if self.error is not None:
             raise self.error
-        return FailedSource()
+        self.windows.append(window_bytes)
+        return self.source()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +88,7 @@ async def test_a_subscription_that_does_not_open_is_not_counted_and_its_error_is
 ) -> None:
     readers = Readers(error)
     with pytest.raises(type(error)):
-        await readers.session.subscribe("a", "latest")
+        await readers.session.subscribe("a", "latest", end=end_nothing)
     assert caplog.messages == messages
     assert (readers.shares.subscriptions.used, readers.bridge.idle) == (0, True)
 
@@ -84,16 +99,16 @@ async def test_subscriptions_of_a_door_are_bounded_until_they_are_closed(
 ) -> None:
     monkeypatch.setattr(limits, "DOOR_SUBSCRIPTIONS", 2 * SHARE)
     readers = Readers()
-    opened = [await readers.session.subscribe("a", "latest") for _ in range(2)]
+    opened = [await readers.session.subscribe("a", "latest", end=end_nothing) for _ in range(2)]
     assert (readers.shares.subscriptions.used, readers.bridge.idle) == (2, False)
     with pytest.raises(DoorRefusal) as refused:
-        await readers.session.subscribe("a", "latest")
+        await readers.session.subscribe("a", "latest", end=end_nothing)
     assert (refused.value.status, refused.value.reason) == (403, QUOTA)
     assert len(caplog.messages) == 1
     for subscription in opened:
         await subscription.close()
     assert (readers.shares.subscriptions.used, readers.bridge.idle) == (0, True)
-    await readers.session.subscribe("a", "latest")
+    await readers.session.subscribe("a", "latest", end=end_nothing)
     assert readers.shares.subscriptions.used == 1
 
 
@@ -101,7 +116,10 @@ async def test_subscriptions_of_a_door_are_bounded_until_they_are_closed(
 async def test_a_failed_subscription_is_reported_and_raises_until_it_is_closed() -> None:
     reported: list[MtlError] = []
     ended: list[bool] = []
-    subscription = Subscription(FailedSource(), lambda: ended.append(True), reported.append)
+    count = partial(Shares(100).unsent.replace, owner="a")
+    subscription = Subscription(
+        FailedSource(), lambda: ended.append(True), reported.append, count, end_nothing
+    )
     with pytest.raises(Fenced):
         await subscription.some()
     assert [type(error) for error in reported] == [Fenced]
@@ -144,3 +162,41 @@ async def test_a_session_counts_until_its_end_and_ends_once() -> None:
     sessions[0].end()
     assert shares.sessions.used == 2
     PeerSession(cast("Bridge", None), shares, ALICE)
+
+
+@in_loop
+async def test_the_slowest_subscription_of_an_owner_is_ended_and_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DOOR_UNSENT", 1 << 20)
+    readers, ended = Readers(source=FullSource), list[str]()
+    slow, quick, third = [
+        await readers.session.subscribe("a", "latest", end=partial(ended.append, name))
+        for name in ("slow", "quick", "third")
+    ]
+    await slow.some()
+    for _ in range(10):
+        await quick.some()
+    assert ended == []
+    await third.some()
+    assert ended == ["slow"]
+    [message] = caplog.messages
+    assert message.startswith("the subscription of 192.0.2.1:7 to 'a' failed: 503")
+    for subscription in (slow, quick, third):
+        await subscription.close()
+    assert readers.shares.unsent.used == 0
+
+
+@in_loop
+async def test_the_windows_of_many_subscriptions_are_smaller_until_they_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "DOOR_UNSENT", 16 * limits.DOOR_READER_OCTETS)
+    readers = Readers()
+    opened = [await readers.session.subscribe("a", "latest", end=end_nothing) for _ in range(25)]
+    assert readers.windows[0] == limits.DOOR_READER_OCTETS
+    assert readers.windows[-1] < limits.DOOR_READER_OCTETS // 8
+    for subscription in opened:
+        await subscription.close()
+    await readers.session.subscribe("a", "latest", end=end_nothing)
+    assert readers.windows[-1] == limits.DOOR_READER_OCTETS

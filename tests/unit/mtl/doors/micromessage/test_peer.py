@@ -12,6 +12,8 @@ import pytest
 from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.reader_part import Start
+from mtl.doors.arriving import Arriving
+from mtl.doors.budget import Budget
 from mtl.doors.micromessage.door import OFFER
 from mtl.doors.micromessage.negotiation import Extension, ExtensionOffer
 from mtl.doors.micromessage.peer import MicroPeer
@@ -50,6 +52,9 @@ class Broker:
         self.starts: list[Start] = []
         self.log = Log()
 
+    def arriving(self) -> Arriving:
+        return Arriving(Budget(1 << 30), "")
+
     def end(self) -> None:
         """The peer has gone."""
 
@@ -59,11 +64,11 @@ class Broker:
         self.settle(result)
         return result
 
-    async def subscribe(self, _: str, start: Start) -> Log:
+    async def subscribe(self, _: str, start: Start, **__: object) -> Log:
         self.starts.append(start)
         return self.log
 
-    async def consume(self, _: str, window: int) -> Log:
+    async def consume(self, _: str, contents: int, **__: object) -> Log:
         return self.log
 
 

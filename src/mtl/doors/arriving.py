@@ -1,0 +1,76 @@
+"""Octets of messages that have not arrived as a whole.
+
+A peer may send the begin of a large message and no more, on many connections. So a connection with more than a small
+part of a message reserves room for the largest one before it reads on, from a budget with a share for each owner of
+peers. It reserves at once, not octet by octet: connections that wait for each other's room would all wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Self
+
+from mtl.doors.budget import Budget
+from mtl.doors.limits import DOOR_ARRIVING_FREE, DOOR_ARRIVING_STEP, DOOR_STALL_S
+from mtl.doors.peer_messages import DoorRefusal
+from mtl.wire.control import QUOTA
+
+
+class Arriving:
+    """The reservation of one connection, as a context manager."""
+
+    def __init__(self, budget: Budget, owner: str) -> None:
+        self._budget = budget
+        self._owner = owner
+        self._reserved = 0
+
+    async def reserve(self, octets: int) -> None:
+        """The connection has `octets` octets of incomplete messages now: reserve room for them and the rest of them,
+        or release it. Waits while the owner has its share.
+
+        Raises `DoorRefusal` if a connection that has a reservation already waits longer than DOOR_STALL_S for more.
+        """
+        steps = -(-octets // DOOR_ARRIVING_STEP) if octets > DOOR_ARRIVING_FREE else 0
+        more = steps * DOOR_ARRIVING_STEP - self._reserved
+        if more > 0 and not self._budget.try_acquire(more, self._owner):
+            try:
+                async with asyncio.timeout(DOOR_STALL_S if self._reserved else None):
+                    await self._budget.acquire(more, self._owner)
+            except TimeoutError:
+                raise DoorRefusal(
+                    403, QUOTA, "your connections have too many octets of incomplete messages"
+                ) from None
+        elif more < 0:
+            self._budget.release(-more, self._owner)
+        self._reserved += more
+
+    async def read(self, reading: Awaitable[bytes]) -> bytes:
+        """The next octets of the peer. Raises `DoorRefusal` if a peer with a reservation sends none for
+        DOOR_STALL_S.
+        """
+        stall = asyncio.timeout(DOOR_STALL_S if self._reserved else None)
+        try:
+            async with stall:
+                return await reading
+        except TimeoutError:  # the connection's own is an OSError of this name
+            if not stall.expired():
+                raise
+            raise DoorRefusal(
+                408, "incomplete", f"nothing of a begun message has arrived for {DOOR_STALL_S:g} s"
+            ) from None
+
+    def end(self) -> None:
+        """The connection has ended. Harmless when repeated."""
+        reserved, self._reserved = self._reserved, 0
+        if reserved:
+            self._budget.release(reserved, self._owner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
