@@ -188,6 +188,9 @@ SINGLE: Final[dict[str, str]] = {
     "doors.DOOR_RUN_OCTETS": "a turn of a peer",
     "doors.DOOR_READER_CONTENTS": "a subscription",
     "doors.DOOR_READER_OCTETS": "a subscription",
+    "doors.DOOR_READER_LEAST": "a subscription of an owner with many",
+    "doors.DOOR_ARRIVING_FREE": "a connection",
+    "doors.DOOR_ARRIVING_STEP": "a connection",
 }
 """Bounds of one object, which only its owner fills; the number of objects is bounded by a quota or a pool."""
 

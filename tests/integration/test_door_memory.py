@@ -27,6 +27,7 @@ from mtl.testing import RunningBroker, broker
 from tests.hostile.harness import MIB, own_memory
 from tests.support.aio import in_loop
 from tests.support.doors import await_line, door_process
+from tests.support.raw_micromessage import micromessage_peer, subscribe_from_earliest
 
 COUNT, OCTETS = 256, 256 << 10
 SLOW = 3
@@ -63,8 +64,7 @@ def slow_reactive(endpoint: str, name: str) -> AbstractAsyncContextManager[None]
 
 
 def slow_micromessage(endpoint: str, name: str) -> AbstractAsyncContextManager[None]:
-    command = f"subscribe;destination=topic%2F{name},from=earliest".encode()
-    return tcp(endpoint, b"\1\0\0\0\0\7pub-sub\0\0" + b"\1%c" % len(command) + command)
+    return micromessage_peer(endpoint, subscribe_from_earliest([name]))
 
 
 @asynccontextmanager

@@ -26,25 +26,43 @@ class Arriving:
         self._owner = owner
         self._reserved = 0
 
-    async def reserve(self, octets: int) -> None:
+    @property
+    def is_reserved(self) -> bool:
+        """Whether the connection has a reservation."""
+        return self._reserved > 0
+
+    def try_reserve(self, octets: int) -> bool:
         """The connection has `octets` octets of incomplete messages now: reserve room for them and the rest of them,
-        or release it. Waits while the owner has its share.
+        or release it. False if the owner has its share.
+        """
+        more = self._missing(octets)
+        if more > 0 and not self._budget.try_acquire(more, self._owner):
+            return False
+        if more < 0:
+            self._budget.release(-more, self._owner)
+        self._reserved += more
+        return True
+
+    async def reserve(self, octets: int) -> None:
+        """As `try_reserve`, and waits while the owner has its share.
 
         Raises `DoorRefusal` if a connection that has a reservation already waits longer than DOOR_STALL_S for more.
         """
-        steps = -(-octets // DOOR_ARRIVING_STEP) if octets > DOOR_ARRIVING_FREE else 0
-        more = steps * DOOR_ARRIVING_STEP - self._reserved
-        if more > 0 and not self._budget.try_acquire(more, self._owner):
-            try:
-                async with asyncio.timeout(DOOR_STALL_S if self._reserved else None):
-                    await self._budget.acquire(more, self._owner)
-            except TimeoutError:
-                raise DoorRefusal(
-                    403, QUOTA, "your connections have too many octets of incomplete messages"
-                ) from None
-        elif more < 0:
-            self._budget.release(-more, self._owner)
+        if self.try_reserve(octets):
+            return
+        more = self._missing(octets)
+        try:
+            async with asyncio.timeout(DOOR_STALL_S if self._reserved else None):
+                await self._budget.acquire(more, self._owner)
+        except TimeoutError:
+            raise DoorRefusal(
+                403, QUOTA, "your connections have too many octets of incomplete messages"
+            ) from None
         self._reserved += more
+
+    def _missing(self, octets: int) -> int:
+        steps = -(-octets // DOOR_ARRIVING_STEP) if octets > DOOR_ARRIVING_FREE else 0
+        return steps * DOOR_ARRIVING_STEP - self._reserved
 
     async def read(self, reading: Awaitable[bytes]) -> bytes:
         """The next octets of the peer. Raises `DoorRefusal` if a peer with a reservation sends none for
@@ -57,9 +75,7 @@ class Arriving:
         except TimeoutError:  # the connection's own is an OSError of this name
             if not stall.expired():
                 raise
-            raise DoorRefusal(
-                408, "incomplete", f"nothing of a begun message has arrived for {DOOR_STALL_S:g} s"
-            ) from None
+            raise stalled() from None
 
     def end(self) -> None:
         """The connection has ended. Harmless when repeated."""
@@ -74,3 +90,8 @@ class Arriving:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
+
+
+def stalled() -> DoorRefusal:
+    """The error for a message that has stopped arriving."""
+    return DoorRefusal(408, "incomplete", f"nothing of a begun message has arrived for {DOOR_STALL_S:g} s")

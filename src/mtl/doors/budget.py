@@ -31,6 +31,11 @@ class Budget:
         """The octets of all owners."""
         return self._held.used
 
+    @property
+    def waiting(self) -> int:
+        """The number of tasks that wait for room."""
+        return sum(not waiting.turn.done() for waiting in self._waiting)
+
     def is_owner_full(self, octets: int, owner: str) -> bool:
         """Whether the owner's share has no room for these octets."""
         return _exceeds(self._held.of(owner), octets, self.share)

@@ -201,7 +201,7 @@ class Subscription:
     def end_slow(self) -> None:
         """The peer receives too slowly."""
         self._failed(DoorRefusal(503, OVERLOADED, "the peers of its user have too many contents to receive"))
-        self._end_peer()
+        asyncio.get_running_loop().call_soon(self._end_peer)  # it may end the task that calls this
 
     async def close(self) -> None:
         """End the lease. Harmless when repeated."""

@@ -36,9 +36,12 @@ DOORS = {
 
 
 class Door(Protocol):
-    """A listening server. `endpoint` is its address in the form that its clients use."""
+    """A listening server. `endpoint` is its address in the form that its clients use, `bridges` are the users of its
+    peers and the pools that they share.
+    """
 
     endpoint: str
+    bridges: Bridges
 
     async def stop(self) -> None:
         """Stop listening, notify the peers if the protocol has a message for it, and end their tasks."""

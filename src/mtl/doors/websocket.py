@@ -22,7 +22,9 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import BytesLike
 
+from mtl.doors.arriving import Arriving, stalled
 from mtl.doors.limits import (
+    DOOR_STALL_S,
     WS_CLOSE_S,
     WS_FRAGMENTS,
     WS_KEEPALIVE_S,
@@ -30,6 +32,7 @@ from mtl.doors.limits import (
     WS_QUEUE,
     WS_WRITE,
 )
+from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.errors import Malformed
 
 _DATA: Final = frozenset((Opcode.CONT, Opcode.TEXT, Opcode.BINARY))
@@ -61,6 +64,12 @@ class WebSocket(asyncio.Protocol):
         self._receives = True
         self._messages: list[str | bytes] = []
         self._fragments: list[BytesLike] = []
+        self._incomplete = 0
+        """Octets since the last whole message."""
+        self.arriving: Arriving | None = None
+        """The reservation for the incomplete message of a door's peer."""
+        self._reserving: asyncio.Task[None] | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._is_text = False
         self._readable = asyncio.Event()
         self._wrong: Malformed | None = None
@@ -122,6 +131,7 @@ class WebSocket(asyncio.Protocol):
         self._update_reading()
 
     def _receive_frame(self, frame: Frame) -> None:
+        self._incomplete = sum(map(len, self._fragments))
         if frame.opcode in _DATA:
             if self._receives:
                 self._receive_fragment(frame)
@@ -163,13 +173,55 @@ class WebSocket(asyncio.Protocol):
 
     def _update_reading(self) -> None:
         """Read from the socket only while there is room."""
-        full = len(self._messages) > WS_QUEUE or self._pongs_unsent
+        full = len(self._messages) > WS_QUEUE or self._pongs_unsent or self._reserving is not None
         if full != self._read_paused:
             self._read_paused = full
             if full:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
+
+    # --- the room for an incomplete message ------------------------------------------------------------------
+
+    def _reserve(self) -> None:
+        """Read on when there is room for the rest of the message, and not for ever if nothing of it arrives."""
+        if self.arriving is None or self._reserving is not None or not self._receives:
+            return
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        if not self.arriving.try_reserve(self._incomplete):
+            self._reserving = asyncio.create_task(self._wait_for_room(self.arriving))
+            self._update_reading()
+        elif self.arriving.is_reserved:
+            self._stall_timer = self._loop.call_later(DOOR_STALL_S, self._handle_stall)
+
+    async def _wait_for_room(self, arriving: Arriving) -> None:
+        try:
+            await arriving.reserve(self._incomplete)
+        except DoorRefusal as refused:
+            self._refuse(CloseCode.TRY_AGAIN_LATER, peer_message(refused))
+            self._flush()
+        self._reserving = None
+        self._update_reading()
+        self._reserve()
+
+    def _handle_stall(self) -> None:
+        self._stall_timer = None
+        if self._read_paused:  # the peer may have sent the rest
+            self._reserve()
+        else:
+            self._refuse(CloseCode.TRY_AGAIN_LATER, peer_message(stalled()))
+            self._flush()
+
+    def _end_reservation(self) -> None:
+        if self._reserving is not None:
+            self._reserving.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        if self.arriving is not None:
+            self.arriving.end()
+            self.arriving = None
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -290,7 +342,9 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle octets of the peer."""
         self._protocol.receive_data(data)
+        self._incomplete += len(data)
         self._receive_events()
+        self._reserve()
         if self._protocol.state is State.CLOSING and not (self._close_sent or self.closed_by_peer):
             self._close_sent = True
             self.stop_receiving(Malformed("a frame breaks RFC 6455, or the limit of its size"))
@@ -319,6 +373,7 @@ class WebSocket(asyncio.Protocol):
         for timer in (self._ping_timer, self._close_timer):
             if timer is not None:
                 timer.cancel()
+        self._end_reservation()
         self.ended.set()
         self._writable.set()
         self.stop_receiving()

@@ -240,6 +240,7 @@ class WebSocketServer:
             if connection.ended.is_set():
                 return None  # the peer left while its password was checked
             connection.session = self._admit(PeerAddress.at(connection.remote_address, user))
+            connection.arriving = connection.session.arriving()
         except AccessDenied as denied:
             return _denial(connection, denied)
         except DoorRefusal as full:

@@ -30,7 +30,7 @@ class MbwsDoor:
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self.peers: set[MbwsPeer] = set()
         self._config = config
-        self._bridges = bridges
+        self.bridges = bridges
         self._store = ConnectionStore(bridges.own)
         self._peering = Peering(config.peers, bridges.own)
         self._stopping = False
@@ -86,7 +86,7 @@ class MbwsDoor:
         for peer in self.peers:
             peer.stop_receiving()
         await self._peering.stop()
-        await self._bridges.close()
+        await self.bridges.close()
         await asyncio.gather(*map(self._retain, away))
         await self._server.closed()
 

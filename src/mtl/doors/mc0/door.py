@@ -50,7 +50,7 @@ class Mc0Door:
 
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
-        self._bridges = bridges
+        self.bridges = bridges
         self._users = users_of(config.peer_keys)
         """By CURVE key."""
         keys = read_pair(Path(config.curve_key_file)) if config.curve_key_file is not None else None
@@ -110,7 +110,7 @@ class Mc0Door:
         connection, identity = arrived.connection, arrived.identity
         user = self._users.get(key_of(connection))
         address = PeerAddress(self._router.address(connection), user=user, number=number_of(connection))
-        session = self._bridges.admit(address)
+        session = self.bridges.admit(address)
         absent = _absent_key(user or address.address, identity)
 
         def remove() -> None:
@@ -195,7 +195,7 @@ class Mc0Door:
     async def stop(self) -> None:
         """Stop reading; contents taken in are still confirmed and answered while the broker answers."""
         self._reading.cancel()
-        await self._bridges.close()
+        await self.bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers.values())))
         self._router.close()
 

@@ -32,7 +32,7 @@ class MicroMessageDoor:
         self.endpoint = ""
         self.peers: set[MicroPeer] = set()
         self._config = config
-        self._bridges = bridges
+        self.bridges = bridges
         self._entrance = door_entrance()
         self._server: TcpServer | None = None
 
@@ -53,7 +53,7 @@ class MicroMessageDoor:
             return
         try:
             user = user_of(self._config, writer)
-            session = self._bridges.admit(PeerAddress.at(writer.get_extra_info("peername"), user))
+            session = self.bridges.admit(PeerAddress.at(writer.get_extra_info("peername"), user))
         except DoorRefusal as unfit:
             refused = MicroSession(MicroRole.SERVER, OFFER, IDENTITY)
             refused.fail(peer_message(unfit))
@@ -72,7 +72,7 @@ class MicroMessageDoor:
         self._entrance.close()
         for peer in self.peers:
             peer.stop_reading()
-        await self._bridges.close()
+        await self.bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers)))
 
 

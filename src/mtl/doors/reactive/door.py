@@ -27,7 +27,7 @@ class ReactiveDoor:
 
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
-        self._bridges = bridges
+        self.bridges = bridges
         self._entrance = door_entrance()
         self._close = _close_nothing
         self.peers: dict[asyncio.Task[None], ReactivePeer] = {}
@@ -41,8 +41,8 @@ class ReactiveDoor:
             websockets = await listen(
                 self._config,
                 address,
-                PeerAuthenticator(self._config, self._bridges.logins.check),
-                self._bridges.admit,
+                PeerAuthenticator(self._config, self.bridges.logins.check),
+                self.bridges.admit,
                 self._admit_websocket,
             )
             self._close, self.endpoint = websockets.close, websockets.endpoint
@@ -62,7 +62,7 @@ class ReactiveDoor:
             link = ReactiveLink(ReactiveRole.SERVER, transport, first)
             try:
                 user = user_of(self._config, writer)
-                session = self._bridges.admit(PeerAddress.at(transport.peer, user))
+                session = self.bridges.admit(PeerAddress.at(transport.peer, user))
             except DoorRefusal as unfit:
                 link.session.send_goodbye(peer_message(unfit))
                 link.flush()
@@ -93,7 +93,7 @@ class ReactiveDoor:
         self._entrance.close()
         tasks = set(self.peers)
         try:
-            await self._bridges.close()
+            await self.bridges.close()
             await asyncio.gather(*(peer.stop() for peer in self.peers.values()))
         except asyncio.CancelledError:  # the time is over
             for peer in self.peers.values():

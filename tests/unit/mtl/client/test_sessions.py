@@ -11,13 +11,13 @@ import pytest
 import mtl
 from mtl.client.control import Call, Outcome
 from mtl.client.opening import Opening
-from mtl.client.pump import Pump
 from mtl.client.sessions import _PARALLEL, ClientSessions
+from mtl.client.writer_part import WriterPart
 from mtl.errors import Refused
 from mtl.wire import control
 from tests.support.memory_network import Bench
 from tests.support.minimal_server import MinimalServer
-from tests.unit.mtl.client.test_pump import GRANTED, OPTIONS
+from tests.unit.mtl.client.test_writer_part import GRANTED, OPTIONS
 
 
 class HoldingServer(MinimalServer):
@@ -71,9 +71,9 @@ class Interrupted:
         self.bench.loop.post(self.sessions.ask(call))
         return call
 
-    def open_writer(self) -> Opening[Pump]:
+    def open_writer(self) -> Opening[WriterPart]:
         opening = self.sessions.open(
-            lambda loop, channel: Pump(loop, channel, OPTIONS), None, self.outcomes.append
+            lambda loop, channel: WriterPart(loop, channel, OPTIONS), None, self.outcomes.append
         )
         self.bench.loop.post(opening.begin)
         self.bench.run()

@@ -17,7 +17,17 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 import mtl
-from mtl.doors.limits import WS_CLOSE_S, WS_FRAGMENTS, WS_PING_S, WS_WRITE
+from mtl.doors.arriving import Arriving
+from mtl.doors.budget import Budget
+from mtl.doors.limits import (
+    DOOR_ARRIVING_FREE,
+    DOOR_ARRIVING_STEP,
+    DOOR_STALL_S,
+    WS_CLOSE_S,
+    WS_FRAGMENTS,
+    WS_PING_S,
+    WS_WRITE,
+)
 from mtl.doors.websocket import WebSocket
 from mtl.errors import Malformed
 from tests.support.virtual_time import idle, in_virtual_time, now
@@ -117,9 +127,15 @@ class Ends:
     """A door's end, and its peer."""
 
     def __init__(
-        self, kind: type[Opened] = Opened, silence: float | None = None, *, half_closes: bool = True
+        self,
+        kind: type[Opened] = Opened,
+        silence: float | None = None,
+        *,
+        half_closes: bool = True,
+        largest: int = LARGEST,
     ) -> None:
-        self.ours = kind(ServerProtocol(state=State.OPEN, max_size=LARGEST), silence)
+        self.ours = kind(ServerProtocol(state=State.OPEN, max_size=largest), silence)
+        self.rest = b""
         self.transport = FakeTransport(self.ours, half_closes=half_closes)
         self.ours.connection_made(self.transport)
         self.peer = ClientProtocol(parse_uri("ws://door"), state=State.OPEN, max_size=None)
@@ -242,6 +258,59 @@ async def test_dropped_input_is_read() -> None:
     ends.peer.send_binary(b"2")
     ends.deliver()
     assert await ends.ours.messages() == []
+
+
+# --- the room for an incomplete message --------------------------------------------------------------------------
+
+
+def begun(ends: Ends, room: Budget) -> None:
+    """A large message begins at a door whose room is bounded."""
+    ends.ours.arriving = Arriving(room, "alice")
+    ends.peer.send_binary(bytes(2 * DOOR_ARRIVING_FREE))
+    octets = b"".join(ends.peer.data_to_send())
+    ends.rest = octets[DOOR_ARRIVING_FREE + 1 :]
+    ends.ours.data_received(octets[: DOOR_ARRIVING_FREE + 1])
+
+
+@in_virtual_time
+async def test_a_large_message_without_room_is_not_read_until_there_is_room() -> None:
+    room = Budget(DOOR_ARRIVING_STEP)
+    first, second = Ends(largest=4 * DOOR_ARRIVING_FREE), Ends(largest=4 * DOOR_ARRIVING_FREE)
+    begun(first, room)
+    begun(second, room)
+    assert (first.is_read(), second.is_read()) == (True, False)
+    first.ours.data_received(first.rest)
+    assert await first.ours.messages() == [bytes(2 * DOOR_ARRIVING_FREE)]
+    await idle()
+    assert second.is_read()
+    assert room.held == DOOR_ARRIVING_STEP
+    second.ours.connection_lost(None)
+    assert room.held == 0
+
+
+@in_virtual_time
+async def test_a_connection_that_is_lost_does_not_wait_for_room() -> None:
+    room = Budget(DOOR_ARRIVING_STEP)
+    first, second = Ends(largest=4 * DOOR_ARRIVING_FREE), Ends(largest=4 * DOOR_ARRIVING_FREE)
+    begun(first, room)
+    begun(second, room)
+    second.ours.connection_lost(None)
+    await idle()
+    assert (room.held, room.waiting) == (DOOR_ARRIVING_STEP, 0)
+
+
+@in_virtual_time
+async def test_a_message_that_stops_arriving_ends_the_connection_and_a_slow_one_does_not() -> None:
+    ends = Ends(largest=4 * DOOR_ARRIVING_FREE)
+    begun(ends, Budget(DOOR_ARRIVING_STEP))
+    for octet in ends.rest[:3]:
+        await asyncio.sleep(0.9 * DOOR_STALL_S)
+        ends.ours.data_received(bytes((octet,)))
+    assert not closes(ends.taken())
+    await asyncio.sleep(1.1 * DOOR_STALL_S)
+    assert closes(ends.taken()) == [CloseCode.TRY_AGAIN_LATER]
+    with pytest.raises(Malformed, match="nothing of a begun message"):
+        await ends.ours.messages()
 
 
 # --- sending ------------------------------------------------------------------------------------------------
