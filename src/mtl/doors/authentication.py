@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 
+from mtl.doors.budget import Budget
 from mtl.doors.config import DoorConfig
 from mtl.doors.identity import Basic, Bearer, Tokens, parse, user_of_certificate
 from mtl.doors.limits import DOOR_LOGINS, DOOR_LOGINS_ADDRESS
@@ -32,28 +30,6 @@ class AccessDenied(Exception):
         self.challenges = challenges
 
 
-class _Places:
-    """The places for password checks. An address has few of them, so that a guesser does not take those of others."""
-
-    def __init__(self) -> None:
-        self._all = asyncio.Semaphore(DOOR_LOGINS)
-        self._of_address: dict[str, asyncio.Semaphore] = {}
-        self._waiting: Counter[str] = Counter()
-
-    @asynccontextmanager
-    async def taken(self, address: str) -> AsyncIterator[None]:
-        """Wait for a place, first among those of the address."""
-        self._waiting[address] += 1
-        own = self._of_address.setdefault(address, asyncio.Semaphore(DOOR_LOGINS_ADDRESS))
-        try:
-            async with own, self._all:
-                yield
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address], self._of_address[address]
-
-
 class PeerAuthenticator:
     """See the module. The Authorization header decides if there is one; otherwise the certificate.
 
@@ -65,7 +41,8 @@ class PeerAuthenticator:
         self._config = config
         self._check = check
         self._tokens = Tokens(Path(config.tokens_file)) if config.tokens_file is not None else None
-        self._places = _Places()
+        self._checks = Budget(DOOR_LOGINS, DOOR_LOGINS_ADDRESS)
+        """Password checks at a time. An address has few of them, so that a guesser does not take those of others."""
 
     async def authenticate(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
         """The user of a peer; None if the door does not authenticate. Raises `AccessDenied`."""
@@ -92,17 +69,19 @@ class PeerAuthenticator:
                 return None
 
     async def _log_in(self, user: str, password: str, address: str) -> str | None:
-        async with self._places.taken(address):
-            try:
-                await self._check(user, password, address)
-            except Refused as refused:
-                if refused.reason != NOT_AUTHORIZED:
-                    raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
-                return None
-            except MtlError as error:
-                raise AccessDenied(
-                    HTTPStatus.SERVICE_UNAVAILABLE, "the broker cannot be reached; try again later"
-                ) from error
+        await self._checks.acquire(1, address)
+        try:
+            await self._check(user, password, address)
+        except Refused as refused:
+            if refused.reason != NOT_AUTHORIZED:
+                raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
+            return None
+        except MtlError as error:
+            raise AccessDenied(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the broker cannot be reached; try again later"
+            ) from error
+        finally:
+            self._checks.release(1, address)
         return user
 
     def _unauthorized(self, words: str) -> AccessDenied:

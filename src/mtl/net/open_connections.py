@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from mtl.net import limits as net_limits
+from mtl.shares import Uses
 
 CONNECTIONS_OPEN = 10_000
 """Connections that one address may have open at the same time: about 3,000 executors behind one address, with three
@@ -74,7 +75,7 @@ class OpenConnections:
             self._most_silent = min(self._most_silent, in_all // 4)
         self._address_of = address_of
         self._addresses: dict[_Key, str] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts = Uses()
         self._silent: dict[str, OrderedDict[_Key, None]] = {}
         """By address, the oldest first."""
         self._silent_count = 0
@@ -93,7 +94,7 @@ class OpenConnections:
             # connection with that descriptor is reported here.
             key = endpoint, descriptor
             self._addresses[key] = address
-            self._counts[address] += 1
+            self._counts.add(address)
             self._silent.setdefault(address, OrderedDict())[key] = None
             self._silent_count += 1
 
@@ -115,9 +116,7 @@ class OpenConnections:
         address = self._addresses.pop((endpoint, descriptor), None)
         if address is None:
             return
-        self._counts[address] -= 1
-        if not self._counts[address]:
-            del self._counts[address]
+        self._counts.remove(address)
 
     def surplus(self) -> list[int]:
         """The descriptors of silent connections that have to be ended: the oldest ones of the addresses with the most.
@@ -135,4 +134,4 @@ class OpenConnections:
         """Whether a connection of this address, which counts already, may stay."""
         if self._in_all is not None and len(self._addresses) > self._in_all:
             return False
-        return self._counts[address] <= self._most
+        return self._counts.of(address) <= self._most

@@ -10,11 +10,12 @@ not counted, since nothing tells when it is sent: each peer may have GROUP octet
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from mtl.net.limits import GROUP, PEERS_KNOWN
+from mtl.shares import Uses
 
 _SETTLED_AT_ONCE = 8
 """Queues that are asked for sent messages before a message is refused."""
@@ -77,11 +78,15 @@ class Outgoing:
     def __init__(self, total: int, share_of: Callable[[str], int | None] = lambda _: None) -> None:
         self._total = total
         self._share_of = share_of
-        self._of_owner: Counter[str] = Counter()
+        self._held = Uses()
         self._queues: dict[PeerQueue, None] = {}
         """The queues with groups in this pool, those first that were not settled for the longest time."""
-        self.octets = 0
         self._most = 0
+
+    @property
+    def octets(self) -> int:
+        """The octets of all owners."""
+        return self._held.used
 
     def has_room(self, owner: str, octets: int, queue: PeerQueue) -> bool:
         """Whether a message of an owner may be sent to a peer."""
@@ -91,7 +96,7 @@ class Outgoing:
         return self._fits(owner, octets, queue)
 
     def _fits(self, owner: str, octets: int, queue: PeerQueue) -> bool:
-        held, mine = self._of_owner[owner], queue.octets
+        held, mine = self._held.of(owner), queue.octets
         if not held or (not mine and octets < 2 * GROUP):
             return True
         free, share = self._total - self.octets, self._share_of(owner)
@@ -103,16 +108,12 @@ class Outgoing:
         """A group is complete. Each call also settles the oldest queue, so that those of disconnected peers leave."""
         self._settle_some(1)
         self._queues.setdefault(queue)
-        self._of_owner[owner] += octets
-        self.octets += octets
+        self._held.add(owner, octets)
         self._most = max(self._most, self.octets)
 
     def release(self, owner: str, octets: int) -> None:
         """A group was sent."""
-        self.octets -= octets
-        self._of_owner[owner] -= octets
-        if not self._of_owner[owner]:
-            del self._of_owner[owner]
+        self._held.remove(owner, octets)
 
     def most(self) -> int:
         """The most unsent octets since the last call."""

@@ -9,7 +9,6 @@ opened it.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from mtl import limits
@@ -25,6 +24,7 @@ from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.profiles import PROFILES
 from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.shares import Uses
 from mtl.wire import control
 
 
@@ -62,7 +62,7 @@ class Sessions:
         self._by_id: dict[str, Session] = {}
         self._by_token: dict[str, Session] = {}
         self._by_identity: dict[bytes, Session] = {}
-        self._of_principal: Counter[str] = Counter()
+        self._of_principal = Uses()
 
     def find(self, identity: bytes, origin: Origin, request: control.Request) -> Session:
         """The session of a request; a new one in state NEW when the request has none.
@@ -93,7 +93,7 @@ class Sessions:
         if len(self._by_id) >= broker_limits.MAX_SESSIONS:
             self._evict()
         self._by_id[session.id] = session
-        self._of_principal[session.principal] += 1
+        self._of_principal.add(session.principal)
         self._by_token[session.token] = session
         self._by_identity[session.identity] = session
 
@@ -111,7 +111,7 @@ class Sessions:
         """Make room for one more session of this principal. At its quota its longest silent session without leases
         ends. Raises `Refused` 403 if all its sessions have leases.
         """
-        used = self._of_principal[principal]
+        used = self._of_principal.of(principal)
         limit = self._quotas.limit(principal, Quota.SESSIONS)
         if limit is None or used < limit:
             return
@@ -125,13 +125,13 @@ class Sessions:
     def _belongs(self, session: Session, principal: str) -> None:
         """Make a session the principal's, and count it if it is kept."""
         if session.id in self._by_id:
-            self._of_principal[session.principal] -= 1
-            self._of_principal[principal] += 1
+            self._of_principal.remove(session.principal)
+            self._of_principal.add(principal)
         session.principal = principal
 
     def _end(self, session: Session) -> None:
         if self._by_id.pop(session.id, None) is not None:
-            self._of_principal[session.principal] -= 1
+            self._of_principal.remove(session.principal)
         self._by_token.pop(session.token, None)
         if self._by_identity.get(session.identity) is session:
             del self._by_identity[session.identity]

@@ -5,7 +5,6 @@ PROTOCOL.md 3. A bound lease lives while frames of its flow arrive, and for `unb
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 from mtl.broker import limits as broker_limits
@@ -15,6 +14,7 @@ from mtl.broker.quotas.pools import Pool
 from mtl.broker.quotas.quotas import Quota, Quotas
 from mtl.errors import Refused
 from mtl.protocol import states
+from mtl.shares import Uses
 from mtl.wire import commands
 from mtl.wire.control import OVERLOADED
 
@@ -32,7 +32,7 @@ class Leases:
         self._by_token: dict[str, Lease] = {}
         self._ending: dict[str, Callable[[], None]] = {}
         self._unbinding: dict[str, Callable[[], None]] = {}
-        self._of_session: Counter[str] = Counter()
+        self._of_session = Uses()
         self._pool, self._names = Pool(quotas, Quota.LEASES), Pool(quotas, Quota.LEASED_NAMES)
         self._requested: dict[RequestKey, Lease] = {}
         """The live leases whose clients gave them an id."""
@@ -49,7 +49,7 @@ class Leases:
         former = self._requested.get(repeats) if repeats is not None else None
         self._pool.check(principal, int(former is None))
         self._names.check(principal, names - (len(former.terms.resources) if former is not None else 0))
-        if former is None and self._of_session[session] >= broker_limits.MAX_LEASES_PER_SESSION:
+        if former is None and self._of_session.of(session) >= broker_limits.MAX_LEASES_PER_SESSION:
             raise Refused(
                 503,
                 OVERLOADED,
@@ -59,7 +59,7 @@ class Leases:
 
     def in_use(self, session: str) -> bool:
         """Whether a session has live leases."""
-        return self._of_session[session] > 0
+        return self._of_session.of(session) > 0
 
     def grant(
         self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
@@ -78,7 +78,7 @@ class Leases:
         owner = self._quotas.owner(lease.terms.principal)
         self._pool.add(owner)
         self._names.add(owner, len(lease.terms.resources))
-        self._of_session[lease.terms.session] += 1
+        self._of_session.add(lease.terms.session)
         self._ending[lease.terms.token] = ended
         if unbound is not None:
             self._unbinding[lease.terms.token] = unbound
@@ -96,9 +96,7 @@ class Leases:
         owner = self._quotas.owner(lease.terms.principal)
         self._pool.remove(owner)
         self._names.remove(owner, len(lease.terms.resources))
-        self._of_session[lease.terms.session] -= 1
-        if not self._of_session[lease.terms.session]:
-            del self._of_session[lease.terms.session]
+        self._of_session.remove(lease.terms.session)
         self.unbind(lease)
         self._unbinding.pop(lease.terms.token, None)
         self._ending.pop(lease.terms.token)()

@@ -109,4 +109,4 @@ async def test_an_address_leaves_places_for_others() -> None:
         assert begun.count("slow") == DOOR_LOGINS_ADDRESS
         hold.set()
     assert begun.count("slow") == 3 * DOOR_LOGINS
-    assert not authenticator._places._of_address
+    assert authenticator._checks.held == 0

@@ -61,7 +61,7 @@ class Setting:
     def await_open(self, count: int) -> None:
         """Poll until this address has this number of connections."""
         until = time.monotonic() + PATIENCE_MS / 1000
-        while self.sockets._opened._counts["127.0.0.1"] != count:
+        while self.sockets._opened._counts.of("127.0.0.1") != count:
             assert time.monotonic() < until, "a connection was not told of"
             self.sockets.poll(100)
 

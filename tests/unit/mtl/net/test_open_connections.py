@@ -28,10 +28,10 @@ def test_a_descriptor_is_one_connection() -> None:
     opened.opened("here", 1)
     addresses[1] = "b"
     opened.opened("here", 1)
-    assert opened._counts == {"b": 1}
+    assert opened._counts._of_owner == {"b": 1}
     opened.opened("there", 1)
     opened.ended("here", 1)
-    assert opened._counts == {"b": 1}
+    assert opened._counts._of_owner == {"b": 1}
 
 
 def test_a_closed_connection_does_not_count() -> None:
@@ -46,7 +46,7 @@ def test_addresses_without_connections_leave_no_state() -> None:
         opened.opened("here", 1)
         opened.ended("here", 1)
     assert opened.admits("b")
-    assert (dict(opened._addresses), dict(opened._counts)) == ({}, {})
+    assert (dict(opened._addresses), dict(opened._counts._of_owner)) == ({}, {})
 
 
 def test_the_address_of_a_peer_is_found() -> None:
@@ -83,7 +83,7 @@ def test_the_oldest_silent_connections_of_the_busiest_address_end() -> None:
     assert opened.surplus() == [], "each is reported once"
     for descriptor in (1, 2, 3):
         opened.ended("here", descriptor)
-    assert opened._counts == {"quiet": 1, "busy": 3}
+    assert opened._counts._of_owner == {"quiet": 1, "busy": 3}
 
 
 def test_connections_that_sent_something_are_not_silent() -> None:
@@ -93,7 +93,7 @@ def test_connections_that_sent_something_are_not_silent() -> None:
     assert opened.surplus() == []
     opened.ended("here", 2)
     opened.ended("here", 0)
-    assert (opened._silent_count, opened._counts) == (3, {"a": 4})
+    assert (opened._silent_count, opened._counts._of_owner) == (3, {"a": 4})
 
 
 def test_an_address_leaves_a_quarter_of_all_connections_to_the_others() -> None:
