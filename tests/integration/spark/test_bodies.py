@@ -13,6 +13,7 @@ import mtl
 import mtl.testing
 from tests.support.contents import publish, visible
 from tests.support.queries import forget_commit, run_now
+from tests.support.texts import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,9 +130,7 @@ def test_modes_for_bad_bodies(
     dropped = read(spark, broker, resource, "id bigint", mode="DROPMALFORMED")
     assert [row.id for row in dropped.collect()] == [1, 2]
     failing = read(spark, broker, resource, "id bigint", mode="FAILFAST")
-    with pytest.raises(
-        PySparkException, match=rf"content 2 of resource '{resource}' is not json of the schema"
-    ):
+    with pytest.raises(PySparkException, match=in_order("content 2", f"'{resource}'", "json")):
         failing.collect()
 
 
@@ -168,5 +167,5 @@ def test_a_missing_or_impossible_schema_is_an_error(
     reader = spark.read.format("mtl").options(endpoint=broker.endpoint, resources=resource, bodyFormat="json")
     with pytest.raises(PySparkException, match="bodyFormat=json needs a schema"):
         reader.load()
-    with pytest.raises(PySparkException, match="a type that bodies cannot hold; parse_json makes variants"):
+    with pytest.raises(PySparkException, match=in_order("type", "parse_json")):
         reader.schema("v variant").load().collect()

@@ -19,6 +19,7 @@ from mtl.log.queries import Chunk, Contents, NewestTime, Range, RangeFrom
 from mtl.log.reader import LogReader
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of, read_all
+from tests.support.texts import in_order
 
 BODY = bytes(range(200))
 
@@ -342,7 +343,7 @@ def test_wrong_octets_are_never_returned_as_a_chunk(twin: FaultyDisk, *, sealed:
     reader = forgetful(log)
     file = twin.open(f"{LOG}/00000000000000000001.segment", "write")
     file.writev([file.pread(second.stored, second.offset)], first.offset)
-    with pytest.raises(Damaged, match="its header does not verify; contents 1 to 2 are affected"):
+    with pytest.raises(Damaged, match=in_order("header", "1 to 2")):
         reader.snapshot().place(first) if placed else reader.snapshot().read(first)
     assert bytes(reader.snapshot().read(second)) == BODY[::-1]
 
@@ -370,7 +371,7 @@ def test_a_sealed_segment_that_is_too_short_is_damage(twin: FaultyDisk) -> None:
     filled_log(twin).close()
     twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
     reader = reopened(twin)
-    with pytest.raises(Damaged, match=r"500 octets instead of 1024; contents 3 to 6 are affected"):
+    with pytest.raises(Damaged, match=in_order(500, 1024, "3 to 6")):
         reader.snapshot().find(1)
     assert reader.snapshot().find(7) is not None
 
@@ -380,9 +381,7 @@ def test_a_missing_sealed_segment_is_damage(twin: FaultyDisk) -> None:
     twin.unlink(f"{LOG}/00000000000000000007.segment")
     reader = reopened(twin)
     assert reader.snapshot().find(6) is not None, "contents before it are intact"
-    with pytest.raises(
-        Damaged, match=r"contents 7 to 12 should be there .6 in all., but their segments are missing"
-    ):
+    with pytest.raises(Damaged, match=in_order("7 to 12", 6, "missing")):
         reader.snapshot().find(8)
 
 
@@ -438,7 +437,7 @@ def test_a_segment_that_was_cut_after_a_read_is_damage(twin: FaultyDisk) -> None
     assert ref is not None
     reader.snapshot().read(ref)
     twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + 70)
-    with pytest.raises(Damaged, match="the file ends too early; contents 3 to 4 are affected"):
+    with pytest.raises(Damaged, match=in_order("too early", "3 to 4")):
         reader.snapshot().read(ref)
     first = reader.snapshot().find(1)
     assert first is not None

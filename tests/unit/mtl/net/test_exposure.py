@@ -6,6 +6,7 @@ import pytest
 
 from mtl.errors import OptionError
 from mtl.net.exposure import check_exposure, is_local
+from tests.support.texts import in_order
 
 
 @pytest.mark.parametrize(
@@ -29,10 +30,8 @@ def test_a_loopback_address_is_local(host: str, local: bool) -> None:
 
 
 def test_credentials_and_encryption_are_necessary() -> None:
-    with pytest.raises(OptionError, match=r"^tcp://x:1 .* clients need no credentials; set users, listen on"):
+    with pytest.raises(OptionError, match=in_order("tcp://x:1", "credentials", "users")):
         check_exposure("tcp://x:1", "users", "a key")
-    with pytest.raises(
-        OptionError, match=r"^tcp://x:1 .* nothing is encrypted; set a key, listen on .*insecure"
-    ):
+    with pytest.raises(OptionError, match=in_order("tcp://x:1", "encrypted", "a key", "insecure")):
         check_exposure("tcp://x:1", None, "a key")
     check_exposure("tcp://x:1", None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from mtl.errors import Damaged, MtlError, StorageFailed, StorageFull
 from mtl.storage.database import VERSION, format_problem, named, open_database
+from tests.support.texts import in_order
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -84,4 +86,4 @@ def test_a_reached_limit_of_file_sizes_is_named(
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
     found = str(named(str(tmp_path / "broker.db"), error))
-    assert ("a file of this process may have 1,000,000 octets (ulimit -f" in found) == is_named
+    assert bool(re.search(in_order("1,000,000 octets", "ulimit -f"), found)) == is_named

@@ -14,6 +14,7 @@ from mtl.limits import MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch
 from pyspark_mtl.rows.frames import ROWS, ROWS_WITH_PROPERTIES, contents, gathered, rows, split
+from tests.support.texts import in_order
 
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
 
@@ -175,7 +176,7 @@ def test_splitting_makes_as_few_packs_as_possible() -> None:
 
 
 def test_a_body_above_the_limit_is_an_error_with_its_size() -> None:
-    with pytest.raises(ContentTooLarge, match="a content of 5 octets is above the broker's limit of 4"):
+    with pytest.raises(ContentTooLarge, match=in_order("5 octets", 4)):
         next(split(pack([b"1", b"12345"]), 4, 100))
 
 

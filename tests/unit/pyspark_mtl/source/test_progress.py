@@ -16,6 +16,7 @@ from pyspark_mtl.options.kinds import ReadPosition
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.offsets import INITIAL, Offset, Position, between
 from pyspark_mtl.source.progress import WAIT_S, Progress
+from tests.support.texts import in_order
 
 
 @dataclass
@@ -287,9 +288,7 @@ def test_contents_removed_before_the_query_read_them_are_a_loss() -> None:
 
 def test_a_recreated_resource_is_a_loss_and_then_read_from_its_start() -> None:
     broker, start = FakeBroker({"a": Log(9, incarnation="i2")}), Offset({"a": Position("i1", 5)})
-    with pytest.raises(
-        DataLoss, match=r"was deleted and created again.*; or the options name another broker"
-    ):
+    with pytest.raises(DataLoss, match=in_order("created again", "another broker")):
         advance(query(broker), start)
     end = advance(query(broker, failOnDataLoss="false"), start)
     assert end.resources == {"a": Position("i2", 9, 1)}
@@ -310,7 +309,7 @@ def test_a_deleted_resource_of_a_pattern_is_a_loss_or_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     start = Offset({"a": Position("i1", 9), "b": Position("i1", 5, 1), "elsewhere": Position("j", 7)})
-    with pytest.raises(DataLoss, match="resource 'b' was deleted: its contents from 5 on, if any, are gone"):
+    with pytest.raises(DataLoss, match=in_order("'b'", "deleted", 5)):
         advance(query(FakeBroker({"a": Log(9)}), resourcePattern="[ab]"), start)
     broker = FakeBroker({"a": Log(9)})
     forgiving = query(broker, resourcePattern="[ab]", failOnDataLoss="false")

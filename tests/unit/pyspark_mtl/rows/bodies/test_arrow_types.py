@@ -11,6 +11,7 @@ import pytest
 from pyspark_mtl.rows.bodies.arrow_types import READABLE, check
 from pyspark_mtl.rows.bodies.from_arrow import FromArrow
 from pyspark_mtl.rows.bodies.shape import LEAVES
+from tests.support.texts import in_order
 
 DECIMAL = pa.decimal128(10, 2)
 UTC = pa.timestamp("us", "UTC")
@@ -122,9 +123,7 @@ def test_a_value_that_would_change_makes_the_body_bad(column: Any, kind: Any) ->
 def test_the_place_of_a_column_is_named() -> None:
     found = pa.struct([("a", pa.list_(pa.map_(pa.string(), pa.string())))])
     wanted = pa.struct([("a", pa.list_(pa.map_(pa.string(), pa.int64())))])
-    with pytest.raises(
-        ValueError, match=r"the column 'x\.a\.element\.value' of type string cannot be read as int64"
-    ):
+    with pytest.raises(ValueError, match=in_order("'x.a.element.value'", "string", "int64")):
         check(found, wanted, "x")
 
 
