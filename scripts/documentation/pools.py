@@ -208,6 +208,7 @@ NOT_FILLED: Final = frozenset({
     "queues.QUEUE_DELIVERIES",
     "net.MAX_SOCKETS",
     "net.ZERO_COPY",
+    "net.VIEWED",
     "net.MESSAGE_OVERHEAD",
     "net.DESCRIPTORS",
     "net.OTHER_FILES",

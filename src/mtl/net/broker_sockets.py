@@ -172,8 +172,8 @@ class BrokerSockets:
 
     def commands(self, port: Port, *, alone: bool = False) -> Iterator[dict[bytes, Burst]]:
         """The waiting data commands in batches, by the identity of their peer. On the packed port a batch is one
-        command (a pack takes long to handle), and bodies are views. `alone`: read only one command, because probably no
-        other one waits and finding that out costs an exception; if others wait, the next poll finds them.
+        command (a pack takes long to handle), and large bodies are views. `alone`: read only one command, because
+        probably no other one waits and finding that out costs an exception; if others wait, the next poll finds them.
         """
         left, packed = net_limits.DRAIN_MESSAGES, port is Port.PACKED
         while left > 0 and (

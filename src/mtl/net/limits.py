@@ -50,6 +50,10 @@ BURST_BODIES = 4 << 20
 """Octets of bodies read in one batch. INBOUND_OCTETS is checked between batches; 1,000 bodies of MAX_CONTENT would be
 4 GiB. One body is always read."""
 
+VIEWED = 8 << 10
+"""Packs from this number of octets on are received without copying. libzmq reads this much at a time, and smaller
+messages share the memory of one such read: each of 400 octets that is kept kept 9 KiB."""
+
 QUEUED_OCTETS = 16 << 20
 """Octets that libzmq holds for one peer of a socket with long queues (replies, plain contents): its high-water mark
 counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One message is always accepted."""

@@ -187,10 +187,10 @@ class RouterSocket:
         return [frame.bytes for frame in frames], Origin(_address(frames[-1]), _connection(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
-        """Up to `most` waiting messages as commands, by the identity of their peer, in order; `view`: the bodies are
-        views of libzmq's memory. It ends early after BURST_HEADERS octets of headers, which take time to decode, or
-        BURST_BODIES octets of bodies, which take memory. Messages with more or fewer than two frames after the identity
-        are dropped and counted (MTL-110).
+        """Up to `most` waiting messages as commands, by the identity of their peer, in order; `view`: bodies of VIEWED
+        octets and more are views of libzmq's memory. It ends early after BURST_HEADERS octets of headers, which take
+        time to decode, or BURST_BODIES octets of bodies, which take memory. Messages with more or fewer than two frames
+        after the identity are dropped and counted (MTL-110).
 
         This runs for every content, and a `zmq.Frame`, which knows whether more follow, costs as much as three frames
         as bytes. So after a peer's first message only the third frame is a `zmq.Frame`: if it is the last one, the
@@ -229,7 +229,8 @@ class RouterSocket:
             octets += len(header)
             weight += len(body)
             burst.headers.append(header)
-            burst.bodies.append(body.buffer if view else body.bytes)
+            viewed = view and len(body) >= net_limits.VIEWED
+            burst.bodies.append(body.buffer if viewed else body.bytes)
         for identity, last in lasts.items():
             if _connection(last) != bursts[identity].connection:
                 self.mixed += len(bursts.pop(identity).headers)

@@ -258,7 +258,9 @@ class MemoryEngine:
             check(chunk)
         self._make_room(sum(chunk.size + OVERHEAD for chunk in chunks))
         time, set_back = _stamp(kept, action.now_us)
-        grown = [_add(kept, chunk.count, bytes(chunk.body), time) for chunk in chunks]
+        grown = [
+            _add(kept, chunk.count, memoryview(chunk.body).cast("B").toreadonly(), time) for chunk in chunks
+        ]
         self._memory.count(kept, sum(chunk.ref.stored for chunk in grown))
         for run in (run for chunk in chunks for run in chunk.runs):
             kept.numbers[run.writer] = max(kept.numbers.get(run.writer, 0), run.first + run.count - 1)
@@ -337,7 +339,7 @@ def _stamp(kept: _KeptLog, now_us: int) -> tuple[int, tuple[SetBack, ...]]:
     return time, (SetBack(kept.next, time),)
 
 
-def _add(kept: _KeptLog, count: int, body: bytes, time_us: int) -> KeptChunk:
+def _add(kept: _KeptLog, count: int, body: memoryview, time_us: int) -> KeptChunk:
     stored = len(body) + OVERHEAD
     ref = ChunkRef(kept.next, count, time_us, len(body), stored, kept.next, kept.offset, 0)
     chunk = KeptChunk(ref, body)

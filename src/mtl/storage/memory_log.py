@@ -29,7 +29,7 @@ class KeptChunk:
     """A chunk and its body, which nothing changes."""
 
     ref: ChunkRef
-    body: bytes
+    body: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class MemorySnapshot:
 
     def read(self, ref: ChunkRef) -> Chunk:
         """A chunk with its body."""
-        return Chunk(ref, memoryview(self._chunks[bisect_left(self._bases, ref.base)].body))
+        return Chunk(ref, self._chunks[bisect_left(self._bases, ref.base)].body)
 
     def _at_time(self, us: int, now_us: int) -> ChunkRef | None:
         def search(low: int, high: int) -> ChunkRef | None:

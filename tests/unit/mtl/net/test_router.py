@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -18,6 +19,7 @@ from mtl.net.outgoing import Account, Outgoing
 from mtl.net.pace import Pace
 from mtl.net.router import BindFailed, RouterSocket, SendOutcome, seed_identities
 from mtl.net.zap import ZapHandler
+from tests.hostile.harness import own_memory
 from tests.support.cutting_proxy import HERE, CuttingProxy
 from tests.support.zmtp import RawPeer
 
@@ -130,8 +132,28 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
     while not commands:
         for burst in at.router.receive_commands(10, view=view).values():
             commands += zip(burst.headers, map(bytes, burst.bodies), strict=True)
-            assert isinstance(burst.bodies[0], memoryview if view else bytes)
     assert (commands, at.router.misframed) == ([(b"header", b"body")], len(wrong))
+
+
+@pytest.mark.parametrize("view", [True, False])
+def test_large_bodies_are_received_without_a_copy(at: Setting, view: bool) -> None:
+    sizes = {1: bytes, net_limits.VIEWED - 1: bytes, net_limits.VIEWED: memoryview if view else bytes}
+    for size, kind in sizes.items():
+        at.send(b"header", bytes(size))
+        (burst,) = at.router.receive_commands(1, view=view).values()
+        assert (len(burst.bodies[0]), type(burst.bodies[0])) == (size, kind)
+
+
+def test_a_small_body_keeps_no_other_memory(at: Setting) -> None:
+    """Bodies that come one by one and are kept, as in the cache of a log's newest packs."""
+    kept: list[object] = []
+    before = 0.0
+    for number in range(3_000):
+        at.send(b"header", bytes(400))
+        kept += at.router.receive_commands(1, view=True).values()
+        if number == 1_000:
+            before = own_memory(os.getpid())
+    assert own_memory(os.getpid()) - before < 8
 
 
 @pytest.mark.requirement("MTL-110")
