@@ -41,11 +41,12 @@ class Setting:
         self.peers: list[zmq.Socket[bytes]] = []
         self.peer = self.dealer()
 
-    def dealer(self, identity: bytes = b"") -> zmq.Socket[bytes]:
+    def dealer(self, identity: bytes = b"", *, hwm: int = 1_000) -> zmq.Socket[bytes]:
         """A peer whose handshake is over."""
         peer = self.context.socket(zmq.DEALER)
         self.peers.append(peer)
         peer.set(zmq.LINGER, 0)
+        peer.set(zmq.RCVHWM, hwm)
         if identity:
             peer.set(zmq.IDENTITY, identity)
         peer.connect(self.router.endpoint)
@@ -420,7 +421,11 @@ def test_small_messages_count_in_groups_and_leave_the_count_when_they_are_read(a
 @pytest.mark.parametrize("size", [0, 10, ZERO_COPY])
 def test_without_room_for_its_owner_nothing_is_sent(at: Setting, size: int) -> None:
     full = Outgoing(0)
+    at.peer = at.dealer(hwm=1)
     identity, account = at.identity(), Account(full, "me")
+    many = 400  # more than the buffers of the system hold, so that libzmq sends nothing of what follows
+    before = at.router.send_commands(identity, [b"before"] * many, [bytes(ZERO_COPY)] * many, ACCOUNT)
+    assert before == (many, SendOutcome.OK)
     sent = 0
     while at.router.send_command(identity, b"header", bytes(size), account) is SendOutcome.OK:
         sent += 1
@@ -428,6 +433,8 @@ def test_without_room_for_its_owner_nothing_is_sent(at: Setting, size: int) -> N
     assert not at.router.has_room(identity, ZERO_COPY, account)
     assert at.router.send_commands(identity, [b"header"], [bytes(GROUP)], account) == (0, SendOutcome.FULL)
     assert at.router.send_command(identity, b"other", b"", ACCOUNT) is SendOutcome.OK
+    for _ in range(many):
+        assert at.peer.recv_multipart()[0] == b"before"
     for _ in range(sent):
         assert at.peer.recv_multipart() == [b"header", bytes(size)]
     assert at.peer.recv_multipart() == [b"other", b""]
