@@ -169,8 +169,9 @@ then the peer is disconnected. A broker confirms contents within milliseconds, a
 MC0_REFUSED_S = 1.0
 """mc0: how long a refused peer keeps its connection: until it has read the ERROR."""
 
-MC0_BACKLOG = 10_000
-"""mc0: answers that wait for one peer's full queue; above it the peer does not read and is disconnected."""
+MC0_BACKLOG = 4 << 20
+"""mc0: octets of answers that wait for one peer's full queue, each with ARRIVAL_OVERHEAD: about 8,000 short ones, but
+an answer repeats the ID of its request, which may have 64 KiB. Above it the peer does not read and is disconnected."""
 
 MC0_ABSENT = 1_000
 """mc0: remembered identities of disconnected silent peers, up to 255 octets each; as many as DOOR_SESSIONS, a quarter

@@ -16,6 +16,7 @@ from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.peer_session import PeerSession, Subscription
 from mtl.doors.runs import ContentRun
 from mtl.errors import MtlError
+from mtl.limits import ARRIVAL_OVERHEAD
 from mtl.net.router import SendOutcome
 
 
@@ -67,6 +68,7 @@ class Mc0Peer:
         self._run: ContentRun | None = None
         self._ids: list[str | None] = []
         self._backlog: deque[list[bytes]] = deque()
+        self._backlog_octets = 0
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -215,7 +217,8 @@ class Mc0Peer:
         frames = encode(message, delimited=self._delimited)
         if not self._try_send(frames) and not self._lost:
             self._backlog.append(frames)
-            if len(self._backlog) > MC0_BACKLOG:
+            self._backlog_octets += _octets(frames)
+            if self._backlog_octets > MC0_BACKLOG:
                 self._end_slow()
             elif self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
@@ -224,7 +227,9 @@ class Mc0Peer:
         self._retry = None
         backlog, self._backlog = self._backlog, deque()
         while backlog and self._try_send(backlog[0]):
-            backlog.popleft()
+            self._backlog_octets -= _octets(backlog.popleft())
+        if self._lost:
+            return
         self._backlog = backlog
         if backlog and not self._ended:
             self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
@@ -299,6 +304,7 @@ class Mc0Peer:
                 task.cancel()
         self._subscriptions.clear()
         self._backlog.clear()
+        self._backlog_octets = 0
 
     async def stop(self) -> None:
         """End, and wait until everything has ended."""
@@ -321,3 +327,8 @@ class Mc0Peer:
             self.inbox.get_nowait().handled()
         self._peer.end()
         self._report_end()
+
+
+def _octets(frames: list[bytes]) -> int:
+    """The memory of an answer that waits."""
+    return ARRIVAL_OVERHEAD + sum(map(len, frames))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -32,14 +33,14 @@ class Sent:
         return SendOutcome.OK
 
 
-def new_peer() -> tuple[Mc0Peer, ConfirmingBridge, Sent]:
+def new_peer(given_up: Callable[[], None] = lambda: None) -> tuple[Mc0Peer, ConfirmingBridge, Sent]:
     bridge, sent = ConfirmingBridge(), Sent()
     peer = Mc0Peer(
         bridge.session,
         sent,
         clock=lambda: 0.0,
         gone=lambda: None,
-        given_up=lambda: None,
+        given_up=given_up,
         absent=False,
     )
     return peer, bridge, sent
@@ -105,6 +106,37 @@ async def test_answers_wait_in_order_for_a_full_queue() -> None:
     await until(lambda: len(sent.messages) == 2)
     assert [message.headers[ID] for message in sent.messages] == ["1", "2"]
     assert sent.full == 0
+    await peer.stop()
+
+
+@pytest.mark.parametrize(("octets", "answers"), [(1, 9_000), (60_000, 100)])
+@in_loop
+async def test_a_peer_that_reads_no_answers_is_disconnected(octets: int, answers: int) -> None:
+    """An answer repeats the ID of its request, so answers are counted by their octets."""
+    ends: list[str] = []
+    peer, _, sent = new_peer(lambda: ends.append("given up"))
+    sent.full = sys.maxsize
+    noop = encode(Mc0Message(Verb.NOOP, {ID: "n" * octets}))
+    peer.inbox.put_nowait(Batch([noop] * (answers // 2)))
+    await until(peer.inbox.empty)
+    assert not ends
+    peer.inbox.put_nowait(Batch([noop] * (answers // 2)))
+    await until(lambda: bool(ends))
+    sent.full = 0
+    assert sent.messages == []
+    await peer.stop()
+
+
+@in_loop
+async def test_the_answers_to_a_lost_peer_are_dropped() -> None:
+    peer, _, sent = new_peer()
+    sent.full = 3
+    peer.inbox.put_nowait(Batch([encode(Mc0Message(Verb.NOOP, {ID: "1"}))] * 3))
+    sent.on_message = peer.connection_lost
+    await until(lambda: len(sent.messages) == 1)
+    sent.on_message = bool
+    await until(lambda: peer._retry is None)
+    assert not peer._backlog
     await peer.stop()
 
 
