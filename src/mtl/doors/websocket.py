@@ -64,6 +64,7 @@ class WebSocket(asyncio.Protocol):
         self._receives = True
         self._messages: list[str | bytes] = []
         self._fragments: list[BytesLike] = []
+        self._fragment_octets = 0
         self._incomplete = 0
         """Octets since the last whole message."""
         self.arriving: Arriving | None = None
@@ -119,7 +120,7 @@ class WebSocket(asyncio.Protocol):
         if self._receives:
             self._receives = False
             self._wrong = wrong
-            self._fragments.clear()
+            self._drop_fragments()
             self._readable.set()
 
     def drop_input(self) -> None:
@@ -131,7 +132,6 @@ class WebSocket(asyncio.Protocol):
         self._update_reading()
 
     def _receive_frame(self, frame: Frame) -> None:
-        self._incomplete = sum(map(len, self._fragments))
         if frame.opcode in _DATA:
             if self._receives:
                 self._receive_fragment(frame)
@@ -145,18 +145,20 @@ class WebSocket(asyncio.Protocol):
         elif not self._writable.is_set():  # the pongs of a peer that does not read must not pile up
             self._pongs_unsent = True
             self._update_reading()
+        self._incomplete = self._fragment_octets
 
     def _receive_fragment(self, frame: Frame) -> None:
         octets: BytesLike = frame.data
         if not frame.fin or self._fragments:
             self._is_text = self._is_text if self._fragments else frame.opcode is Opcode.TEXT
             self._fragments.append(octets)
+            self._fragment_octets += len(octets)
             if len(self._fragments) > WS_FRAGMENTS:
                 self._refuse(CloseCode.MESSAGE_TOO_BIG, f"a message has {WS_FRAGMENTS} fragments at most")
             if not frame.fin or not self._receives:
                 return
             octets = b"".join(self._fragments)
-            self._fragments.clear()
+            self._drop_fragments()
         else:
             self._is_text = frame.opcode is Opcode.TEXT
         try:
@@ -165,6 +167,10 @@ class WebSocket(asyncio.Protocol):
             self._refuse(CloseCode.INVALID_DATA, "a text message is UTF-8")
         self._readable.set()
         self._update_reading()
+
+    def _drop_fragments(self) -> None:
+        self._fragments.clear()
+        self._fragment_octets = 0
 
     def _refuse(self, code: CloseCode, words: str) -> None:
         self._close_sent = True

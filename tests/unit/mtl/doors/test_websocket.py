@@ -6,6 +6,7 @@ import ast
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from time import process_time
 from typing import Any, cast
 
 import pytest
@@ -191,6 +192,17 @@ async def test_fragments_are_joined() -> None:
         ends.peer.send_continuation(others[-1], fin=True)
         ends.deliver()
         assert await ends.ours.messages() == [b"".join(fragments).decode()]
+
+
+@in_virtual_time
+async def test_the_cost_of_a_fragment_does_not_grow_with_their_number() -> None:
+    def cost(messages: int, fragments: int) -> float:
+        octets = b"\x02\x80\0\0\0\0" + b"\0\x80\0\0\0\0" * (fragments - 2) + b"\x80\x80\0\0\0\0"
+        ends, began = Ends(), process_time()
+        ends.ours.data_received(octets * messages)
+        return process_time() - began
+
+    assert min(cost(1, 4000) for _ in range(3)) < 5 * min(cost(100, 40) for _ in range(3))
 
 
 @in_virtual_time
