@@ -87,6 +87,13 @@ class OpenReader(Case):
         self.connection.reader(self.resource).close()
 
 
+class OpenHolder(Case):
+    """The holder of a group: the next one takes the group over from one that was interrupted."""
+
+    def call(self) -> None:
+        self.connection.reader(self.resource, group="g").close()
+
+
 class OpenWriter(Case):
     def call(self) -> None:
         self.connection.writer(self.resource, name="one").close()
@@ -333,6 +340,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "create": Create,
     "connect": Connect,
     "reader": OpenReader,
+    "holder": OpenHolder,
     "writer": OpenWriter,
     "consumer": OpenConsumer,
     "blocks": Blocks,

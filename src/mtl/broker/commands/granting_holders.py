@@ -46,10 +46,10 @@ class HolderGrants:
             holdings = {name: _nameless(caller, *start) for name, start in starts.items()}
             return self._grant(terms, starts, holdings, unheld)
         group = request.group
-        for name in starts:
-            self._cursors.check((caller.vhost, group, name), caller.session)
-        wanted = {(caller.vhost, group, name): start for name, start in starts.items()}
         holder = request.holder or caller.session
+        for name in starts:
+            self._cursors.check((caller.vhost, group, name), caller.session, holder)
+        wanted = {(caller.vhost, group, name): start for name, start in starts.items()}
         held, refused_ = await self._cursors.hold_all(wanted, caller.session, caller.principal, holder)
         for (_, _, name), error in refused_.items():
             if isinstance(error, Fenced):

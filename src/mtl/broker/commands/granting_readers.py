@@ -118,7 +118,7 @@ class ReaderGrants:
             unstored = CursorRecord(caller.vhost, "", resource.name, resource.record.incarnation, start)
             return Holding(Cursor(unstored)) if request.holder is not None else None
         key = (caller.vhost, request.group, resource.name)
-        self._cursors.check(key, caller.session, request.epoch)
+        self._cursors.check(key, caller.session, request.holder or caller.session, request.epoch)
         if request.epoch is not None and request.holder is None:  # a member
             return None
         start = _start(resource, request, self._cursors.get(key))

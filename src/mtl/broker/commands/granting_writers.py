@@ -148,7 +148,7 @@ class WriterGrants:
         record = await self._writer_names.open(
             terms.vhost, name, terms.session, terms.principal, holder, request.epoch
         )
-        self._writer_names.fence(record, terms.session)
+        self._writer_names.fence(record)
         intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
         await gather([x.withdraw(record.id) for x in intakes if x.numbers.has_writer(record.id)])
         return self._named(terms, request, record)

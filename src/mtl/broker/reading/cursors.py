@@ -117,8 +117,8 @@ class Cursors:
         self._flushed: Outcome[None] = Outcome()
         self._unflushed: StorageError | None = None
         self._leases = leases
-        self._fenced: dict[str, dict[CursorKey, str]] = {}
-        """The cursors that each control session has lost, with the reason."""
+        self._fenced: dict[str, dict[CursorKey, tuple[str, str]]] = {}
+        """The cursors that each control session has lost: the last holder that lost it, and the reason."""
         self._deleting: dict[CursorKey, None] = {}
 
     # --- opening --------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Cursors:
 
     def _hold(self, key: CursorKey, session: str, holder: str) -> int:
         """Note the holder of an open cursor; the epoch of its holding."""
-        self.check(key, session)
+        self.check(key, session, holder)
         if key in self._deleting:
             raise _being_deleted(key)
         cursor = self._cursors[key]
@@ -290,13 +290,17 @@ class Cursors:
         cursor.holding = Holding(cursor, key, self._moved)
         return cursor.holding
 
-    def check(self, key: CursorKey, session: str, holding_epoch: int | None = None) -> None:
-        """Raises `Fenced` if this session has lost the group, or if the `holding_epoch` of a member is that of
-        an older holder.
+    def check(
+        self, key: CursorKey, session: str, holder: str | None = None, holding_epoch: int | None = None
+    ) -> None:
+        """Raises `Fenced` if this holder (None: any) has lost the group in this session, or if the `holding_epoch` of a
+        member is that of an older holder.
+
+        A later holder in the same session may be newer than the one that took the group.
         """
         lost = self._fenced.get(session, {}).get(key)
-        if lost is not None:
-            raise fenced(key, lost)
+        if lost is not None and holder in {None, lost[0]}:
+            raise fenced(key, lost[1])
         record = self.get(key)
         if holding_epoch is not None and record is None:
             self.check_readable(key)
@@ -364,7 +368,7 @@ class Cursors:
     def _fence(self, key: CursorKey, cursor: Cursor, why: str) -> None:
         if cursor.holding is not None:
             for lease in cursor.holding.leases.values():
-                self._fenced.setdefault(lease.terms.session, {})[key] = why
+                self._fenced.setdefault(lease.terms.session, {})[key] = cursor.holding.holder, why
             self._end_leases_of(key)
 
     # --- positions ------------------------------------------------------------------------------------------

@@ -47,9 +47,10 @@ class WriterNames:
         self._random = random
         self._records: dict[NameKey, WriterRecord] = {(r.vhost, r.name): r for r in records}
         self._used: dict[NameKey, float] = dict.fromkeys(self._records, outbox.now.mono)
-        self._leases: dict[NameKey, tuple[WriterLease, int]] = {}
-        """The live lease of each name, and its epoch."""
-        self._fenced: dict[str, set[NameKey]] = {}
+        self._leases: dict[NameKey, tuple[WriterLease, WriterRecord]] = {}
+        """The live lease of each name, and the record that it was granted with."""
+        self._fenced: dict[str, dict[NameKey, str]] = {}
+        """The names that each control session has lost, with the last holder that lost it."""
         self._all_leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
@@ -68,14 +69,14 @@ class WriterNames:
     ) -> WriterRecord:
         """Open a name for its holder, durably; another holder begins a new epoch.
 
-        Raises `Fenced` when this session lost the name, or when the `epoch` is that of an older holder: numbers that it
-        has not seen confirmed may belong to a newer holder's contents by now. `Refused` 404 when the name is not known
-        any more, 503 for too many names, 403 for too many of this principal.
+        Raises `Fenced` when this holder lost the name in this session, and when the `epoch` is that of an older
+        holder: numbers that it has not seen confirmed may belong to a newer holder's contents by now. `Refused` 404
+        when the name is not known any more, 503 for too many names, 403 for too many of this principal.
         """
         key = (vhost, name)
         known = self._records.get(key)
         same = known is not None and known.holder == holder
-        if key in self._fenced.get(session, ()):
+        if self._fenced.get(session, {}).get(key) == holder:
             raise fenced(name)
         if known is None:
             self._unreadable.check(WriterRecord, record_key(*key), f"writer name {name!r}")
@@ -113,24 +114,24 @@ class WriterNames:
         """Whether the name was not opened since, not even by the same holder."""
         return self._records.get((record.vhost, record.name)) is record
 
-    def fence(self, record: WriterRecord, session: str) -> None:
-        """End the former lease of the name; later requests of another holder's session are refused as fenced."""
+    def fence(self, record: WriterRecord) -> None:
+        """End the former lease of the name; later requests of another holder in its session are refused as fenced."""
         key = (record.vhost, record.name)
-        former, epoch = self._leases.get(key, (None, 0))
-        if former is None:
+        if key not in self._leases:
             return
-        if former.terms.session != session and epoch != record.epoch:
-            self._fenced.setdefault(former.terms.session, set()).add(key)
-        self._all_leases.end(former)
+        lease, former = self._leases[key]
+        if former.holder != record.holder:
+            self._fenced.setdefault(lease.terms.session, {})[key] = former.holder
+        self._all_leases.end(lease)
 
     def lease_granted(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name was granted."""
-        self._leases[(record.vhost, record.name)] = lease, record.epoch
+        self._leases[(record.vhost, record.name)] = lease, record
 
     def lease_ended(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name ended; the name was in use until now."""
         key = (record.vhost, record.name)
-        if self._leases.get(key, (None, 0))[0] is lease:
+        if self._leases.get(key, (None, record))[0] is lease:
             del self._leases[key]
         if key in self._used:
             self._used[key] = self._outbox.now.mono

@@ -188,6 +188,15 @@ def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -
     assert other.writer("a", writer="w").epoch == 2
 
 
+def test_a_later_holder_in_a_session_that_lost_the_name_is_the_newest_one(rig: Rig, client: Client) -> None:
+    """A client keeps its sessions for its next writers."""
+    client.writer("a", writer="w", holder="first")
+    rig.client().writer("a", writer="w", holder="second")
+    assert client.writer("a", writer="w", holder="third").epoch == 3
+    first = control.ConnectionWriter(resources=["a"], writer="w", holder="first", confirm="full")
+    assert isinstance(client.refused(first), Fenced)
+
+
 def test_a_repeated_request_of_the_same_holder_does_not_fence(rig: Rig, client: Client) -> None:
     """The first reply was lost, and the request is repeated in another session; a delayed first one may come last."""
     first = client.writer("a", writer="w", holder="me")

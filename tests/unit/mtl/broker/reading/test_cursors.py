@@ -332,6 +332,15 @@ def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
     assert cursor(other).position == 4
 
 
+def test_a_later_holder_in_a_session_that_lost_the_group_is_the_newest_one(rig: Rig, client: Client) -> None:
+    """A client keeps its sessions for its next readers."""
+    hold(client, "first")
+    hold(rig.client(), "second")
+    assert hold(client, "third").epoch == 3
+    first = control.ConnectionReader(resources=["a"], group="g", holder="first", confirm="full")
+    assert isinstance(client.refused(first), Fenced)
+
+
 def test_a_fenced_session_may_use_other_groups_and_plain_readers(rig: Rig, client: Client) -> None:
     hold(client)
     other = rig.client()
