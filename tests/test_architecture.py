@@ -150,6 +150,16 @@ def test_no_module_imports_itself_indirectly() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(e.args[1])}")
 
 
+def test_imported_modules_have_names_and_not_letters() -> None:
+    """Only the names that a library's own documents use are short, such as `pa` and `st`."""
+    short = re.compile(
+        r"^\s*from (?:mtl|pyspark_mtl|tests|benchmarks)[\w.]* import .* as \w{1,2}$", re.MULTILINE
+    )
+    files = chain.from_iterable((ROOT / place).rglob("*.py") for place in ("src", "tests", "scripts"))
+    found = {str(path.relative_to(ROOT)): short.findall(path.read_text(encoding="utf-8")) for path in files}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_files_have_a_bounded_length() -> None:
     lengths = {name: len(module.path.read_bytes().splitlines()) for name, module in modules().items()}
     too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}

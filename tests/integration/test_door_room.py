@@ -19,7 +19,7 @@ from mtl.doors.mbws.session import MBLWS
 from mtl.doors.micromessage import client as micromessage
 from mtl.doors.micromessage.codec import encode_head, encode_message
 from mtl.doors.reactive import client as reactive
-from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import codec
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL
 from mtl.doors.websocket_client import bearer
 from mtl.shares import SHARE
@@ -82,8 +82,8 @@ def begin_micromessage(endpoint: str, tls: ssl.SSLContext) -> AbstractAsyncConte
 
 
 def begin_reactive(endpoint: str, tls: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
-    begin = m.encode(m.OnNext(1, LARGE))[: len(BEGUN)]
-    return tcp(endpoint, m.encode(m.ClientHello()) + begin, tls)
+    begin = codec.encode(codec.OnNext(1, LARGE))[: len(BEGUN)]
+    return tcp(endpoint, codec.encode(codec.ClientHello()) + begin, tls)
 
 
 def begin_mbws(endpoint: str, _: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
@@ -191,8 +191,8 @@ def subscribe_micromessage(endpoint: str, names: Sequence[str]) -> AbstractAsync
 
 
 def subscribe_reactive(endpoint: str, names: Sequence[str]) -> AbstractAsyncContextManager[None]:
-    asked = [m.encode(m.Subscribe(name, number, 2**63 - 1)) for number, name in enumerate(names, 1)]
-    return tcp(endpoint, m.encode(m.ClientHello()) + b"".join(asked))
+    asked = [codec.encode(codec.Subscribe(name, number, 2**63 - 1)) for number, name in enumerate(names, 1)]
+    return tcp(endpoint, codec.encode(codec.ClientHello()) + b"".join(asked))
 
 
 SUBSCRIBING: dict[str, Callable[[str, Sequence[str]], AbstractAsyncContextManager[None]]] = {

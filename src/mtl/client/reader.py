@@ -80,9 +80,9 @@ class Reader(ReadingLease, BlockingLease):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            owed = self._owed
-            patience = min((x for x in (left, owed) if x is not None), default=None)
-            if not self._notice.wait(self._is_wait_over, patience) and owed is not None:
+            credit_due = self._credit_due_s
+            patience = min((x for x in (left, credit_due) if x is not None), default=None)
+            if not self._notice.wait(self._is_wait_over, patience) and credit_due is not None:
                 self._post_credit()
         return not self._is_over
 

@@ -286,7 +286,7 @@ class ReadingLease(LeaseHandle):
         self._unposted_contents = self._unposted_octets = 0
 
     @property
-    def _owed(self) -> float | None:
+    def _credit_due_s(self) -> float | None:
         """The time in seconds that a wait may last before consumed contents are confirmed; None if there are
         none.
         """

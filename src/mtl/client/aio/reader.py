@@ -89,9 +89,11 @@ class Reader(ReadingLease, AwaitingLease):
         confirmed after a while.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        owed = self._owed
+        credit_due = self._credit_due_s
         credit = (
-            asyncio.get_running_loop().call_later(owed, self._post_late_credit) if owed is not None else None
+            asyncio.get_running_loop().call_later(credit_due, self._post_late_credit)
+            if credit_due is not None
+            else None
         )
         try:
             while not self._is_wait_over():

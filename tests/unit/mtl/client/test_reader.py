@@ -67,7 +67,7 @@ def test_a_wait_after_the_confirm_of_all_consumed_contents_has_no_further_deadli
     for _ in stored:
         assert reader.next(timeout=10) is not None
     assert reader.next(timeout=2 * CREDIT_DELAY_S) is None
-    assert reader._owed is None
+    assert reader._credit_due_s is None
 
 
 def test_consumed_contents_are_confirmed_by_the_following_next(
