@@ -85,7 +85,8 @@ class Writer(WritingLease):
         if isinstance(pack, pa.RecordBatch):
             count, encoded = pack.num_rows, encode_batch(pack, self._part.max_pack)
         elif count is not None:
-            encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(memoryview(pack)))
+            unchanging = isinstance(pack, pa.Buffer | bytes)  # the pack is kept until it is confirmed
+            encoded = pa.py_buffer(pack if unchanging else bytes(memoryview(pack)))
             if encoded.size > self._part.max_pack:
                 raise ContentTooLarge(encoded.size, self._part.max_pack, "pack")
             decode_pack(encoded, count)

@@ -122,6 +122,17 @@ def test_contents_collect_into_packs(connection: Connection, memory_broker: Memo
     assert memory_broker.stored == [b"%d" % n for n in range(10)]
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_an_encoded_pack_may_be_changed_after_the_call(
+    connection: Connection, memory_broker: MemoryBroker, kind: type[bytearray | memoryview]
+) -> None:
+    octets = bytearray(encode_pack([b"0", b"1"]))
+    with connection.writer(RESOURCE, packed=True) as writer:
+        writer.send_pack(octets if kind is bytearray else memoryview(octets), 2)
+        octets[:] = bytes(len(octets))
+    assert memory_broker.stored == [b"0", b"1"]
+
+
 def test_a_send_that_waits_for_room_raises_an_earlier_refusal(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
