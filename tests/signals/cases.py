@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
@@ -281,6 +282,8 @@ class Asyncio(Case):
 
     def call(self) -> None:
         self.began = False
+        # A signal at the end of the last `asyncio.run` may have left its handler, which strikes anywhere in this one.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             asyncio.run(self._begin())
         except asyncio.CancelledError:
@@ -291,7 +294,17 @@ class Asyncio(Case):
 
     async def _begin(self) -> None:
         self.began = True
-        await self.main()
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await self.main()
+        except asyncio.CancelledError:
+            raise
+        except Exception as failed:
+            raise AssertionError(f"the cancellation became {failed!r}") from failed
+        cancelled = task.cancelling()
+        await asyncio.sleep(0)  # a cancellation that came after the last wait is raised here
+        assert not cancelled, "the cancellation was swallowed"
 
     async def main(self) -> None:
         """The case."""
