@@ -113,9 +113,10 @@ PLACES: dict[str, Callable[[Path], Place]] = {
 
 
 def copied(memory: Memory) -> Memory:
-    """A copy of this memory."""
+    """A copy of this memory. Chunks, which nothing changes, are shared."""
+    chunks: dict[int, Any] = {id(chunk): chunk for log in memory.logs.values() for chunk in log.chunks}
     twin = Memory(memory.octets, memory.record_octets)
-    twin.logs, twin.records = deepcopy(memory.logs), dict(memory.records)
+    twin.logs, twin.records = deepcopy(memory.logs, chunks), dict(memory.records)
     twin.used, twin.record_used = memory.used, memory.record_used
     return twin
 
