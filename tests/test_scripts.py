@@ -74,3 +74,13 @@ def test_help_names_every_option_of_the_program(name: str) -> None:
     }
     missing = sorted(option for option in options if not re.search(rf"{option}\b(?!-)", comment))
     assert not missing, f"scripts/{name} --help does not name these"
+
+
+def test_the_contributors_page_says_how_long_each_script_takes() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `\./scripts/(\w+)[^|]*\| [^|]+ \| ([^|]*\b(?:second|minute|hour)s?\b[^|]*) \|$",
+        page,
+        re.MULTILINE,
+    )
+    assert sorted({name for name, _ in rows}) == SCRIPTS
