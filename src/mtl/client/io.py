@@ -19,6 +19,7 @@ from mtl.client.loop import Loop
 from mtl.client.turn import Turn
 from mtl.errors import Closed
 from mtl.net.endpoint import Network
+from mtl.net.network import ZmqNetwork
 
 _STOP_S = 2.0
 
@@ -27,7 +28,7 @@ class IoThread(Loop):
     """A loop that a thread runs. Any thread may call `post`."""
 
     def __init__(self, network: Network | None = None) -> None:
-        super().__init__(network)
+        super().__init__(network or ZmqNetwork(own_thread=True))
         self.pid = os.getpid()
         self._asleep = False
         self._living = allocate_lock()

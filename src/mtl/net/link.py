@@ -13,7 +13,8 @@ from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve, Frames, LinkEvents
 from mtl.net.families import Families
-from mtl.net.limits import BURST_BODIES, DESCRIPTORS, ZERO_COPY
+from mtl.net.held import HeldFrames
+from mtl.net.limits import BURST_BODIES, DESCRIPTORS, VIEWED, ZERO_COPY
 from mtl.wire.fields import Buffer
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -58,8 +59,10 @@ class SocketLink:
         max_frame: int,
         curve: Curve | None = None,
         families: Families | None = None,
+        held: HeldFrames | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self._held = held
         self.malformed = 0
         self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
@@ -131,9 +134,10 @@ class SocketLink:
                 continue
             weight += len(second)
             firsts.append(first.bytes)
-            # Copied: an application that frees libzmq's memory runs signal handlers there, and loses their exception
-            # (pyzmq, `Frame.__dealloc__`), so that Ctrl-C has no effect.
-            seconds.append(second.bytes)
+            if self._held is not None and len(second) >= VIEWED:
+                seconds.append(self._held.hold(second))
+            else:  # copied, for the reason in `mtl.net.held`
+                seconds.append(second.bytes)
         self._report_use()
         return firsts, seconds
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,6 +13,7 @@ import zmq
 from mtl.limits import MAX_CONTROL_FRAME, MAX_FRAME, PLAIN_HWM
 from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
 from mtl.net.families import Families
+from mtl.net.held import HeldFrames
 from mtl.net.limits import PACKED_HWM
 from mtl.net.link import SocketLink
 from mtl.net.wakeup import Wakeup
@@ -33,10 +35,13 @@ def _bounded(timeout: float | None) -> float | None:
 
 
 class ZmqNetwork:
-    """Links over tcp, ipc and inproc."""
+    """Links over tcp, ipc and inproc. With `own_thread` a thread of its own uses them, and hands the contents to
+    others: large packs without a copy (`HeldFrames`).
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_thread: bool = False) -> None:
         self._families = Families()
+        self._held = HeldFrames() if own_thread else None
 
     def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         """A REQ (MTL-13). One that waits for a reply cannot send again, so one without a reply is closed and replaced:
@@ -61,11 +66,12 @@ class ZmqNetwork:
             max_frame=MAX_FRAME,
             curve=curve,
             families=self._families,
+            held=self._held if packed else None,
         )
 
     def poll(self) -> Poll:
         """A poll over the sockets' descriptors."""
-        return ZmqPoll()
+        return ZmqPoll(self._held)
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +92,8 @@ class ZmqPoll:
     EVENTS of each socket that was used or had events are read before the next sleep: `_used_sockets`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: HeldFrames | None = None) -> None:
+        self._held = held
         wakeup = Wakeup()
         self._wakeup: Wakeup | None = wakeup
         """Its descriptor is closed with the last reference to it, so that a `wake` in another thread at the same time
@@ -114,7 +121,8 @@ class ZmqPoll:
         socket_link = cast(SocketLink, link)
         socket_link.used = None
         for watched in self._sockets.pop(socket_link, ()):
-            self._selector.unregister(watched.socket)
+            with suppress(KeyError):  # Ctrl-C has interrupted `add` or `remove` of an event loop
+                self._selector.unregister(watched.socket)
             self._used_sockets.pop(watched, None)
 
     def watch_writable(self, link: Link, wanted: bool) -> None:
@@ -134,6 +142,8 @@ class ZmqPoll:
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         """Messages come before the end of their connection, so that none is missed."""
+        if self._held:
+            self._held.free_unused()
         events = self._read_events(tuple(self._used_sockets))
         changed: list[_Watched] = []
         for key, _ in self._selector.select(0.0 if events else _bounded(timeout)):

@@ -16,9 +16,10 @@ from mtl.errors import LocalError, OptionError
 from mtl.limits import MAX_FRAME, PLAIN_HWM
 from mtl.net.context import context
 from mtl.net.endpoint import Link, LinkEvents
-from mtl.net.limits import BURST_BODIES, ZERO_COPY
+from mtl.net.limits import BURST_BODIES, VIEWED, ZERO_COPY
 from mtl.net.link import SocketLink
 from mtl.net.network import ZmqNetwork
+from mtl.wire.fields import Buffer
 
 PATIENCE_S = 10.0
 
@@ -36,8 +37,8 @@ class EventRecorder:
 class Setting:
     """A router, and a link to it."""
 
-    def __init__(self) -> None:
-        self.network = ZmqNetwork()
+    def __init__(self, *, own_thread: bool = False) -> None:
+        self.network = ZmqNetwork(own_thread=own_thread)
         self.poll = self.network.poll()
         self.router: zmq.Socket[bytes] = context().socket(zmq.ROUTER)
         self.router.set(zmq.LINGER, 0)
@@ -390,3 +391,33 @@ def test_a_reply_of_one_frame_is_counted(at: Setting) -> None:
     envelope = at.router_received()[:2]
     at.router.send_multipart([*envelope, b"alone"])
     at.until(lambda: link.receive() is None and link.malformed == 1)
+
+
+@pytest.mark.parametrize(
+    ("own_thread", "packed", "size", "type_"),
+    [
+        (True, True, VIEWED, memoryview),
+        (True, True, VIEWED - 1, bytes),
+        (True, False, VIEWED, bytes),
+        (False, True, VIEWED, bytes),
+    ],
+)
+def test_only_large_packs_for_other_threads_are_not_copied(
+    own_thread: bool, packed: bool, size: int, type_: type
+) -> None:
+    at = Setting(own_thread=own_thread)
+    link, _ = at.open(lambda endpoint: at.network.data(endpoint, packed=packed))
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    at.router.send_multipart([me, b"pack", b"x" * size])
+    received: list[Buffer] = []
+
+    def is_done() -> bool:
+        if (frames := link.receive()) is not None:
+            received.append(frames[1])
+        return bool(received)
+
+    at.until(is_done)
+    at.close()
+    assert type(received[0]) is type_
+    assert bytes(received[0]) == b"x" * size, "also after the end of the socket"
