@@ -17,6 +17,9 @@ import psutil
 from benchmarks.measure import NotMeasured
 
 PROC = Path("/proc")
+PLANNER = "python_streaming_source_runner"
+"""In the command line of the Python worker of the driver that plans a stream."""
+
 SAMPLE_S = 0.25
 """The interval of memory samples: short enough for tasks of a second, long enough not to be a load itself."""
 
@@ -105,20 +108,31 @@ def memory(pid: int) -> Memory:
     return Memory(sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0), sizes.get("Pss_File", 0))
 
 
+def descriptors(pid: int) -> int:
+    """The open descriptors of a process; 0 if it has ended."""
+    return len(_entries(PROC / str(pid) / "fd"))
+
+
 @dataclass
 class Peak:
-    """The peak of the broker's memory, and of all Python workers of Spark together."""
+    """The peak of the broker's memory, of that of all Python workers of Spark together, and of the descriptors and the
+    processor time of the one that plans a stream.
+    """
 
     broker: Memory = field(default_factory=Memory)
     workers: Memory = field(default_factory=Memory)
+    planner_descriptors: int = 0
+    planner_s: float = 0.0
 
     @property
     def facts(self) -> dict[str, float]:
-        """In MB."""
+        """In MB and seconds."""
         return {
             "broker MB": self.broker.anonymous / 1e6,
             "broker mapped MB": self.broker.mapped / 1e6,
             "workers MB": self.workers.anonymous / 1e6,
+            "descriptors of the planner": self.planner_descriptors,
+            "planner s": self.planner_s,
         }
 
 
@@ -134,6 +148,9 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
             for pid in tree(driver) - {driver}:
                 if "pyspark" in command(pid) and "java" not in command(pid).split(" ")[0]:
                     workers += memory(pid)
+                if PLANNER in command(pid):
+                    peak.planner_descriptors = max(peak.planner_descriptors, descriptors(pid))
+                    peak.planner_s = max(peak.planner_s, own(pid))
             peak.workers = _larger(peak.workers, workers)
 
     def watch() -> None:
