@@ -222,7 +222,8 @@ class Driver:
             self.try_to_hold(moved)
         held = self._held(moved)
         self._holdings.confirm(held)
-        lost = {name: at for name, at in held.items() if name not in self._held(held)}
+        still_held = self._held(held)
+        lost = {name: at for name, at in held.items() if name not in still_held}
         if lost:  # in a restart of the broker: retention has removed contents from their first position on
             self.try_to_hold(lost)
             self._holdings.confirm(self._held(lost))

@@ -13,6 +13,7 @@ from pyspark_mtl.limits import PARALLEL_REQUESTS
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPosition
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.driver import Driver, driver_id
+from pyspark_mtl.source.holdings import Holdings
 from pyspark_mtl.source.offsets import Position
 from tests.support.fake_client import FakeClient, FakeHolder, FakeLog
 from tests.support.texts import in_order
@@ -133,6 +134,28 @@ def test_an_unchanged_position_is_not_confirmed_again(client: FakeClient) -> Non
         driver.confirm({"a": Position("i1", 20), "b": Position("i1", 1)})
     (holder,) = client.holders
     assert (holder.confirmed, holder.pings) == ([("a", 19)], 1)
+
+
+def test_the_work_of_a_commit_grows_with_the_number_of_resources_only(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once grew with the square: a commit of 10,000 resources took minutes."""
+    lookups = 0
+    incarnation = Holdings.incarnation
+
+    def counted(holdings: Holdings, resource: str) -> str | None:
+        nonlocal lookups
+        lookups += 1
+        return incarnation(holdings, resource)
+
+    monkeypatch.setattr(Holdings, "incarnation", counted)
+    names = [f"r{number}" for number in range(200)]
+    client.logs.update({name: FakeLog([b""]) for name in names})
+    driver = Driver(settings(resourcePattern="r.*"))
+    driver.hold(dict.fromkeys(names, Position("i1", 1)))
+    driver.confirm(dict.fromkeys(names, Position("i1", 2)))
+    assert sum(len(holder.confirmed) for holder in client.holders) == len(names)
+    assert lookups <= 5 * len(names)
 
 
 def test_after_a_restart_a_group_is_confirmed_before_reading(client: FakeClient) -> None:
