@@ -10,11 +10,13 @@ MORE, LONG, COMMAND = 1, 2, 4
 
 
 class RawPeer:
-    """A DEALER to the broker that starts its handshake on request and announces `identity` in it."""
+    """A DEALER to the broker that starts its handshake on request and announces `identity` in it; `address` is its own
+    address.
+    """
 
-    def __init__(self, endpoint: str, identity: bytes = b"") -> None:
+    def __init__(self, endpoint: str, identity: bytes = b"", address: str = "") -> None:
         host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=20, source_address=(address, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._identity = identity
         self.ready = b""

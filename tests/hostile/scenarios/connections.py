@@ -122,7 +122,7 @@ def one_gibibyte_in_a_frame(broker: RunningBroker, heavy: bool) -> Iterator[str]
     yield f"{count} messages of 1 GiB, cut off after {sent / count:.0f} MiB each"
 
 
-@scenario()
+@scenario(memory=128)  # 2,000 open connections of about 40 KiB
 def a_guessed_identity(broker: RunningBroker, heavy: bool) -> Iterator[str]:
     """A peer that announces the ROUTER identity of another one gets none of its messages: the broker keeps the first,
     and its generated identities differ from those of other processes.

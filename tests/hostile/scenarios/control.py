@@ -12,6 +12,7 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.quotas.quotas import DEFAULTS, Quota
 from mtl.limits import MAX_RESOURCES_PER_LEASE
+from mtl.net.pace import CONNECTION_BURST
 from mtl.testing import RunningBroker
 from tests.hostile.harness import PASSWORD, scenario
 from tests.hostile.scenarios.connections import OPEN, asked
@@ -165,10 +166,14 @@ def patterns_that_explode(broker: RunningBroker, heavy: bool) -> Iterator[str]:
 
 @scenario()
 def sessions_without_end(broker: RunningBroker, heavy: bool) -> Iterator[str]:
-    """One connection each, which distinguishes them; the longest silent ones are evicted."""
+    """One connection each, which distinguishes them; the longest silent ones are evicted. The peers have several
+    addresses, since the broker bounds the new connections of each.
+    """
     count = broker_limits.MAX_SESSIONS + 5_000 if heavy else 1_000
-    for _ in range(count):
-        peer = RawPeer(broker.endpoint).shake_hands()
+    for number in range(count):
+        peer = RawPeer(
+            broker.endpoint, address=f"127.0.0.{1 + number // (CONNECTION_BURST // 2)}"
+        ).shake_hands()
         assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"
         peer.close()
     yield f"{count:,} sessions"
