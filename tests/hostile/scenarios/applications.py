@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import mtl
 from mtl.client.waiter import Waiter
@@ -11,12 +12,20 @@ from mtl.wire import control
 from tests.hostile.harness import PASSWORD, scenario
 
 
-def in_waves(connection: mtl.Connection, requests: list[control.Request], at_once: int) -> list[object]:
-    """The replies to requests, of which so many are under way at the same time."""
+def in_waves(broker: RunningBroker, user: str, requests: list[control.Request], at_once: int) -> list[object]:
+    """The replies to a user's requests, of which so many are under way at the same time. They have so many connections:
+    with one for each request the broker would soon accept no more of this address, which is that of the other user.
+    """
     answers: list[object] = []
-    for first in range(0, len(requests), at_once):
-        wave: list[Waiter] = [connection.ask(x, patience=60.0)[1] for x in requests[first : first + at_once]]
-        answers += [waiter.wait() for waiter in wave]
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(mtl.connect(broker.endpoint, user=user, password=PASSWORD))
+            for _ in range(at_once)
+        ]
+        for first in range(0, len(requests), at_once):
+            pairs = zip(connections, requests[first : first + at_once], strict=False)
+            wave: list[Waiter] = [connection.ask(request, patience=0.0)[1] for connection, request in pairs]
+            answers += [waiter.wait() for waiter in wave]
     return answers
 
 
@@ -28,13 +37,10 @@ def a_describe_among_the_applications_of_others(broker: RunningBroker, heavy: bo
         control.StageCommit(application=f"many.{n}", version=1, stages=[]) for n in range(count)
     ]
     list_all: list[control.Request] = [control.StageDescribe()]
-    with (
-        mtl.connect(broker.endpoint, user="many", password=PASSWORD) as many,
-        mtl.connect(broker.endpoint, user="tiny", password=PASSWORD) as tiny,
-    ):
-        in_waves(many, commits, at_once)
+    in_waves(broker, "many", commits, at_once)
+    with mtl.connect(broker.endpoint, user="tiny", password=PASSWORD) as tiny:
         tiny.request(control.StageCommit(application="tiny.query", version=1, stages=[]))
-        for found in in_waves(tiny, list_all * rounds, at_once):
+        for found in in_waves(broker, "tiny", list_all * rounds, at_once):
             assert isinstance(found, control.StageList)
             assert [x.application for x in found.applications] == ["tiny.query"]
             assert found.continue_ is None
