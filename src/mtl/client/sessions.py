@@ -75,9 +75,11 @@ class ClientSessions:
         return lambda: self.in_order(begin)
 
     def cancel(self, call: Call) -> None:
-        """Drop a call whose application was interrupted. In the loop."""
+        """Drop a call whose application was interrupted. In the loop. Later operations do not wait for a long poll: it
+        changes nothing, and the broker may hold it for long.
+        """
         call.cancelled = True
-        if call in self._under_way:
+        if call in self._under_way and not call.patience:
             self.interrupted(call)
             self.main.cancel(call)
 

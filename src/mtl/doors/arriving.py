@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from types import TracebackType
-from typing import Self
 
 from mtl.doors.budget import Budget
 from mtl.doors.limits import DOOR_ARRIVING_FREE, DOOR_ARRIVING_STEP, DOOR_STALL_S
@@ -19,12 +17,13 @@ from mtl.wire.control import QUOTA
 
 
 class Arriving:
-    """The reservation of one connection, as a context manager."""
+    """The reservation of one connection. After `end` nothing is reserved any more."""
 
     def __init__(self, budget: Budget, owner: str) -> None:
         self._budget = budget
         self._owner = owner
         self._reserved = 0
+        self._ended = False
 
     @property
     def is_reserved(self) -> bool:
@@ -59,9 +58,12 @@ class Arriving:
                 403, QUOTA, "your connections have too many octets of incomplete messages"
             ) from None
         self._reserved += more
+        if self._ended:
+            self.end()
 
     def _missing(self, octets: int) -> int:
-        steps = -(-octets // DOOR_ARRIVING_STEP) if octets > DOOR_ARRIVING_FREE else 0
+        is_large = octets > DOOR_ARRIVING_FREE and not self._ended
+        steps = -(-octets // DOOR_ARRIVING_STEP) if is_large else 0
         return steps * DOOR_ARRIVING_STEP - self._reserved
 
     async def read(self, reading: Awaitable[bytes]) -> bytes:
@@ -79,17 +81,8 @@ class Arriving:
 
     def end(self) -> None:
         """The connection has ended. Harmless when repeated."""
-        reserved, self._reserved = self._reserved, 0
-        if reserved:
-            self._budget.release(reserved, self._owner)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
+        self._ended = True
+        self.try_reserve(0)
 
 
 def stalled() -> DoorRefusal:

@@ -70,7 +70,7 @@ class Unsent:
         self._uses.add(owner, octets)
         while self._uses.of(owner) > self._share and len(self._of_owner[owner]) > 1:
             self._end_longest(owner)
-        if self._uses.used > self._total:
+        while self._uses.used > self._total:
             self._end_longest(max(self._of_owner, key=self._uses.of))
 
     def _remove(self, subscription: SlowSubscription, owner: str) -> None:

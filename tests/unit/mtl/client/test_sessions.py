@@ -124,6 +124,19 @@ def test_an_opening_after_an_interrupted_one_of_the_same_writer_is_the_newer_one
     assert isinstance(at.bench.ready().asked(), control.ConnectionWriter)
 
 
+def test_requests_do_not_wait_for_an_interrupted_long_poll() -> None:
+    """It changes nothing, and the broker may hold it for a minute."""
+    at = Interrupted()
+    at.main.up()
+    poll = Call(control.ResourceDescribe(since="s", wait=60), at.outcomes.append, patience=60.0)
+    at.bench.loop.post(at.sessions.ask(poll))
+    assert isinstance(at.bench.ready().asked(), control.ResourceDescribe)
+    at.sessions.cancel(poll)
+    at.ask(control.ResourceCreate(resource="a"))
+    at.bench.run()
+    assert isinstance(at.main.asked(), control.ResourceCreate)
+
+
 def test_requests_wait_for_an_interrupted_one_for_a_limited_time() -> None:
     at = Interrupted()
     first = at.open_writer()

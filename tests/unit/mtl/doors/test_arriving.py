@@ -22,10 +22,26 @@ def budget(steps: int, share: int = 1) -> Budget:
 @in_loop
 async def test_only_large_messages_are_reserved_for_and_until_they_are_whole() -> None:
     room = budget(4)
-    with Arriving(room, "alice") as connection:
-        for octets, held in ((SMALL, 0), (LARGE, 1), (MAX_CONTENT, 1), (SMALL, 0), (LARGE, 1)):
-            await connection.reserve(octets)
-            assert room.held == held * DOOR_ARRIVING_STEP
+    connection = Arriving(room, "alice")
+    for octets, held in ((SMALL, 0), (LARGE, 1), (MAX_CONTENT, 1), (SMALL, 0), (LARGE, 1)):
+        await connection.reserve(octets)
+        assert room.held == held * DOOR_ARRIVING_STEP
+    connection.end()
+    assert room.held == 0
+
+
+@in_loop
+async def test_nothing_is_reserved_after_the_end() -> None:
+    """The task that reads may still handle what it has read."""
+    room = budget(1)
+    first, waiting = Arriving(room, "alice"), Arriving(room, "alice")
+    await first.reserve(LARGE)
+    reserving = asyncio.create_task(waiting.reserve(LARGE))
+    await asyncio.sleep(0)
+    waiting.end()
+    first.end()
+    await first.reserve(LARGE)
+    await reserving
     assert room.held == 0
 
 
@@ -69,11 +85,11 @@ async def test_a_message_that_stops_arriving_is_refused_and_a_silent_connection_
         await asyncio.sleep(0.05)
         return b"x"
 
-    with Arriving(budget(4), "alice") as connection:
-        assert await connection.read(octets()) == b"x"
-        await connection.reserve(LARGE)
-        with pytest.raises(DoorRefusal, match="nothing of a begun message has arrived"):
-            await connection.read(octets())
+    connection = Arriving(budget(4), "alice")
+    assert await connection.read(octets()) == b"x"
+    await connection.reserve(LARGE)
+    with pytest.raises(DoorRefusal, match="nothing of a begun message has arrived"):
+        await connection.read(octets())
 
 
 @in_loop
@@ -81,7 +97,7 @@ async def test_an_error_of_the_connection_is_not_taken_for_a_stall() -> None:
     async def octets() -> bytes:
         raise TimeoutError(110, "Connection timed out")
 
-    with Arriving(budget(4), "alice") as connection:
-        await connection.reserve(LARGE)
-        with pytest.raises(TimeoutError):
-            await connection.read(octets())
+    connection = Arriving(budget(4), "alice")
+    await connection.reserve(LARGE)
+    with pytest.raises(TimeoutError):
+        await connection.read(octets())
