@@ -21,6 +21,7 @@ from mtl.doors.micromessage.codec import encode_head, encode_message
 from mtl.doors.reactive import client as reactive
 from mtl.doors.reactive import codec
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL
+from mtl.doors.running import Door
 from mtl.doors.websocket_client import bearer
 from mtl.shares import SHARE
 from mtl.testing import RunningBroker, broker
@@ -31,7 +32,7 @@ from tests.support.raw_micromessage import micromessage_peer, subscribe_from_ear
 
 LARGE = bytes(1 << 20)
 
-BEGUN = bytes(256 << 10)
+BEGUN = bytes(768 << 10)
 """The octets of a large message that arrive."""
 
 
@@ -118,20 +119,25 @@ def is_web(name: str) -> bool:
     return name in {"mbws", "reactive-websocket"}
 
 
+def door_with_users(site: Site, name: str) -> AbstractAsyncContextManager[Door]:
+    """The door, with the authentication of its transport."""
+    members: dict[str, Any] = (
+        {"tokens_file": f"{site.place}/tokens"}
+        if is_web(name)
+        else site.tls | {"client_authority_file": site.files.authority}
+    )
+    return site.door(name.partition("-")[0], listen=DOORS[name][0], **members)
+
+
 @every_door
 @in_loop
 async def test_begun_messages_of_a_user_delay_only_its_own_large_ones(
     site: Site, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("mtl.doors.limits.DOOR_ARRIVING", SHARE * DOOR_ARRIVING_STEP)
-    listen, _, begin = DOORS[name]
-    members: dict[str, Any] = (
-        {"tokens_file": f"{site.place}/tokens"}
-        if is_web(name)
-        else site.tls | {"client_authority_file": site.files.authority}
-    )
+    begin = DOORS[name][2]
     async with (
-        site.door(name.partition("-")[0], listen=listen, **members) as opened,
+        door_with_users(site, name) as opened,
         AsyncExitStack() as begun,
         peer(site, name, opened.endpoint, "alice") as alice,
         peer(site, name, opened.endpoint, "bob") as bob,
@@ -163,14 +169,9 @@ async def test_a_connection_whose_message_stops_arriving_is_ended(
 ) -> None:
     for module in ("arriving", "websocket"):
         monkeypatch.setattr(f"mtl.doors.{module}.DOOR_STALL_S", 0.2)
-    listen, _, begin = DOORS[name]
-    members: dict[str, Any] = (
-        {"tokens_file": f"{site.place}/tokens"}
-        if is_web(name)
-        else site.tls | {"client_authority_file": site.files.authority}
-    )
+    begin = DOORS[name][2]
     async with (
-        site.door(name.partition("-")[0], listen=listen, **members) as opened,
+        door_with_users(site, name) as opened,
         begin(opened.endpoint, site.files.client("alice")),
     ):
         room = opened.bridges.shares.arriving

@@ -300,7 +300,7 @@ class Asyncio(Case):
             await self.main()
         except asyncio.CancelledError:
             raise
-        except Exception as failed:
+        except Exception as failed:  # of any kind: only the cancellation may leave the call
             raise AssertionError(f"the cancellation became {failed!r}") from failed
         cancelled = task.cancelling()
         await asyncio.sleep(0)  # a cancellation that came after the last wait is raised here

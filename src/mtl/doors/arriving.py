@@ -1,4 +1,4 @@
-"""Octets of messages that have not arrived as a whole.
+"""Octets of large messages that arrive, until they are processed.
 
 A peer may send the begin of a large message and no more, on many connections. So a connection with more than a small
 part of a message reserves room for the largest one before it reads on, from a budget with a share for each owner of
@@ -25,14 +25,9 @@ class Arriving:
         self._reserved = 0
         self._ended = False
 
-    @property
-    def is_reserved(self) -> bool:
-        """Whether the connection has a reservation."""
-        return self._reserved > 0
-
     def try_reserve(self, octets: int) -> bool:
-        """The connection has `octets` octets of incomplete messages now: reserve room for them and the rest of them,
-        or release it. False if the owner has its share.
+        """The connection has `octets` octets of messages that are not processed: reserve room for them and for the rest
+        of them, or release it. False if the owner has its share.
         """
         more = self._missing(octets)
         if more > 0 and not self._budget.try_acquire(more, self._owner):

@@ -78,15 +78,16 @@ quarter. Above it the subscription that has waited longest is ended. A quarter i
 an owner's subscriptions (a quarter of DOOR_SUBSCRIPTIONS), or 32 of the largest contents."""
 
 DOOR_ARRIVING = 256 << 20
-"""Octets that are reserved for messages that have not arrived as a whole, of all peers; an owner may have a quarter: 15
-of the largest messages at a time."""
+"""Octets that are reserved for large messages that have not arrived as a whole or are not processed, of all peers; an
+owner may have a quarter: 14 of the largest messages at a time."""
 
-DOOR_ARRIVING_STEP = MAX_CONTENT + (128 << 10)
-"""What one connection reserves at a time: the largest message of every protocol."""
+DOOR_ARRIVING_STEP = MAX_CONTENT + (512 << 10)
+"""What one connection reserves at a time: the largest message of every protocol, and one read of a socket (256 KiB in
+asyncio)."""
 
-DOOR_ARRIVING_FREE = 64 << 10
-"""Octets of an incomplete message without a reservation: one read of a socket. Most messages are smaller. The number of
-connections bounds their sum."""
+DOOR_ARRIVING_FREE = 512 << 10
+"""Octets of messages of one connection without a reservation: those of two reads of a socket, so that no peer with
+small messages needs one. The number of connections bounds their sum."""
 
 DOOR_STALL_S = 60.0
 """How long nothing may arrive of a message that has a reservation, and how long a connection with a reservation waits

@@ -100,7 +100,7 @@ DOOR_POOLS: Final[Mapping[str, DoorPool]] = {
     ),
     "incomplete messages": DoorPool(
         "doors on TCP and WebSocket",
-        "octets reserved for messages that have not arrived as a whole",
+        "octets reserved for large messages, from their begin until they are processed",
         "DOOR_ARRIVING",
         "",
         _USER,

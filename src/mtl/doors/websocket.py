@@ -24,6 +24,7 @@ from websockets.typing import BytesLike
 
 from mtl.doors.arriving import Arriving, stalled
 from mtl.doors.limits import (
+    DOOR_ARRIVING_FREE,
     DOOR_STALL_S,
     WS_CLOSE_S,
     WS_FRAGMENTS,
@@ -67,8 +68,10 @@ class WebSocket(asyncio.Protocol):
         self._fragment_octets = 0
         self._incomplete = 0
         """Octets since the last whole message."""
+        self._unprocessed = self._handed_out = 0
+        """Octets of whole messages: of all that are not processed, and of those that `messages` returned last."""
         self.arriving: Arriving | None = None
-        """The reservation for the incomplete message of a door's peer."""
+        """The reservation for a large message of a door's peer."""
         self._reserving: asyncio.Task[None] | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._is_text = False
@@ -106,8 +109,13 @@ class WebSocket(asyncio.Protocol):
         """The next message and all that are available with it; an empty list when there are no more. Raises
         `Malformed` for an invalid message, after the messages before it were returned.
         """
+        self._unprocessed -= self._handed_out  # the receiver has processed them
+        self._handed_out = 0
+        self._reserve()
+        self._update_reading()
         await self._readable.wait()
         messages, self._messages = self._messages, []
+        self._handed_out = self._unprocessed
         if self._receives:
             self._readable.clear()
         self._update_reading()
@@ -161,6 +169,7 @@ class WebSocket(asyncio.Protocol):
             self._drop_fragments()
         else:
             self._is_text = frame.opcode is Opcode.TEXT
+        self._unprocessed += len(octets)
         try:
             self._messages.append(str(octets, "utf-8") if self._is_text else bytes(octets))
         except UnicodeDecodeError:
@@ -179,7 +188,12 @@ class WebSocket(asyncio.Protocol):
 
     def _update_reading(self) -> None:
         """Read from the socket only while there is room."""
-        full = len(self._messages) > WS_QUEUE or self._pongs_unsent or self._reserving is not None
+        full = (
+            len(self._messages) > WS_QUEUE
+            or self._pongs_unsent
+            or self._reserving is not None
+            or (self.arriving is not None and self._unprocessed > DOOR_ARRIVING_FREE)
+        )
         if full != self._read_paused:
             self._read_paused = full
             if full:
@@ -187,24 +201,31 @@ class WebSocket(asyncio.Protocol):
             else:
                 self.transport.resume_reading()
 
-    # --- the room for an incomplete message ------------------------------------------------------------------
+    # --- the room for a large message ------------------------------------------------------------------------
 
     def _reserve(self) -> None:
-        """Read on when there is room for the rest of the message, and not for ever if nothing of it arrives."""
+        """Read on when there is room for the rest of the message, and not for ever if nothing of it arrives. The room
+        is kept until the message is processed; until then the next one is not read.
+        """
         if self.arriving is None or self._reserving is not None or not self._receives:
             return
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
-        if not self.arriving.try_reserve(self._incomplete):
+        if not self.arriving.try_reserve(self._large):
             self._reserving = asyncio.create_task(self._wait_for_room(self.arriving))
             self._update_reading()
-        elif self.arriving.is_reserved:
+        elif self._incomplete > DOOR_ARRIVING_FREE:
             self._stall_timer = self._loop.call_later(DOOR_STALL_S, self._handle_stall)
+
+    @property
+    def _large(self) -> int:
+        """The octets that need room."""
+        return max(self._incomplete, self._unprocessed)
 
     async def _wait_for_room(self, arriving: Arriving) -> None:
         try:
-            await arriving.reserve(self._incomplete)
+            await arriving.reserve(self._large)
         except DoorRefusal as refused:
             self._refuse(CloseCode.TRY_AGAIN_LATER, peer_message(refused))
             self._flush()

@@ -294,7 +294,11 @@ async def test_a_large_message_without_room_is_not_read_until_there_is_room() ->
     first.ours.data_received(first.rest)
     assert await first.ours.messages() == [bytes(2 * DOOR_ARRIVING_FREE)]
     await idle()
-    assert second.is_read()
+    assert (first.is_read(), second.is_read()) == (False, False), "the message is not processed"
+    processed = asyncio.create_task(first.ours.messages())
+    await idle()
+    assert (first.is_read(), second.is_read()) == (True, True)
+    processed.cancel()
     assert room.held == DOOR_ARRIVING_STEP
     second.ours.connection_lost(None)
     assert room.held == 0
