@@ -70,6 +70,8 @@ class WebSocket(asyncio.Protocol):
         """Octets since the last whole message."""
         self._unprocessed = self._handed_out = 0
         """Octets of whole messages: of all that are not processed, and of those that `messages` returned last."""
+        self.retained = 0
+        """Octets of earlier messages that the receiver keeps, since its own messages are not whole."""
         self.arriving: Arriving | None = None
         """The reservation for a large message of a door's peer."""
         self._reserving: asyncio.Task[None] | None = None
@@ -215,13 +217,13 @@ class WebSocket(asyncio.Protocol):
         if not self.arriving.try_reserve(self._large):
             self._reserving = asyncio.create_task(self._wait_for_room(self.arriving))
             self._update_reading()
-        elif self._incomplete > DOOR_ARRIVING_FREE:
+        elif max(self._incomplete, self.retained) > DOOR_ARRIVING_FREE:
             self._stall_timer = self._loop.call_later(DOOR_STALL_S, self._handle_stall)
 
     @property
     def _large(self) -> int:
         """The octets that need room."""
-        return max(self._incomplete, self._unprocessed)
+        return max(self._incomplete, self._unprocessed, self.retained)
 
     async def _wait_for_room(self, arriving: Arriving) -> None:
         try:

@@ -69,9 +69,11 @@ class ReactiveDoor:
                 await link.close_transport()
                 return
             logged_in(self._entrance, writer)
+            transport.arriving = session.arriving()
             try:
                 await self._serve(link, session)
             finally:
+                transport.arriving.end()
                 session.end()
 
     async def _admit_websocket(self, transport: Transport, session: PeerSession) -> None:

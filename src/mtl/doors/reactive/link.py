@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
-from mtl.doors.arriving import Arriving
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
 from mtl.doors.peer_messages import DoorRefusal, peer_message
 from mtl.doors.reactive.session import ConnectionEnded, Event, ReactiveRole, ReactiveSession
@@ -23,8 +22,6 @@ class ReactiveLink:
         self.session = ReactiveSession(role)
         self._transport = transport
         self._first = first
-        self.arriving: Arriving | None = None
-        """The reservation for the incomplete messages of a door's peer."""
         self._over = asyncio.Event()
         self._turn = asyncio.Lock()
         self._splitting = asyncio.Lock()
@@ -52,10 +49,7 @@ class ReactiveLink:
 
     async def _read(self) -> bytes:
         first, self._first = self._first, b""
-        if first or self.arriving is None:
-            return first or await self._transport.read()
-        await self.arriving.reserve(self.session.incomplete)
-        return await self.arriving.read(self._transport.read())
+        return first or await self._transport.read(self.session.incomplete)
 
     async def publish(self, subscriber: int, element: Buffer) -> None:
         """Send one element, for which there has to be demand, at the peer's pace.

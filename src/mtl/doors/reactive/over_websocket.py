@@ -44,8 +44,9 @@ class WebSocketTransport:
         """See `Transport`."""
         return self._websocket.remote_address
 
-    async def read(self) -> bytes:
+    async def read(self, incomplete: int = 0) -> bytes:
         """See `Transport`. A text message is a violation: it ends the connection."""
+        self._websocket.retained = incomplete
         while not self._text:
             try:
                 messages = await self._websocket.messages()

@@ -23,7 +23,6 @@ class ReactivePeer:
 
     def __init__(self, link: ReactiveLink, session: PeerSession) -> None:
         self._link = link
-        self._link.arriving = self._arriving = session.arriving()
         self._session = session
         self._streams: dict[int, _ContentStream] = {}
         self._tasks = asyncio.TaskGroup()
@@ -44,7 +43,6 @@ class ReactivePeer:
                     stream.end()
         finally:
             hello.cancel()
-            self._arriving.end()
             for intake in self._intakes.values():
                 intake.end()
             await self._link.close_transport()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import Final, Protocol
 
+from mtl.doors.arriving import Arriving
 from mtl.doors.limits import RS_GOODBYE_S
 
 _AT_ONCE: Final = 64 << 10
@@ -19,8 +20,10 @@ class Transport(Protocol):
     def peer(self) -> object:
         """The `getpeername` of the socket."""
 
-    async def read(self) -> bytes:
-        """Octets that the peer has sent; empty at the end, also when the connection broke."""
+    async def read(self, incomplete: int = 0) -> bytes:
+        """Octets that the peer has sent; empty at the end, also when the connection broke. `incomplete` octets of
+        earlier ones are kept, since their messages are not whole. Raises `DoorRefusal` if there is no room for them.
+        """
 
     def write(self, octets: bytes) -> None:
         """Send octets at the peer's pace. Ignored after the end of the connection."""
@@ -50,6 +53,8 @@ class StreamTransport:
         self._reader = reader
         self._writer = writer
         self._ended = False
+        self.arriving: Arriving | None = None
+        """The reservation for the incomplete messages of a door's peer."""
         raw: socket.socket = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer may have nothing to say for days
 
@@ -58,10 +63,13 @@ class StreamTransport:
         """See `Transport`."""
         return self._writer.get_extra_info("peername")
 
-    async def read(self) -> bytes:
+    async def read(self, incomplete: int = 0) -> bytes:
         """See `Transport`."""
         try:
-            return await self._reader.read(_AT_ONCE)
+            if self.arriving is None:
+                return await self._reader.read(_AT_ONCE)
+            await self.arriving.reserve(incomplete)
+            return await self.arriving.read(self._reader.read(_AT_ONCE))
         except OSError:
             return b""
 

@@ -277,7 +277,7 @@ async def test_dropped_input_is_read() -> None:
 
 def begun(ends: Ends, room: Budget) -> None:
     """A large message begins at a door whose room is bounded."""
-    ends.ours.arriving = Arriving(room, "alice")
+    ends.ours.arriving = ends.ours.arriving or Arriving(room, "alice")
     ends.peer.send_binary(bytes(2 * DOOR_ARRIVING_FREE))
     octets = b"".join(ends.peer.data_to_send())
     ends.rest = octets[DOOR_ARRIVING_FREE + 1 :]
@@ -302,6 +302,30 @@ async def test_a_large_message_without_room_is_not_read_until_there_is_room() ->
     assert room.held == DOOR_ARRIVING_STEP
     second.ours.connection_lost(None)
     assert room.held == 0
+
+
+@in_virtual_time
+async def test_octets_that_the_receiver_keeps_need_room_too() -> None:
+    """One reservation counts for all: two of one connection could wait for each other."""
+    room = Budget(DOOR_ARRIVING_STEP)
+    ends = Ends(largest=4 * DOOR_ARRIVING_FREE)
+    ends.ours.arriving = Arriving(room, "alice")
+    ends.ours.retained = DOOR_ARRIVING_FREE + 1
+    waiting = asyncio.create_task(ends.ours.messages())
+    await idle()
+    assert (ends.is_read(), room.held) == (True, DOOR_ARRIVING_STEP)
+    begun(ends, room)
+    ends.ours.data_received(ends.rest)
+    assert len(await waiting) == 1
+    assert room.held == DOOR_ARRIVING_STEP
+    other = Ends()
+    other.ours.arriving = Arriving(room, "alice")
+    other.ours.retained = DOOR_ARRIVING_FREE + 1
+    waiting = asyncio.create_task(other.ours.messages())
+    await idle()
+    assert not other.is_read()
+    waiting.cancel()
+    other.ours.connection_lost(None)
 
 
 @in_virtual_time

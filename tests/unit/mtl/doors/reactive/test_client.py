@@ -42,7 +42,7 @@ class Door:
         await until(lambda: bool(self.received))
         return self.received.pop(0)
 
-    async def read(self) -> bytes:
+    async def read(self, incomplete: int = 0) -> bytes:
         return await self._input.get()
 
     def write(self, octets: bytes) -> None:

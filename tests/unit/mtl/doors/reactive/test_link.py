@@ -19,7 +19,7 @@ class Written:
 
     peer = None
 
-    async def read(self) -> bytes:
+    async def read(self, incomplete: int = 0) -> bytes:
         return b""
 
     def write(self, octets: bytes) -> None:
